@@ -1,30 +1,32 @@
-//! HTTP/2 to backends (RFC 9113): connections that requests share, by prior knowledge or by ALPN.
+//! HTTP/2 to backends (RFC 9113): shared connections, chosen by prior knowledge or ALPN.
 //!
-//! `pool` has the connections of one thread to a backend, `connection` is what the streams of one
-//! share, `config` its limits and windows, `run` is the task that reads and writes it, `stream` one
-//! request and its reply, `tunnel` a stream that has become one of bytes both ways. What a proxy sends
-//! and passes on is not here (`proxy/http2.rs`).
+//! `pool` holds the connections of one thread to one backend. `connection` holds the state that the
+//! streams of a connection share, `config` its limits and windows. `run` is the task that reads and
+//! writes a connection. `stream` is one request and its reply, and `tunnel` is a stream that
+//! carries bytes both ways. `proxy/http2.rs` builds the requests and passes the replies on.
 //!
-//! A connection is a thread's. Another one is opened when the backend's settings allow no more streams;
-//! until they have come it carries one request, so that none is refused for ignorance of them, and the
-//! others wait in the order in which they came, as long as connecting may take.
+//! Each connection belongs to one thread. If the backend's settings allow no more streams, the pool
+//! opens another connection. Until the settings arrive, a connection carries one request, so that
+//! the backend refuses none for exceeding an unknown limit. Other requests wait in order of
+//! arrival, for at most the connect timeout.
 //!
-//! A connection whose settings allow no streams any more is closed once it is idle, and another one is opened.
-//! A new connection that allows none from the start may be the backend's state of the moment, so that requests
-//! wait for other settings, as long as connecting may take. A GOAWAY with an error code fails the streams without a
-//! reply at once.
+//! If later settings allow no streams, the connection is closed once idle, and another one is
+//! opened. If the first settings allow none, the backend may be busy for the moment: requests wait
+//! for new settings, for at most the connect timeout. A GOAWAY with an error code fails at once the
+//! streams that have no reply yet.
 //!
-//! Requests that a backend refuses (REFUSED_STREAM) or leaves (above the last stream of its GOAWAY)
-//! were not acted on, so they go again whatever their method, as long as the body is in hand
-//! (`upstream/attempts.rs`).
+//! A backend has not processed the requests that it refuses (REFUSED_STREAM) or that have a stream
+//! id above the last one in its GOAWAY. Such a request is sent again, whatever its method, if its
+//! body is still available (`upstream/attempts.rs`).
 //!
-//! No PING is sent as long as something comes, as servers of gRPC count them. A reply that does not come
-//! in time casts doubt on its connection if nothing else came by it either: it is sent a PING, gets no
-//! requests meanwhile, and is given up after 5 s.
+//! While bytes arrive, no PING is sent, because gRPC servers count them. If a reply is late and
+//! nothing else arrived on its connection, the connection is in doubt: it is sent a PING, gets no
+//! requests meanwhile, and is closed after 5 s without an answer.
 //!
-//! Tomcat ends connections that cost it more than they bring: it counts small DATA that does not end its
-//! stream, small window updates, resets and PINGs. So the last DATA ends the stream where the length is
-//! known, windows open by halves, and `:scheme` is the transport's, with which it is compared.
+//! Tomcat ends connections that cost more than they bring: it counts small DATA frames that do not
+//! end a stream, small window updates, resets and PINGs. So the last DATA frame ends the stream if
+//! the length is known, and a window is updated after half of it is used. `:scheme` is that of the
+//! transport, because Tomcat compares the two.
 
 mod config;
 mod connection;

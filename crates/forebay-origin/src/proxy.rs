@@ -1,8 +1,8 @@
-//! HTTP backends: requests shared out among them and passed on, replies streamed back.
+//! HTTP backends: distributes requests among them and streams the replies back.
 //!
-//! `sticky` reads and sets the cookie that names a backend, `rewrite` turns a backend's redirections
-//! and cookies into the client's, `reply_head` passes heads on, `session` is one request over one
-//! connection of HTTP/1.1, `http2` one as a stream of HTTP/2.
+//! `sticky` reads and sets the cookie that names a backend. `rewrite` rewrites a backend's
+//! redirects and cookies for the client. `reply_head` passes reply heads on. `session` is one
+//! request over an HTTP/1.1 connection, `http2` one as an HTTP/2 stream.
 
 mod http2;
 mod reply_head;
@@ -24,20 +24,20 @@ use rewrite::Rewrite;
 use session::{Attempt, Buffers, Passing};
 use sticky::Sticky;
 
-/// Size of a receive buffer, in bytes; a long body gets the larger one.
+/// Size of a receive buffer, in bytes.
 const INBOX: usize = 16 * 1024;
-/// How long a connection of HTTP/2 may be idle. Tomcat closes it after 20 s and Jetty after 30, by a
-/// GOAWAY, which loses no request.
+/// Idle limit of an HTTP/2 connection.
+// Tomcat closes it after 20 s and Jetty after 30 s, both with a GOAWAY, so no request is lost.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
 
-/// The route's backends, as one thread knows them.
+/// A thread's proxy for the backends of one route.
 pub struct Proxy {
     thread: Rc<Thread>,
     upstream: Upstream,
-    /// By backend, where requests may share connections.
+    /// Shared HTTP/2 connections by backend; `None` for HTTP/1.1.
     pools: Vec<Option<Rc<Http2Pool>>>,
     sticky: Option<Sticky>,
-    /// The `Host` for each backend; `None`: the client's.
+    /// `Host` for each backend; `None` keeps the client's.
     hosts: Option<Vec<String>>,
     strip_prefix: Option<String>,
     rewrite: Option<Rewrite>,
@@ -46,8 +46,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Passes requests to the backends of `upstream`, those of `plan`. Connections of HTTP/2 are
-    /// those of `pools`, with other routes.
+    /// Creates the proxy for the backends of `upstream`, configured by `plan`. Routes share the
+    /// HTTP/2 connections in `pools`.
     pub fn new(
         thread: Rc<Thread>,
         upstream: Upstream,
@@ -65,7 +65,7 @@ impl Proxy {
             let make = || Http2Pool::new(thread.clone(), has_prior_knowledge, idle_time);
             match to.version {
                 conf::HttpVersion::Http11 => None,
-                // What is kept belongs to how it was verified.
+                // Not shared: another route may verify certificates differently.
                 _ if to.https => Some(Rc::new(make())),
                 _ => Some(pools.of((to.address.to_string(), idle_time), make)),
             }
@@ -83,7 +83,7 @@ impl Proxy {
         }
     }
 
-    /// The connections of HTTP/2 to the backend of this number, if it may speak that.
+    /// Returns the pool of HTTP/2 connections of backend number `index`, if it may speak HTTP/2.
     fn pool(&self, index: usize) -> Option<&Http2Pool> {
         self.pools.get(index)?.as_deref()
     }
@@ -113,14 +113,14 @@ impl Proxy {
         Ok(())
     }
 
-    /// Buffers, to be taken when a reply begins to come, not while it is waited for. (A stream of HTTP/2 and a
-    /// request with a body hold theirs from the start.)
+    /// Takes buffers. An HTTP/1.1 request without a body takes them when its reply begins, not
+    /// while it waits. Other requests hold theirs from the start.
     fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
     }
 
     fn keep_buffers(&self, mut buffers: Box<Buffers>) {
-        // Data of HTTP/2, of up to a whole window, is swapped into it.
+        // HTTP/2 data, up to a whole window, was swapped into it: do not keep that much memory.
         if buffers.out.capacity() > INBOX {
             buffers.out = Vec::with_capacity(INBOX);
         }
@@ -136,7 +136,7 @@ impl Origin for Proxy {
     }
 }
 
-/// Appends the head that the backend numbered `index` would be sent by HTTP/2: a field in each line.
+/// Appends the head that backend number `index` would receive over HTTP/2, one field in each line.
 pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let Some(backend) = plan.upstream.to.get(index) else { return };
     let is_named = plan.host == conf::HostField::Backend;
@@ -146,7 +146,7 @@ pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Prox
     head.append(out, scheme);
 }
 
-/// Appends the head that the backend numbered `index` would be sent.
+/// Appends the head that backend number `index` would receive over HTTP/1.1.
 pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let is_named = plan.host == conf::HostField::Backend;
     let host =

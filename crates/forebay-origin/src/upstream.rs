@@ -1,11 +1,11 @@
-//! Backends that requests are passed to, whatever the protocol: which of them takes a request, over
-//! which connection, and what a failure means.
+//! Backends of any protocol: selects the backend and the connection for a request, and interprets
+//! failures.
 //!
-//! `group` chooses, `attempts` decides what may be sent again, `backend` has the connections,
-//! `idle_connections` keeps them, `permits` limits them over all threads, `unanswered` knows the new
-//! ones that may wait for a process, `announce` names the client in front, `health` asks backends how
-//! they are, `tally` counts, `upload` sends bodies, `duplex` does so while the reply is read,
-//! `multiplexed` has connections that requests share.
+//! `group` selects the backend, `attempts` decides about resending. `backend` opens connections,
+//! `idle_connections` keeps them, `permits` limits them over all threads. `unanswered` tracks new
+//! connections that may wait for a process of the backend. `announce` writes the PROXY header,
+//! `health` checks backends, `tally` counts requests. `upload` sends bodies, `duplex` does so while
+//! the reply is read. `multiplexed` manages connections that requests share.
 
 pub mod announce;
 mod attempts;
@@ -41,7 +41,7 @@ pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 use group::{Turns, UnderWay, bit};
 use tally::{Active, ThreadTally};
 
-/// The backends of a route or an application, as one thread knows them.
+/// A thread's view of the backends of a route or an application.
 pub struct Upstream {
     thread: Rc<Thread>,
     backends: Vec<Backend>,
@@ -50,40 +50,40 @@ pub struct Upstream {
     tally: Rc<ThreadTally>,
 }
 
-/// One attempt to have a request answered by one backend.
+/// One attempt at a request, with one backend.
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,
-    /// Its number.
+    /// Number of the backend.
     pub index: usize,
     group: &'a Group,
 }
 
-/// Counts a request as under way to a backend until it is dropped.
+/// Counts a request as active at a backend until dropped.
 pub struct InFlight {
     _under_way: UnderWay,
     _active: Active,
 }
 
-/// Whether a connection has a past.
+/// Earlier use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Past {
-    /// It was opened for this request.
+    /// Opened for this request.
     New,
-    /// It has served a request before.
+    /// Kept after an earlier request.
     Kept,
-    /// It serves other requests meanwhile.
+    /// Shared with other requests.
     Shared,
 }
 
-/// What passes requests on by one protocol.
+/// A protocol's way to pass requests to a backend.
 pub trait Carrier {
-    /// A connection, or a place on one.
+    /// A connection, or a stream of one.
     type Connection;
-    /// What a request leaves behind that went well.
+    /// Result of a successful exchange.
     type Outcome;
 
-    /// A connection to the backend of `attempt`; one of its own for this request if `is_new`.
+    /// Returns a connection to the backend of `attempt`; a new one if `is_new`.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,
@@ -98,18 +98,20 @@ pub trait Carrier {
         exchange: &mut Exchange,
     ) -> Result<Self::Outcome, Fault>;
 
-    /// Where the request's body is.
+    /// Returns the form of the request's body.
     fn body(&self) -> BodyAtHand;
 
-    /// Whether the shared connection on which the last exchange failed had answered requests before.
-    /// If not, that it ended is the backend's failure and not that of an old connection.
+    /// Returns true if the shared connection of the last exchange had carried replies before it
+    /// failed. If not, the failure counts against the backend, because the connection was not an
+    /// old one.
     fn was_proven(&self) -> bool {
         true
     }
 }
 
 impl Upstream {
-    /// Passes requests to `backends`, chosen by `group`; it and `tallies` are shared by all threads.
+    /// Creates the view of `backends`. `group` selects among them; all threads share `group` and
+    /// `tallies`.
     pub fn new(
         thread: Rc<Thread>,
         backends: Vec<Backend>,
@@ -120,14 +122,14 @@ impl Upstream {
         Self { thread, backends, group, turns: Turns::default(), tally: tallies.join() }
     }
 
-    /// How many backends there are.
+    /// Returns the number of backends.
     pub fn len(&self) -> usize {
         self.backends.len()
     }
 
-    /// Sends a request to one backend after the other while it cannot have been acted on, or may be
-    /// sent again: `wanted` first, if that is up. What is counted about it is returned, for a tunnel
-    /// that goes on.
+    /// Sends a request to `wanted` if it is up, else to the next backend. Tries further backends
+    /// while the request cannot have been processed or may be resent. Returns the counters' guard,
+    /// which a tunnel keeps.
     pub async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
@@ -152,8 +154,8 @@ impl Upstream {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 
-    /// A connection with a past may have died unnoticed: then once more over a new one, if the
-    /// request may be sent again. So may one that the backend has left unprocessed.
+    /// Sends a request to one backend. Resends it over a new connection if a kept one has died and
+    /// the request may be resent, and if the backend left the request unprocessed.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -175,7 +177,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // The end of an old connection says nothing about the backend.
+                        // An old connection may end at any time, which says little about the
+                        // backend.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }
@@ -195,7 +198,7 @@ impl Upstream {
         }
     }
 
-    /// Nothing has been sent to a backend that cannot be reached: another may be tried.
+    /// Connects to a backend. After a failure, nothing was sent, so another backend may be tried.
     async fn connect<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -208,8 +211,8 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure against the backend that is to blame. That all of the connections that it
-    /// may have are busy is none, nor that it cancels a stream, as at the deadline of a gRPC call.
+    /// Counts a failure if it is the backend's fault. Two cases are not: all permitted connections
+    /// are busy, or the backend cancels a stream (for example at a gRPC call's deadline).
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         if fault.side != Side::Backend || is_busy || fault.is_cancelled {
@@ -224,7 +227,7 @@ impl Upstream {
 }
 
 impl Attempt<'_> {
-    /// The backend has answered: it is up.
+    /// Records that the backend has answered: it is up.
     pub fn answered(&self) {
         self.group.succeeded(self.index);
     }

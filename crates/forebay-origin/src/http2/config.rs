@@ -1,23 +1,25 @@
-//! Limits and windows of a connection.
+//! Limits and windows of a connection to a backend.
 
 use forebay_wire::http1::Limits;
 use forebay_wire::http2::Config;
 use forebay_wire::http2::hpack::ListLimits;
 
-/// Bytes that wait to be written: the window that servers open with, 65,535, and the heads of its
-/// frames go by one write. With 64 KiB what was left of it became DATA of 35 bytes, which Tomcat
-/// counts against a connection and answers with an update of its own.
+/// Size of the output buffer, in bytes.
+// Servers start with a window of 65,535 bytes. This size holds that much data and its frame heads,
+// so one write sends all of it. With 64 KiB, 35 bytes were left over for a DATA frame of their own,
+// which Tomcat counts against a connection and answers with a window update.
 const OUTPUT: usize = 128 * 1024;
 
-/// By how much the windows of all streams together may be beyond 1 MB each; what is passed on at this
-/// moment counts no more. One large reply has as much under way as the kernel keeps for a socket;
-/// Tomcat waits for windows less and takes 0.83 of the CPU for it.
+/// Maximum of all streams' window growth together, beyond 1 MB each. Data in transit to a client
+/// does not count.
+// For one large reply, this is as much as the kernel buffers for a socket. Tomcat waits for windows
+// less often and takes 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
-/// The largest window that there is.
+/// Largest window that the protocol allows.
 const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
-/// What a backend may send.
+/// Returns the limits for a backend's frames.
 pub(super) fn config() -> Config {
     let limits = Limits::default();
     Config {

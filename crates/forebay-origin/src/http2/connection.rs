@@ -1,9 +1,8 @@
-//! What the streams of one connection share.
+//! State that the streams of one connection share.
 //!
-//! What a stream sends goes into the output of the codec, where that of all gathers until the
-//! connection's task writes it; what comes for it waits in its state until it is taken, which opens
-//! its window. The window of the connection is as large as can be, so that streams that nobody reads
-//! hold up none but themselves.
+//! Streams write into the output of the codec, and the connection's task sends it. Received data
+//! waits in the stream's state; taking it opens the stream's window. The window of the connection
+//! has the largest possible size, so that a stream that nobody reads delays no other stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +20,7 @@ use super::config::config;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, Readiness, SharedConnection};
 
-/// Interim replies in front of one reply, and their bytes.
+/// Limits of the interim replies (1xx) of one request: number and bytes.
 const MOST_INTERIM: usize = 256;
 const INTERIM_BYTES: usize = 64 * 1024;
 
@@ -33,64 +32,66 @@ pub struct Connection {
     pub(super) codec: RefCell<http2::Connection>,
     name: String,
     is_https: bool,
-    /// Those whose head was sent.
+    /// Streams whose head was sent.
     streams: SharedStreams<StreamState>,
-    /// Places that were given, and of which no head was sent yet.
+    /// Number of reserved streams whose head was not sent yet.
     reserved: Cell<usize>,
-    /// The backend's settings have come, which are told to those who wait for them.
+    /// True after the backend's settings have arrived; `settled` wakes the requests that wait for
+    /// them.
     is_settled: Cell<bool>,
     settled: Notify,
-    /// The backend's settings have allowed a stream at some time.
+    /// True if the backend's settings have ever allowed a stream.
     has_allowed_streams: Cell<bool>,
-    /// A request has been answered by it.
+    /// True after the first reply on this connection.
     has_answered: Cell<bool>,
-    /// Something has been written to it.
+    /// True after the first write.
     pub(super) has_written: Cell<bool>,
     is_broken: Cell<bool>,
-    /// Why it broke.
+    /// Reason of the failure.
     failure: RefCell<String>,
-    /// Nobody will ask for further places.
+    /// True if the connection takes no further requests.
     is_retired: Cell<bool>,
-    /// When something was read last.
+    /// Time of the last read.
     heard: Cell<Ticks>,
-    /// Since when it is asked whether it lives: it gets no requests meanwhile.
+    /// Time of the PING that tests the connection. Until its answer, the connection gets no
+    /// requests.
     pub(super) doubted: Cell<Option<Ticks>>,
     pub(super) idle_time: Duration,
-    /// Whoever waits for room on one of the thread's connections.
+    /// Wakes requests that wait for room on one of the thread's connections.
     room: Rc<Notify>,
 }
 
-/// What came for one stream.
+/// Received parts of one reply.
 #[derive(Default)]
 pub(super) struct StreamState {
     pub id: Cell<u32>,
     pub interim: RefCell<VecDeque<Box<Head>>>,
     interim_seen: Cell<(usize, usize)>,
-    /// The head, and whether nothing follows.
+    /// The head, and true if nothing follows.
     pub head: RefCell<Option<(Box<Head>, bool)>>,
     pub data: RefCell<Vec<u8>>,
-    /// As lines.
+    /// Trailers as lines.
     pub trailers: RefCell<Vec<u8>>,
     pub end: Cell<Option<End>>,
-    /// The head of the reply has come.
+    /// True after the head of the reply has arrived.
     has_begun: Cell<bool>,
-    /// Our side has ended.
+    /// True after the whole request was sent.
     pub has_sent: Cell<bool>,
     pub waits: Waits,
-    /// How long whoever waits for the reply does so.
+    /// Time limit of the current wait for the reply.
     pub patience: Cell<Option<Duration>>,
 }
 
-/// How a stream has ended.
+/// Outcome of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The reply is whole.
+    /// The reply is complete.
     Whole,
-    /// It was reset.
+    /// The backend or the codec reset the stream.
     Reset(Cause),
-    /// The backend opened no window for too long.
+    /// The backend opened no window within the time limit.
     Stalled,
-    /// Interim replies without end.
+    /// The backend sent too many interim replies.
     Interim,
     /// The connection has ended.
     ConnectionLost,
@@ -113,7 +114,7 @@ impl SharedStream for StreamState {
 }
 
 impl StreamState {
-    /// The first end counts.
+    /// Ends the stream. Only the first end counts.
     fn finish(&self, end: End) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
@@ -122,7 +123,7 @@ impl StreamState {
         wake_waiting(&self.waits.writer);
     }
 
-    /// Takes an interim reply up; false where there are too many.
+    /// Stores an interim reply. Returns false if there are too many.
     fn inform(&self, head: Box<Head>) -> bool {
         let (count, bytes) = self.interim_seen.get();
         let seen = (count + 1, bytes + head.fields.bytes().len());
@@ -134,8 +135,8 @@ impl StreamState {
 }
 
 impl Connection {
-    /// A connection over `link`, which is closed when it was idle for `idle_time`. It is used once
-    /// [`Connection::run`] runs. `room` is told when it may have room again.
+    /// Creates a connection over `link` that is closed after `idle_time` without requests.
+    /// [`Connection::run`] drives it. `room` is notified when the connection may have room again.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
@@ -168,44 +169,44 @@ impl Connection {
         })
     }
 
-    /// The time as the codec takes it.
+    /// Returns the current time in the codec's form.
     pub fn now() -> Instant {
-        // Of tokio, so that it stands still where that does.
+        // From tokio's clock, which tests can pause.
         tokio::time::Instant::now().into_std()
     }
 
-    /// What messages call the backend.
+    /// Returns the backend's name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What `:scheme` says: the transport's, which Tomcat compares.
+    /// Returns `:scheme`: that of the transport, because Tomcat compares the two.
     pub fn scheme(&self) -> &'static [u8] {
         if self.is_https { b"https" } else { b"http" }
     }
 
-    /// Why it broke.
+    /// Returns the reason of the failure.
     pub fn failure(&self) -> String {
         self.failure.borrow().clone()
     }
 
-    /// Has the task of the connection run: there is something to write, or a stream has ended.
+    /// Wakes the connection's task: there is data to write, or a stream has ended.
     pub fn wake(&self) {
         self.streams.wake_task();
     }
 
-    /// Whether the task of the connection was woken; if not, it is from now on by `context`.
+    /// Returns ready if the connection's task was woken; else registers `context` to be woken.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
         self.streams.poll_woken(context)
     }
 
-    /// Takes no further requests, and is closed when those under way have ended.
+    /// Refuses further requests; the connection is closed when the current ones have ended.
     pub fn retire(&self) {
         self.is_retired.set(true);
         self.wake();
     }
 
-    /// Notices a close that came unseen, where nothing is under way. A system call.
+    /// Checks an idle connection for a close that the task has not seen yet. Costs a system call.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -213,7 +214,7 @@ impl Connection {
         match self.link.socket.peek() {
             None => {}
             Some(false) => self.is_broken.set(true),
-            // Its task reads what has come: a GOAWAY perhaps.
+            // There is input: let the task read it, as it may be a GOAWAY.
             Some(true) => tokio::task::yield_now().await,
         }
     }
@@ -225,33 +226,34 @@ impl Connection {
         }
     }
 
-    /// Whether a request has been answered by it: that it ends then says little about the backend.
+    /// Returns true if the connection has carried a reply. If so, its end says little about the
+    /// backend.
     pub fn has_answered(&self) -> bool {
         self.has_answered.get()
     }
 
-    /// Whether the backend has sent its settings.
+    /// Returns true if the backend has sent its settings.
     pub fn has_settings(&self) -> bool {
         self.is_settled.get()
     }
 
-    /// Whether no request is under way or about to be.
+    /// Returns true if no request is running or reserved.
     pub fn is_idle(&self) -> bool {
         self.reserved.get() == 0 && self.streams.is_empty()
     }
 
-    /// Whether a stream waits for something that takes time.
+    /// Returns true if a time limit applies to a stream or to a PING.
     pub fn needs_ticks(&self) -> bool {
         self.doubted.get().is_some() || !self.streams.is_empty()
     }
 
-    /// Gives a place, for which there is room.
+    /// Reserves a stream. The caller has checked that there is room.
     pub fn reserve(self: &Rc<Self>) -> Stream {
         self.reserved.set(self.reserved.get() + 1);
         Stream::new(self.clone())
     }
 
-    /// A place that was given is used, or given back.
+    /// Ends a reservation: its stream is used, or it is given back.
     pub fn release(&self, used: Option<Rc<StreamState>>) {
         self.reserved.set(self.reserved.get() - 1);
         match used {
@@ -261,7 +263,7 @@ impl Connection {
         self.wake();
     }
 
-    /// Nobody waits for what comes for this stream any more.
+    /// Drops a stream whose reader is gone, and resets it unless it is complete.
     pub fn forget(&self, state: &StreamState) {
         let id = state.id.get();
         self.streams.remove(id);
@@ -277,17 +279,17 @@ impl Connection {
         self.room.notify_one();
     }
 
-    /// Has the next stream send that waits for its turn, unless one has its turn already.
+    /// Gives the turn to the next stream that waits to send, unless a stream has it.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
 
-    /// The turn of a stream is over.
+    /// Ends the turn of a stream.
     pub fn end_turn(&self, id: u32) {
         self.streams.end_turn(id, &self.codec);
     }
 
-    /// Something was read.
+    /// Records that bytes were read.
     pub fn heard(&self) {
         self.heard.set(self.thread.deadlines.now());
         if let Some(life) = &self.life {
@@ -295,8 +297,7 @@ impl Connection {
         }
     }
 
-    /// A reply did not come in time, for which was waited since `since`. If nothing else came
-    /// either, the backend is asked whether it lives.
+    /// Sends a PING if nothing was read since `since`, when a request began to wait for its reply.
     pub fn doubt(&self, since: Ticks) {
         if self.heard.get() > since || self.doubted.get().is_some() {
             return;
@@ -306,7 +307,7 @@ impl Connection {
         self.wake();
     }
 
-    /// Gives an event to the stream that it is for; `input` is what its data is a range of.
+    /// Passes an event to its stream. The event's data is a range of `input`.
     pub fn handle(&self, event: Event, input: &[u8]) {
         match event {
             Event::Head { stream, head, end } => match self.streams.find(stream) {
@@ -366,42 +367,43 @@ impl Connection {
                 self.is_settled.set(true);
                 self.settled.notify_waiters();
             }
-            // A server's alone, but for GOAWAY, of which the codec knows.
+            // Only servers get these events, except GOAWAY, which the codec handles itself.
             Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
         }
     }
 
-    /// Fails the streams whose reply has not begun. A GOAWAY with an error code ends the connection
-    /// (RFC 9113 section 5.4.1), but a backend that is at fault may leave it open without a word.
+    /// Fails the streams whose reply has not begun.
+    // A GOAWAY with an error code ends the connection (RFC 9113 section 5.4.1), but a faulty
+    // backend may leave it open and send nothing more.
     fn fail_unanswered(&self, why: String) {
         *self.failure.borrow_mut() = why;
         let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
         self.streams.all().iter().filter(unanswered).for_each(|s| s.finish(End::ConnectionLost));
     }
 
-    /// Returns true if the backend allows no streams, and never has on this connection.
+    /// Returns true if the backend allows no streams and never has on this connection.
     pub fn is_refusing(&self) -> bool {
         let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();
         allows_none && !self.is_broken()
     }
 
-    /// Returns true if the backend has taken back its permission to open streams, and none is left:
-    /// another connection may be opened in its place.
+    /// Returns true if the backend now allows no streams, after it did, and none is left. Another
+    /// connection may take its place.
     fn is_spent(&self) -> bool {
         self.has_allowed_streams.get() && self.codec.borrow().allows_no_streams() && self.is_idle()
     }
 
-    /// Those who wait for room look again.
+    /// Wakes requests that wait for room.
     pub fn announce_room(&self) {
         self.room.notify_one();
     }
 
-    /// It has ended, and with it all streams.
+    /// Marks the connection as broken and fails all its streams.
     pub fn fail(&self, why: String) {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // Only writing has a limit while there are streams, so it is that which expired.
+            // While there are streams, only writes have a time limit.
             _ if self.link.socket.is_expired() => End::Stalled,
             true => End::ConnectionLost,
             false => End::Unsent,
@@ -411,19 +413,19 @@ impl Connection {
         self.announce_room();
     }
 
-    /// How long the backend may take nothing off the connection: `limit`, unless there is nothing
-    /// but tunnels, which may be idle for longer.
+    /// Returns the time limit for a write: `limit`, or the longer idle limit if all streams are
+    /// tunnels.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }
 
-    /// A tick has come: streams that are overdue end.
+    /// Ends the streams whose time is over. Called at each tick.
     pub fn check_deadlines(&self, write_limit: Duration) {
         self.streams.end_stalled(&self.codec, write_limit, Self::now());
         self.streams.expire_reads(self.thread.deadlines.now(), None);
     }
 
-    /// Whether it can be closed.
+    /// Returns true if the connection can be closed.
     pub fn is_finished(&self) -> bool {
         self.is_idle() && self.is_broken()
     }
@@ -434,14 +436,14 @@ impl SharedConnection for Connection {
 
     fn begin(self: &Rc<Self>) -> Option<Stream> {
         let reserved = self.reserved.get();
-        // The settings say how many streams there may be: until they come there is one.
+        // Until the settings arrive, their limit of streams is unknown: one stream at a time.
         let may_begin = self.is_settled.get() || self.is_idle();
         let has_room = self.codec.borrow().available() > reserved;
         let is_shunned = self.doubted.get().is_some() || self.link.socket.is_expired();
         if !may_begin || !has_room || is_shunned || self.is_broken() {
             return None;
         }
-        // At once, as the time for which it may be idle may be over before its task runs.
+        // Here, not in the task: the idle limit may expire before the task runs.
         self.link.socket.unlimit_read();
         Some(self.reserve())
     }

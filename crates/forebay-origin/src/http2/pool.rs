@@ -11,16 +11,16 @@ use super::connection::Connection;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, Multiplexed, Past};
 
-/// How a request goes: over a connection of HTTP/1.1 of its own, or as a stream.
+/// Path of a request to the backend.
 pub enum Place {
-    /// A connection of its own.
+    /// An HTTP/1.1 connection for this request alone.
     Alone(upstream::Connection),
-    /// A place on one of HTTP/2 that is shared.
+    /// A stream of a shared HTTP/2 connection.
     Shared(Stream),
 }
 
 impl Place {
-    /// Whether the connection has a past.
+    /// Returns the earlier use of the connection.
     pub fn past(&self) -> Past {
         match self {
             Self::Alone(connection) => connection.past(),
@@ -33,34 +33,34 @@ impl Place {
 pub struct Http2Pool {
     thread: Rc<Thread>,
     connections: Multiplexed<Connection>,
-    /// Whether nothing but HTTP/2 is spoken, without asking.
+    /// True for HTTP/2 by prior knowledge: the backend is not asked for its version.
     has_prior_knowledge: bool,
-    /// By TLS the backend has chosen HTTP/1.1 last.
+    /// True if the last TLS connection negotiated HTTP/1.1.
     is_http1: Cell<bool>,
     idle_time: Duration,
 }
 
-/// The pools that the routes of one thread share, by the name of their backend and how long a
-/// connection may be idle.
+/// Pools that the routes of one thread share, by backend name and idle time.
 #[derive(Default)]
 pub struct Http2Pools(RefCell<HashMap<(String, Duration), Rc<Http2Pool>>>);
 
 impl Http2Pools {
-    /// That of such a backend, which is spoken to without TLS; else what `make` makes.
+    /// Returns the pool of a plaintext backend; creates it with `make` if there is none.
     pub fn of(&self, key: (String, Duration), make: impl FnOnce() -> Http2Pool) -> Rc<Http2Pool> {
         self.0.borrow_mut().entry(key).or_insert_with(|| Rc::new(make())).clone()
     }
 }
 
 impl Http2Pool {
-    /// No connections yet, each of which may be idle for `idle_time`.
+    /// Creates an empty pool, whose connections may be idle for `idle_time`.
     pub fn new(thread: Rc<Thread>, has_prior_knowledge: bool, idle_time: Duration) -> Self {
         let connections = Multiplexed::new(usize::MAX);
         Self { thread, connections, has_prior_knowledge, is_http1: Cell::new(false), idle_time }
     }
 
-    /// A place for one request to `backend`; where `is_new`, another connection has failed. One that
-    /// is not repeatable gets no connection that has been closed meanwhile, as far as can be known.
+    /// Returns a connection or stream for one request to `backend`. `is_new` is true after another
+    /// connection has failed. A request that is not repeatable gets no connection that is known to
+    /// be closed.
     pub async fn place(
         &self,
         backend: &Backend,
@@ -74,7 +74,7 @@ impl Http2Pool {
         }
         let find = || match self.connections.find() {
             Some(stream) => Some(Some(Place::Shared(stream))),
-            // Requests of HTTP/1.1 do not wait for each other.
+            // HTTP/1.1 requests need not wait for each other.
             None => self.is_http1.get().then_some(None),
         };
         let acquire = async |is_first| backend.right_to_share(is_first).await;
@@ -95,8 +95,8 @@ impl Http2Pool {
         Ok(self.take_up(backend, connection))
     }
 
-    /// Returns the fault of a request that found no place, with the reason if the backend allows no
-    /// streams. The connections that it refused on are closed, so that later requests open others.
+    /// Returns the fault of a request that found no room, with the reason if the backend allows no
+    /// streams. Closes the connections without streams, so that later requests open others.
     fn explain_refusal(&self, backend: &Backend, fault: Fault) -> Fault {
         let mut refusing = self.connections.connections();
         refusing.retain(|connection| connection.is_refusing());
@@ -114,7 +114,7 @@ impl Http2Pool {
         )
     }
 
-    /// A place on a connection, as which version of HTTP it is of.
+    /// Turns a new connection into a [`Place`], depending on its HTTP version.
     fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> Place {
         if !self.has_prior_knowledge && !connection.is_http2 {
             self.is_http1.set(true);
@@ -132,7 +132,7 @@ impl Http2Pool {
     }
 }
 
-/// Requests under way end, and with them their connections.
+/// Retires all connections: each is closed when its requests have ended.
 impl Drop for Http2Pool {
     fn drop(&mut self) {
         self.connections.connections().iter().for_each(|connection| connection.retire());

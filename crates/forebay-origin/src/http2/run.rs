@@ -11,16 +11,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connection::Connection;
 
-/// Bytes read at a time, and where as many have just come.
+/// Bytes to read at a time, usually and after a large read.
 const INBOX: usize = 16 * 1024;
 const LARGE_INBOX: usize = 128 * 1024;
 
-/// How long a backend that is asked whether it lives may take, in ticks of 100 ms.
+/// Time limit for the answer to a PING, in ticks of 100 ms.
 const PATIENCE: Ticks = 50;
 
-/// What there is to do.
+/// Reason why the task continues.
 enum Ready {
-    /// Something to write, or a stream has ended.
+    /// There is data to write, or a stream has ended.
     Woken,
     Readable,
     Tick,
@@ -28,19 +28,19 @@ enum Ready {
 
 struct Task<'a> {
     connection: &'a Connection,
-    /// What was read and is no whole frame yet.
+    /// Bytes that were read but are no whole frame yet.
     input: Vec<u8>,
-    /// The last read was of [`INBOX`] or more: more is to come, which is not read by small pieces
-    /// again after each pause.
+    /// True if the last read returned [`INBOX`] bytes or more. More data follows, so later reads
+    /// stay large even after a pause.
     is_bulk: bool,
-    /// Whether the time for which it may be idle runs.
+    /// True while the idle limit runs.
     is_idle: bool,
-    /// Somebody waits for one of `max_connections`, by which it was opened.
+    /// Signals that another thread waits for this connection's permit (`max_connections`).
     nudges: Option<UnboundedReceiver<()>>,
 }
 
 impl Connection {
-    /// Reads and writes until the connection breaks or nobody needs it.
+    /// Reads and writes until the connection breaks or is no longer needed.
     pub async fn run(self: Rc<Self>) {
         self.link.socket.set_sends_goaway();
         let nudges = self.link.permit().map(|permit| permit.join().1);
@@ -48,18 +48,18 @@ impl Connection {
             Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
         let outcome = task.serve().await;
         self.fail(outcome.err().unwrap_or_else(|| "it was closed here".into()));
-        // What there is of a GOAWAY goes out by one more write, or not at all.
+        // Sends what it can of a GOAWAY with one more write.
         let _ = task.write();
     }
 }
 
 impl Task<'_> {
-    /// Serves until nobody needs the connection; why it broke otherwise.
+    /// Serves until the connection is no longer needed. Returns the reason if it broke.
     async fn serve(&mut self) -> Result<(), String> {
         let connection = self.connection;
         loop {
             self.receive()?;
-            // What is ready now goes out by the same write.
+            // Lets the streams that are ready now add to the same write.
             yield_to_readers().await;
             connection.give_turn();
             if let Err(error) = self.write() {
@@ -88,7 +88,7 @@ impl Task<'_> {
         }
     }
 
-    /// Takes in what was read.
+    /// Decodes the bytes that were read.
     fn receive(&mut self) -> Result<(), String> {
         let now = Connection::now();
         let (connection, mut at) = (self.connection, 0);
@@ -116,7 +116,7 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// Writes what there is room for.
+    /// Writes as much as the socket takes.
     fn write(&self) -> io::Result<()> {
         let connection = self.connection;
         loop {
@@ -125,7 +125,7 @@ impl Task<'_> {
                 return Ok(());
             }
             if connection.link.socket.is_tls() {
-                // Records may be on their way although nothing counts as written.
+                // TLS may have sent records although no plaintext byte counts as written yet.
                 connection.has_written.set(true);
             }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
@@ -142,18 +142,18 @@ impl Task<'_> {
         }
     }
 
-    /// Takes in what came before the backend closed or reset the connection: replies perhaps, and a
-    /// GOAWAY that tells what it has not acted on.
+    /// Reads the rest of a connection that the backend has closed or reset: perhaps replies, and a
+    /// GOAWAY with the last stream that the backend processed.
     fn read_rest(&mut self) {
         while matches!(self.read(), Ok(1..)) && self.receive().is_ok() {}
     }
 
-    /// No more streams come.
+    /// Announces that no more streams follow.
     fn send_goaway(&self) {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 
-    /// Whether it is idle and somebody waits for its permit, who gets it when it is closed.
+    /// Returns true if the connection is idle and its permit has passed to a waiting request.
     async fn is_given_up(&self) -> bool {
         let connection = self.connection;
         let Some(permit) = connection.link.permit() else { return false };
@@ -164,12 +164,12 @@ impl Task<'_> {
         if !permit.set_idle() {
             return false;
         }
-        // Requests of this thread that wait for room are woken already, and take it first.
+        // Waiting requests of this thread are woken already and take the connection first.
         tokio::task::yield_now().await;
         connection.is_idle() && permit.bequeath()
     }
 
-    /// Sets the time limit for what is waited for now.
+    /// Starts or stops the idle limit.
     fn set_limits(&mut self) {
         let connection = self.connection;
         let (is_idle, socket) = (connection.is_idle(), &connection.link.socket);
@@ -245,7 +245,8 @@ impl Task<'_> {
     }
 }
 
-/// Takes all nudges, so that they do not gather while a connection is in use; whether there were any.
+/// Returns true if there were nudges. Takes all of them, so that they do not accumulate while the
+/// connection is in use.
 fn is_nudged(nudges: &mut Option<UnboundedReceiver<()>>, context: &mut Context<'_>) -> bool {
     let Some(nudges) = nudges else { return false };
     let mut is_nudged = false;

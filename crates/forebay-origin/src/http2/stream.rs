@@ -1,4 +1,4 @@
-//! One request and its reply.
+//! One request and its reply as a stream.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -12,21 +12,21 @@ use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
 use super::connection::{Connection, End, StreamState};
 use crate::upstream::Backend;
 
-/// One request's place on a connection; dropping it early resets the stream.
+/// A request's stream, reserved or open. Dropping it early resets the stream.
 pub struct Stream {
     connection: Rc<Connection>,
     state: Rc<StreamState>,
 }
 
-/// What came for a request.
+/// A received part of a reply.
 pub enum StreamEvent {
     /// An interim reply.
     Interim(Box<Head>),
-    /// The head of the reply; whether nothing follows.
+    /// The head of the reply, and true if nothing follows.
     Head(Box<Head>, bool),
-    /// Data was put into the buffer.
+    /// Data, now in the buffer.
     Data,
-    /// The reply is whole; its trailers, as lines.
+    /// The end of the reply, with its trailers as lines.
     End(Vec<u8>),
 }
 
@@ -44,18 +44,18 @@ impl Stream {
         &self.state
     }
 
-    /// Whether a request has been answered by its connection.
+    /// Returns true if the connection has carried a reply before.
     pub fn is_proven(&self) -> bool {
         self.connection.has_answered()
     }
 
-    /// What `:scheme` has to say.
+    /// Returns the value of `:scheme`.
     pub fn scheme(&self) -> &'static [u8] {
         self.connection.scheme()
     }
 
-    /// Waits for the backend's settings, as long as `limit`; whether it takes extended CONNECT
-    /// (RFC 8441). A connection without settings gets no other stream.
+    /// Returns true if the backend supports extended CONNECT (RFC 8441). Waits for its settings,
+    /// for at most `limit`. If they do not arrive, the connection takes no further streams.
     pub async fn takes_extended_connect(&self, limit: Duration) -> Result<bool, Fault> {
         let connection = &self.connection;
         if tokio::time::timeout(limit, connection.settle()).await.is_err() {
@@ -69,7 +69,7 @@ impl Stream {
         Ok(connection.codec.borrow().peer_takes_extended_connect())
     }
 
-    /// Sends the head of the request, whose fields are lines of HTTP/1.1; nothing follows where it
+    /// Sends the head of the request. `lines` are its fields as HTTP/1.1 lines; nothing follows if
     /// `ends`.
     pub fn send_head(&self, pseudo: &RequestPseudo, lines: &[u8], ends: bool) -> Result<(), Fault> {
         let fields = fields::of_lines(lines);
@@ -88,7 +88,7 @@ impl Stream {
         }
     }
 
-    /// Sends data, as fast as the backend takes it, and the end of the request where it `ends`.
+    /// Sends data, as fast as the backend takes it, and the end of the request if `ends`.
     pub async fn send_data(&self, mut data: &[u8], ends: bool) -> Result<(), Fault> {
         loop {
             let taken = self.try_send(data, ends).map_err(|_| self.unsendable())?;
@@ -107,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// Ends the request with these fields, behind all data.
+    /// Ends the request with trailers, after all data.
     pub fn send_trailers<'a>(
         &self,
         fields: impl IntoIterator<Item = FieldRef<'a>>,
@@ -120,7 +120,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends as much as may go now.
+    /// Sends as much as the windows and the output allow now, and returns its length.
     pub(super) fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
         let id = self.state.id.get();
         let sent = self.connection.codec.borrow_mut().send_data(id, data, ends, Connection::now());
@@ -132,10 +132,11 @@ impl Stream {
         sent
     }
 
-    /// Why nothing can be sent any more. That the reply is whole is no reason.
+    /// Returns the fault after a failed send.
     fn unsendable(&self) -> Fault {
         match self.state.end.get() {
             Some(end) if end != End::Whole => self.fault(end),
+            // The backend has answered in full without reading the rest of the request.
             _ => {
                 let name = self.connection.name();
                 Fault::backend(502, format!("{name} takes no more of the request"))
@@ -143,7 +144,8 @@ impl Stream {
         }
     }
 
-    /// What came, if anything has; data is put into `buffer`, which is emptied before.
+    /// Returns the next part of the reply, if one has arrived. Replaces the contents of `buffer`
+    /// with data.
     pub fn try_next(&self, buffer: &mut Vec<u8>) -> Result<Option<StreamEvent>, Fault> {
         let state = &self.state;
         if let Some(head) = state.interim.borrow_mut().pop_front() {
@@ -162,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// Moves the data there is to `buffer`, which opens the window; whether there was any.
+    /// Moves the received data to `buffer`, which opens the window. Returns true if there was any.
     pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
         let mut data = self.state.data.borrow_mut();
         if data.is_empty() {
@@ -180,13 +182,13 @@ impl Stream {
         true
     }
 
-    /// Takes a head back, so that its memory serves another.
+    /// Takes back a head, to reuse its memory.
     pub fn recycle(&self, head: Box<Head>) {
         self.connection.codec.borrow_mut().recycle(head);
     }
 
-    /// Waits until something has come. That takes as long as a reply of `backend` may pause,
-    /// unless the client is waited for.
+    /// Waits until a part of the reply has arrived, for at most the reply timeout of `backend`. The
+    /// limit is suspended while Forebay waits for the client.
     pub async fn wait(&self, backend: &Backend) -> Result<(), Fault> {
         let deadlines = &self.connection.thread.deadlines;
         let (since, limit) = (deadlines.now(), backend.reply_timeout());
@@ -203,7 +205,7 @@ impl Stream {
         Err(Fault::backend(504, message).limited_by(Limit::ReplyIdle))
     }
 
-    /// Whether something has come, or (`false`) the time for it is over.
+    /// Returns true if a part has arrived, false if its time limit is over.
     pub(super) fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
         let state = &self.state;
         let has_come = !state.interim.borrow().is_empty()
@@ -217,12 +219,12 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Whether the backend asks for the request to be sent by HTTP/1.1.
+    /// Returns true if the backend requires HTTP/1.1 for the request (HTTP_1_1_REQUIRED).
     pub fn is_for_http1(&self) -> bool {
         self.state.end.get() == Some(End::Reset(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
     }
 
-    /// What an end means that is not that of the reply.
+    /// Returns the fault for an end that does not complete the reply.
     fn fault(&self, end: End) -> Fault {
         let name = self.connection.name();
         let fault = |message: String| Fault::backend(502, message);
@@ -258,12 +260,13 @@ impl Stream {
 
 /// The time limit for the reply.
 impl Stream {
-    /// The client is waited for; as long as that takes the backend has nothing to answer.
+    /// Suspends the time limit: the client has not sent the request's data yet, so the backend has
+    /// nothing to answer.
     pub fn suspend_reply_limit(&self) {
         self.state.waits.read_due.set(NEVER);
     }
 
-    /// All has gone out: the time for the reply begins.
+    /// Starts the time limit: the request, as far as known, was sent.
     pub fn start_reply_limit(&self) {
         if let Some(limit) = self.state.patience.get() {
             self.state.waits.read_due.set(self.connection.thread.deadlines.due(limit));

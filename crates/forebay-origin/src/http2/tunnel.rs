@@ -1,4 +1,4 @@
-//! A stream of an extended CONNECT (RFC 8441), as the backend's end of a tunnel.
+//! An extended CONNECT stream (RFC 8441) as the backend's end of a tunnel.
 
 use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use forebay_wire::http2::ErrorCode;
 use super::connection::{Connection, End};
 use super::stream::Stream;
 
-/// A stream of bytes both ways.
+/// A stream that carries bytes in both directions.
 pub struct StreamTunnel(pub Stream);
 
 impl StreamTunnel {
@@ -20,7 +20,7 @@ impl StreamTunnel {
 }
 
 impl Duplex for StreamTunnel {
-    /// Ticks of the connection see to its limits.
+    /// Sets the idle limit. Ticks of the connection enforce it.
     fn begin_tunnel(&self, pause: Duration) {
         self.0.state().waits.tunnel_idle.set(Some(pause));
     }
@@ -68,7 +68,7 @@ impl Duplex for StreamTunnel {
     }
 
     fn finish_writing(&self) {
-        // Where it fails the backend is not there.
+        // An error means that the backend is gone; the reader reports it.
         let _ = self.0.try_send(b"", true);
     }
 

@@ -1,4 +1,4 @@
-//! One request to one backend as a stream of HTTP/2, and its reply (RFC 9113 section 8).
+//! One request to one backend as an HTTP/2 stream, and its reply (RFC 9113 section 8).
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -17,10 +17,10 @@ use crate::http2::{Stream, StreamEvent, StreamTunnel};
 use crate::upgrade;
 use crate::upstream::{BodyEncoder, Outlet, Source, upload};
 
-/// What a WebSocket key is hashed with (RFC 6455 section 1.3).
+/// Suffix of the WebSocket key before hashing (RFC 6455 section 1.3).
 const WEBSOCKET: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The head that a backend is sent.
+/// Request head for a backend.
 #[derive(Default)]
 pub struct RequestHead<'a> {
     method: &'a [u8],
@@ -31,18 +31,18 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// That of `request`, with `host` in place of the client's where that is given.
+    /// Creates the head for `request`. `host` replaces the client's host if present.
     pub fn new(request: &'a Request, host: Option<&'a str>) -> Self {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = host.map(str::as_bytes).or(authority).unwrap_or_default();
         Self { method: request.method(), authority, ..Self::default() }
     }
 
-    /// Writes the path, without `strip_prefix` in front of it, and the fields. An upgrade becomes an
+    /// Writes the path, without its prefix `strip_prefix`, and the fields. An upgrade becomes an
     /// extended CONNECT (RFC 8441 section 4).
     pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
         append_target(&mut self.path, request, strip_prefix);
-        // What is `Host` there is `:authority` here, and left out with what is of a connection.
+        // `:authority` replaces `Host`. The function also leaves out connection-specific fields.
         append_request_fields(&mut self.lines, request, Some(""));
         if is_upgrade {
             self.method = b"CONNECT";
@@ -77,7 +77,7 @@ impl<'a> RequestHead<'a> {
         RequestPseudo { method, scheme, authority, path, protocol }
     }
 
-    /// Appends a line for each field.
+    /// Appends the head as text, one line for each field.
     pub fn append(&self, out: &mut Vec<u8>, scheme: &[u8]) {
         let pseudo = self.pseudo(scheme);
         for (name, value) in [
@@ -100,16 +100,16 @@ impl<'a> RequestHead<'a> {
     }
 }
 
-/// What is to be known where a stream has failed.
+/// State of a stream that has failed.
 pub struct Failed {
-    /// The backend asks for HTTP/1.1.
+    /// True if the backend requires HTTP/1.1.
     pub needs_http1: bool,
-    /// Its connection has answered requests.
+    /// True if its connection has carried replies.
     pub is_proven: bool,
 }
 
 impl Attempt<'_> {
-    /// One request and its reply. With a fault comes what is to be known of the connection.
+    /// Sends one request and passes on its reply. A fault comes with the stream's state.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
@@ -151,7 +151,7 @@ impl Attempt<'_> {
                 outcome = &mut sending, if !is_sent => match outcome {
                     Ok(()) => is_sent = true,
                     Err(fault) if fault.side == Side::Client => return Err(fault),
-                    // A backend may answer without reading the body; its reply tells.
+                    // A backend may answer without reading the body, so read its reply.
                     Err(_) => return reading.await,
                 },
             }
@@ -164,7 +164,7 @@ impl Attempt<'_> {
         stream.send_head(&head.pseudo(stream.scheme()), &head.lines, ends)
     }
 
-    /// As an extended CONNECT, which a backend has to offer.
+    /// Sends an upgrade as an extended CONNECT, if the backend supports it.
     async fn upgrade(
         &self,
         stream: Stream,
@@ -177,8 +177,8 @@ impl Attempt<'_> {
             return Err(Fault::us(
                 501,
                 format!(
-                    "{name} takes no WebSocket by HTTP/2 (its SETTINGS lack ENABLE_CONNECT_PROTOCOL): \
-                     give such paths a route to it by http://"
+                    "{name} takes no WebSocket over HTTP/2 (its SETTINGS lack ENABLE_CONNECT_PROTOCOL): \
+                     give such paths a route to it with http://"
                 ),
             ));
         }
@@ -199,7 +199,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Appends the fields by which a client of HTTP/1.1 knows that its connection is a tunnel.
+/// Appends the fields that complete the upgrade of an HTTP/1.1 client.
 fn append_switch(out: &mut Vec<u8>, request: &Request) {
     let (fields, bytes) = (&request.head.fields, &request.bytes);
     let protocol = upgrade::protocols(fields, bytes).next().unwrap_or_default();
@@ -212,7 +212,7 @@ fn append_switch(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-/// The trailers that the client announces, where [`request_trailers`] may pass any.
+/// Returns the trailers that the client announces, if [`request_trailers`] may pass any.
 fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     let head = &request.head;
     let passes = head.framing != RequestFraming::None && !head.connection_names_fields;
@@ -221,13 +221,14 @@ fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     announcing.map(|field| field.value.of(&request.bytes))
 }
 
-/// Sends the body to its end, and trailers behind it. The last DATA says that it is that, where the
-/// length is known and no trailers have come or are announced: Tomcat counts small frames that do not end a stream.
+/// Sends the body to its end, then trailers. The last DATA frame ends the stream if the length is
+/// known and there are no trailers, received or announced.
 async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Result<(), Fault> {
     let has_trailers =
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
-        // One that was taken in, and is empty, has no last DATA.
+        // Tomcat counts small frames that do not end a stream.
+        // An empty body that was buffered has no last DATA frame.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };
@@ -248,7 +249,7 @@ async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Resul
 
 struct BodyOutlet<'a> {
     stream: &'a Stream,
-    /// Bytes that are still to come, where that is known.
+    /// Remaining bytes of the body, if the length is known.
     left: Cell<Option<u64>>,
 }
 
@@ -271,12 +272,12 @@ impl Outlet for BodyOutlet<'_> {
     }
 }
 
-/// Reading one reply.
+/// Reader of one reply.
 struct Reading<'a> {
     attempt: &'a Attempt<'a>,
     request: &'a Request,
     stream: &'a Stream,
-    /// `inbox` has the head, `out` data on its way to the client.
+    /// `inbox` holds the head, `out` data for the client.
     buffers: &'a mut Buffers,
 }
 
@@ -291,7 +292,7 @@ impl Reading<'_> {
         self.relay_body(reply).await
     }
 
-    /// Reads the head of the final reply; interim ones are passed on.
+    /// Reads the head of the final reply and passes interim replies on.
     async fn read_head(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let to_head = self.request.method() == b"HEAD";
@@ -304,7 +305,7 @@ impl Reading<'_> {
                 }
                 Some(StreamEvent::Interim(received)) => (received, false, false),
                 Some(StreamEvent::Head(received, ends)) => (received, ends, true),
-                // The codec lets neither by before the head.
+                // The codec reports neither before the head.
                 Some(StreamEvent::Data | StreamEvent::End(_)) => {
                     return Err(Fault::backend(502, format!("{}: no head", backend.name())));
                 }
@@ -320,12 +321,12 @@ impl Reading<'_> {
         }
     }
 
-    /// Passes on the reply whose head has been read.
+    /// Passes on the reply whose head was read.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let passes_trailers = self.head().passes_trailers();
         self.head().begin(reply);
-        // As with HTTP/1.1: one write for head and body, and a backend that dies in between costs the
-        // client no cut-off reply.
+        // As with HTTP/1.1: one write sends head and body. If the backend dies in between, the
+        // client gets an error page, not a cut-off reply.
         let ResponseHead { framing, .. } = self.buffers.head;
         let mut holds_head = matches!(framing, ResponseFraming::Length(1..));
         let data = &mut self.buffers.out;
@@ -339,7 +340,7 @@ impl Reading<'_> {
                     let trailers = if passes_trailers { &trailers[..] } else { b"" };
                     return reply.finish_with(trailers).await;
                 }
-                // There is one head.
+                // The codec reports only one head.
                 Some(StreamEvent::Interim(_) | StreamEvent::Head(..)) => {}
                 None => {
                     if !holds_head {

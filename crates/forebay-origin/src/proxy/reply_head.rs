@@ -1,4 +1,4 @@
-//! The head of a backend's reply, as the client is told it.
+//! Head of a backend's reply, in the form that the client gets.
 
 use std::cell::Cell;
 
@@ -10,35 +10,35 @@ use super::{Attempt, rewrite};
 use crate::fields::end_head;
 use crate::upgrade;
 
-/// A head, whatever it came by.
+/// A reply head, independent of the HTTP version that carried it.
 pub struct ReplyHead<'a> {
     pub attempt: &'a Attempt<'a>,
     pub request: &'a Request,
     pub head: &'a ResponseHead,
-    /// What the head's spans are ranges of.
+    /// Bytes that the head's spans refer to.
     pub bytes: &'a [u8],
 }
 
 impl ReplyHead<'_> {
-    /// Whether trailers are for this client. Where `Connection` names fields, which would have to be
-    /// looked for among them, there are none.
+    /// Returns true if the client gets the trailers. If `Connection` names fields, the client gets
+    /// none, because the trailers could contain such fields.
     pub fn passes_trailers(&self) -> bool {
         self.request.takes_trailers()
             && self.head.framing == ResponseFraming::Chunked
             && !self.head.connection_names_fields
     }
 
-    /// Begins the reply with this head.
+    /// Begins the reply to the client with this head.
     pub fn begin(&self, reply: &mut Reply) {
         self.begin_fields(reply);
         if self.head.status == 426 {
-            // The client is told which protocols it could ask for (RFC 9110 section 15.5.22).
+            // The client learns which protocols it can request (RFC 9110 section 15.5.22).
             upgrade::append_fields(reply.field_lines(), &self.head.fields, self.bytes);
         }
         end_head(reply, self.head);
     }
 
-    /// As [`ReplyHead::begin`], without the end of the head.
+    /// Like [`ReplyHead::begin`], without the end of the head.
     pub fn begin_fields(&self, reply: &mut Reply) {
         let (head, bytes) = (self.head, self.bytes);
         reply.begin(head.status, head.reason.of(bytes));

@@ -1,41 +1,42 @@
-//! What a backend says of itself in a reply, in the words of the client: `Location` and its like, and
-//! the path and domain of cookies.
+//! Rewrites URLs and cookies of a backend for the client: `Location` and similar fields, and the
+//! path and domain of cookies.
 //!
-//! A backend behind `strip_prefix` does not know the beginning of its own paths, and one that is told
-//! its own `Host` does not know the client's. Only what points at the backend is rewritten, and to
-//! nothing but a path of the host that the client asked, or to that host's own URL.
+//! With `strip_prefix`, a backend does not know the beginning of its own paths. If it receives its
+//! own `Host`, it does not know the client's. Only references to the backend itself are rewritten:
+//! to a path of the host that the client requested, or to a URL of that host.
 
 use forebay_conf as conf;
 use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};
 
-/// How the paths of a route are called on either side.
+/// Names of a route's paths and backends on both sides.
 pub struct Rewrite {
-    /// What clients have in front of the backend's paths: without slash at the end, percent-encoded.
+    /// Prefix that clients add to the backend's paths: percent-encoded, without a slash at the end.
     prefix: Vec<u8>,
-    /// The authority of each backend, where it can be meant by that, and whether it is asked by TLS.
+    /// Authority of each backend, and true for TLS; `None` if the authority cannot refer to the
+    /// backend.
     own: Vec<Option<(String, bool)>>,
 }
 
-/// One request, as far as its reply depends on it.
+/// The part of a request that its reply depends on.
 pub struct Context<'a> {
     pub rewrite: &'a Rewrite,
-    /// Which backend answers.
+    /// Number of the backend that answers.
     pub index: usize,
     /// The authority that the client asked for.
     pub authority: &'a [u8],
-    /// Whether the client came by TLS.
+    /// True if the client uses TLS.
     pub https: bool,
 }
 
 impl Rewrite {
-    /// As `plan` says, if it says so.
+    /// Creates the rewriter from `plan`; `None` if it is off.
     pub fn new(plan: &conf::Proxy) -> Option<Self> {
         if plan.redirect == conf::Redirects::Off {
             return None;
         }
         let prefix = plan.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
         let own = plan.upstream.to.iter().map(|backend| {
-            // What a server on a Unix socket is called is its own name only where it was told so.
+            // A server on a Unix socket uses the configured name only if it receives it as `Host`.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));
             is_meant.then(|| (backend.authority.clone(), backend.https))
@@ -44,7 +45,7 @@ impl Rewrite {
     }
 }
 
-/// Whether [`Context::append`] is to be asked about such a field.
+/// Returns true if [`Context::append`] handles this field.
 pub fn is_concerned(known: KnownField) -> bool {
     matches!(
         known,
@@ -56,7 +57,7 @@ pub fn is_concerned(known: KnownField) -> bool {
 }
 
 impl Context<'_> {
-    /// Appends the fields of `head` that [`is_concerned`] names, rewritten where they have to be.
+    /// Appends the fields of `head` that [`is_concerned`] names, rewritten if necessary.
     pub fn append(&self, out: &mut Vec<u8>, head: &ResponseHead, bytes: &[u8]) {
         let is_dropped = |field: &Field| {
             head.connection_names_fields && head.connection_lists(field.name.of(bytes), bytes)
@@ -81,11 +82,11 @@ impl Context<'_> {
         }
     }
 
-    /// A URL or a reference; `None` where it stays as it is.
+    /// Returns the rewritten URL or reference; `None` leaves it unchanged.
     fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let (scheme, rest) = split_scheme(url);
         let Some(rest) = rest else {
-            // A path, or what is relative to one, which needs nothing.
+            // A relative reference needs no change; an absolute path needs the prefix.
             return url.starts_with(b"/").then(|| self.with_prefix(b"", url))?;
         };
         let end = rest.iter().position(|b| b"/?#\\".contains(b)).unwrap_or(rest.len());
@@ -98,8 +99,8 @@ impl Context<'_> {
         is_clients.then(|| self.with_prefix(origin, path))?
     }
 
-    /// The backend's `path` as a path of the host that the client asked. One that a client could
-    /// take for a host (`//host`, `/\host`) is left where it is.
+    /// Returns the backend's `path` as a path of the host that the client requested. Leaves a path
+    /// that a client could read as a host (`//host`, `/\host`) unchanged.
     fn path_here(&self, path: &[u8]) -> Option<Vec<u8>> {
         let slash: &[u8] = if path.starts_with(b"/") { b"" } else { b"/" };
         let path = [slash, path].concat();
@@ -111,8 +112,8 @@ impl Context<'_> {
         Some(self.with_prefix(b"", &path).unwrap_or(path))
     }
 
-    /// `origin`, the prefix and `path`; `None` where it has the prefix already: an application that
-    /// knows where it is.
+    /// Returns `origin`, the prefix and `path`; `None` if `path` already has the prefix, because
+    /// some applications know it.
     fn with_prefix(&self, origin: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         let prefix = &self.rewrite.prefix[..];
         let is_below = path
@@ -122,16 +123,17 @@ impl Context<'_> {
         (is_path && !is_below).then(|| [origin, prefix, path].concat())
     }
 
-    /// Whether a URL is of the backend: by its own scheme, or by the client's, which it is told.
+    /// Returns true if a URL names the backend, with the backend's own scheme or the client's.
     fn is_own(&self, scheme: &[u8], authority: &[u8]) -> bool {
         let own = self.rewrite.own.get(self.index).and_then(Option::as_ref);
         own.is_some_and(|(own, by_tls)| {
+            // The backend receives the client's scheme (X-Forwarded-Proto) and may use it in URLs.
             let is_scheme = !scheme.eq_ignore_ascii_case(b"https:") || self.https || *by_tls;
             is_scheme && eq_authority(authority, own.as_bytes(), scheme)
         })
     }
 
-    /// `5; url=http://...`.
+    /// Rewrites the URL in a value like `5; url=http://...`.
     fn refresh(&self, value: &[u8]) -> Option<Vec<u8>> {
         let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))? + 4;
         let quote = value.get(at).copied().filter(|b| matches!(b, b'"' | b'\''));
@@ -142,9 +144,9 @@ impl Context<'_> {
         Some([&value[..start], &url, &value[end..]].concat())
     }
 
-    /// A cookie, whose path gets the prefix and whose domain is left out where it is the backend's.
+    /// Adds the prefix to a cookie's path, and removes the domain if it is the backend's.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
-        // Browsers take cookies of this name with the path "/" alone.
+        // Browsers accept cookies with this prefix only with the path "/".
         let is_bound = value.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"__Host-"));
         let mut parts = value.split(|&b| b == b';');
         let mut out = parts.next().unwrap_or_default().to_vec();
@@ -171,7 +173,8 @@ impl Context<'_> {
         is_changed.then_some(out)
     }
 
-    /// The path `/` becomes the prefix itself, which covers it with and without a slash behind.
+    /// Returns the path with the prefix. `/` becomes the prefix itself, which browsers match with
+    /// and without a slash at the end.
     fn cookie_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.rewrite.prefix.is_empty() || !path.starts_with(b"/") {
             return None;
@@ -189,7 +192,7 @@ impl Context<'_> {
     }
 }
 
-/// The scheme with its colon, and what is behind the slashes; `None` where there is no authority.
+/// Returns the scheme with its colon, and the text after the slashes; `None` without an authority.
 fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     let schemes: [&[u8]; 3] = [b"http://", b"https://", b"//"];
     let found = schemes.into_iter().find(|scheme| {
@@ -201,7 +204,7 @@ fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Whether two authorities are the same, with the port that `scheme` has or without.
+/// Compares two authorities. The default port of `scheme` may be missing.
 fn eq_authority(a: &[u8], b: &[u8], scheme: &[u8]) -> bool {
     let port: &[u8] = if scheme.eq_ignore_ascii_case(b"https:") { b":443" } else { b":80" };
     let plain = |authority| <[u8]>::strip_suffix(authority, port).unwrap_or(authority);
@@ -252,7 +255,7 @@ mod tests {
                 assert_eq!(text(context.url(url.as_bytes()), url), rewritten, "{url}");
             }
         }
-        // One that is asked without TLS may mean another server by that.
+        // Without TLS, a URL with https may mean another server.
         let plain = by_tls("backend.example", false);
         assert_eq!(context(&plain).url(b"https://backend.example/a"), None);
     }

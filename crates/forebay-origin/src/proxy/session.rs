@@ -1,4 +1,4 @@
-//! One request to one backend, and its reply.
+//! One request to one backend over HTTP/1.1, and its reply.
 
 use std::pin::pin;
 
@@ -21,7 +21,7 @@ use crate::upstream::{
     upload,
 };
 
-/// What one exchange with a backend needs.
+/// Buffers of one exchange with a backend.
 pub struct Buffers {
     pub out: Vec<u8>,
     pub inbox: Vec<u8>,
@@ -35,31 +35,31 @@ impl Default for Buffers {
     }
 }
 
-/// What becomes of a connection.
+/// Use of a connection after the reply.
 enum After {
     Keep,
     Close,
-    /// It has switched protocols; with the first bytes of what it carries now.
+    /// The connection has switched protocols. Contains the first bytes of the tunnel.
     Tunnel(Vec<u8>),
 }
 
-/// A request on its way to one backend after the other.
+/// A request that tries one backend after the other.
 pub struct Passing<'a> {
     pub proxy: &'a Proxy,
     /// The backend that the client's cookie names.
     pub wanted: Option<usize>,
     pub is_upgrade: bool,
-    /// Whether it may be sent twice at any time.
+    /// True if the request may be sent more than once.
     pub is_repeatable: bool,
-    /// A backend has asked for the request by HTTP/1.1.
+    /// True if a backend requires HTTP/1.1 for the request.
     pub needs_http1: bool,
-    /// The shared connection that has failed had answered requests before.
+    /// True if the shared connection that failed had carried replies before.
     pub was_proven: bool,
 }
 
 impl Carrier for Passing<'_> {
     type Connection = Place;
-    /// What the connection has become, where it has switched protocols.
+    /// The tunnel, if the connection has switched protocols.
     type Outcome = Option<Tunnel>;
 
     async fn connect(
@@ -69,7 +69,7 @@ impl Carrier for Passing<'_> {
     ) -> Result<(Place, Past), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
         let place = match self.proxy.pool(attempt.index) {
-            // A server that speaks both is asked for an upgrade as clients do.
+            // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
             Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
                 Place::Alone(backend.connect_http1().await?)
             }
@@ -125,7 +125,7 @@ impl Carrier for Passing<'_> {
     }
 }
 
-/// A request on its way to one backend.
+/// A request to one backend.
 pub struct Attempt<'a> {
     pub proxy: &'a Proxy,
     pub to: &'a upstream::Attempt<'a>,
@@ -138,7 +138,7 @@ impl<'a> Attempt<'a> {
         self.to.backend
     }
 
-    /// The `Host` that the backend is told in place of the client's.
+    /// Returns the `Host` that replaces the client's.
     pub fn host(&self) -> Option<&str> {
         self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
     }
@@ -152,27 +152,28 @@ impl<'a> Attempt<'a> {
         append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
     }
 
-    /// One request and its reply over `connection`. Hundreds may wait for their replies at once:
-    /// they have no buffers meanwhile, so that those of the ones at work stay in the cache.
+    /// Sends one request over `connection` and passes its reply on.
     async fn run(&self, connection: &Connection, exchange: &mut Exchange) -> Result<After, Fault> {
         let (backend, socket) = (self.backend(), &connection.socket);
         self.send_request(socket, exchange).await?;
         if exchange.body.framing() == RequestFraming::None {
             backend.readable(socket).await?;
         }
+        // Not before: hundreds of requests may wait for replies at once. Without buffers for them,
+        // the buffers of active requests stay in the CPU cache.
         let mut buffers = self.proxy.take_buffers();
         let outcome = self.pass_reply(connection, exchange, &mut buffers).await;
         self.proxy.keep_buffers(buffers);
         outcome
     }
 
-    /// Sends the head, in front of the body.
+    /// Sends the head, before the body.
     async fn send_request(&self, socket: &Socket, exchange: &Exchange) -> Result<(), Fault> {
         let mut buffers = self.proxy.take_buffers();
         let out = &mut buffers.out;
         self.write_head(out, &exchange.request);
-        // Where sending fails, the read of the reply finds end of file. With a body the next write
-        // follows at once, so waiting for the end of the turn gains nothing.
+        // If sending fails, the read of the reply finds end of file. A body follows at once with
+        // the next write, so waiting for the end of the turn gains nothing.
         let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,
             _ => socket.write_all(out).await,
@@ -181,7 +182,7 @@ impl<'a> Attempt<'a> {
         sent.map_err(|error| self.backend().lost(&error))
     }
 
-    /// Passes the reply on, and the request's body before or meanwhile.
+    /// Passes the reply on, and sends the request's body before or during that.
     async fn pass_reply(
         &self,
         connection: &Connection,
@@ -200,7 +201,7 @@ impl<'a> Attempt<'a> {
                 let len = reading.head.len;
                 return Ok(After::Tunnel(reading.inbox.split_off(len)));
             }
-            // Never kept: what the backend thinks of it now is uncertain.
+            // Not reused: the backend's view of the connection is unknown after a refused upgrade.
             return reading.relay_body(reply).await.map(|_| After::Close);
         }
         let (keep, sent_all) = if body.framing() == RequestFraming::None {
@@ -212,8 +213,8 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Appends the head that a backend is sent: without `strip_prefix` in front of the path, and with
-/// `host` in place of the client's where that is given.
+/// Appends the head for a backend: without the prefix `strip_prefix` of the path, and with `host`
+/// in place of the client's if present.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -248,7 +249,7 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-/// Appends what the backend is asked for.
+/// Appends the request target for the backend.
 pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
     let target = request.target();
     let stripped = strip_prefix
@@ -261,7 +262,7 @@ pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<
     out.extend_from_slice(stripped);
 }
 
-/// Reading one reply.
+/// Reader of one reply.
 struct Reading<'a> {
     attempt: &'a Attempt<'a>,
     request: &'a Request,
@@ -275,8 +276,8 @@ impl<'a> Reading<'a> {
         &self.connection.socket
     }
 
-    /// Sends the body while the reply may already be coming; whether the connection can be kept,
-    /// and whether the body was sent to its end.
+    /// Sends the body and passes on the reply at the same time. Returns true if the connection can
+    /// be kept, and true if the whole body was sent.
     async fn reply_during_upload(
         &mut self,
         body: &mut Body,
@@ -299,14 +300,14 @@ impl<'a> Reading<'a> {
                 outcome = &mut upload, if !is_sent => match outcome {
                     Ok(()) => is_sent = true,
                     Err(fault) if fault.side == Side::Client => return Err(fault),
-                    // A backend may answer without reading the body; its reply tells.
+                    // A backend may answer without reading the body, so read its reply.
                     Err(_) => return download.await.map(|_| (false, false)),
                 },
             }
         }
     }
 
-    /// Reads the reply and passes it on; whether the connection can be kept.
+    /// Reads the reply and passes it on. Returns true if the connection can be kept.
     async fn reply(&mut self, reply: &mut Reply, to_head: bool) -> Result<bool, Fault> {
         self.read_head(reply, to_head).await?;
         self.relay_body(reply).await
@@ -317,7 +318,7 @@ impl<'a> Reading<'a> {
         ReplyHead { attempt, request, head, bytes: inbox }
     }
 
-    /// Passes on the reply whose head has been read; whether the connection can be kept.
+    /// Passes on the reply whose head was read. Returns true if the connection can be kept.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.head().begin(reply);
@@ -350,8 +351,8 @@ impl<'a> Reading<'a> {
                 continue;
             }
             if pump.holds_head {
-                // With Nagle's algorithm on, the backend sends the body when it knows of the head's
-                // arrival, which it would be told 40 ms later.
+                // With Nagle's algorithm, the backend sends the body only after the ACK of the
+                // head, which the kernel would delay by 40 ms.
                 self.socket().acknowledge();
             }
             if pump.next(self.inbox, start, reply).await? == 0 {
@@ -365,7 +366,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads the head of the final reply, or of a 101 that was asked for; interim ones are passed
+    /// Reads the head of the final reply, or of a 101 that was requested. Passes interim replies
     /// on.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
@@ -408,7 +409,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Passes on the 101 whose head has been read.
+    /// Passes on the 101 whose head was read.
     async fn switch(&self, request: &Request, reply: &mut Reply) -> Result<(), Fault> {
         let (backend, head) = (self.attempt.backend(), &*self.head);
         if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, self.inbox) {

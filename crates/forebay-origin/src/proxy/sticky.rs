@@ -1,34 +1,34 @@
-//! Clients that stay with one backend: a cookie names it.
+//! Sticky sessions: a cookie keeps a client on one backend.
 
 use forebay_conf as conf;
 use forebay_engine::Request;
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::http1::encode;
 
-/// The cookie that names a client's backend.
+/// Cookie that names a client's backend.
 pub struct Sticky {
     cookie: String,
-    /// Whether the backends make the cookie, and end it in `.` and their name here.
+    /// True if the backends create the cookie; its value ends in `.` and the backend's name.
     routes: bool,
-    /// What the cookie calls each backend.
+    /// Name of each backend in the cookie.
     names: Vec<String>,
 }
 
 impl Sticky {
-    /// As `upstream` says, if it says so.
+    /// Creates the cookie's rules from `upstream`; `None` if sticky sessions are off.
     pub fn new(upstream: &conf::Upstream) -> Option<Self> {
         let conf::Sticky { cookie, routes } = upstream.sticky.clone()?;
         Some(Self { cookie, routes, names: upstream.to.iter().map(name).collect() })
     }
 
-    /// The backend that the request's cookie names. With `routes` the session may stand in the
-    /// path, too, as `;jsessionid=` does for clients without cookies.
+    /// Returns the backend that the request's cookie names. With `routes`, the session may also be
+    /// in the path, like `;jsessionid=` for clients without cookies.
     pub fn wanted(&self, request: &Request) -> Option<usize> {
         let by_cookie = values(request, &self.cookie).find_map(|value| self.backend(value));
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
     }
 
-    /// Appends the field that makes the client come back to `backend`, unless it would anyway.
+    /// Appends the cookie that directs the client to `backend`, unless the client has it already.
     pub fn append(&self, out: &mut Vec<u8>, backend: usize, wanted: Option<usize>, https: bool) {
         if self.routes || wanted == Some(backend) {
             return;
@@ -59,7 +59,7 @@ impl Sticky {
     }
 }
 
-/// The values of the request's cookies of this name.
+/// Returns the values of the request's cookies with this name.
 pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'a [u8]> {
     let lines = request
         .head
@@ -72,8 +72,8 @@ pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'
         .map(Cookie::unquoted)
 }
 
-/// The backend's route, or a name made from its address (FNV-1a), the same for every thread and
-/// after every start. It keeps the address out of sight, not secret.
+/// Returns the backend's route, or a name derived from its address (FNV-1a). All threads and all
+/// later starts derive the same name. The hash hides the address but does not keep it secret.
 fn name(backend: &conf::Backend) -> String {
     backend.route.clone().unwrap_or_else(|| {
         let address = backend.address.to_string();

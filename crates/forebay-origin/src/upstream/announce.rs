@@ -1,7 +1,7 @@
-//! The PROXY header in front of what a backend is sent. It holds for the whole connection, so that
-//! no connection carries requests of two clients: none is kept where a route sends it.
+//! The PROXY header before the first request of a connection. The header applies to the whole
+//! connection, so a route that sends it never reuses a connection for another client.
 //!
-//! It goes out in the same write as the request's head. Health checks announce themselves (`LOCAL`,
+//! One write sends the header and the request's head. Health checks announce themselves (`LOCAL`,
 //! or `UNKNOWN` in version 1).
 
 use forebay_conf::ProxyHeader;
@@ -9,8 +9,8 @@ use forebay_engine::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 
-/// Appends the header that names the client of `request`, and the address that it came to. A client
-/// without an address cannot be named.
+/// Appends the header with the client's address and the address that it connected to. A client
+/// without an IP address is announced as local.
 pub fn append_client(out: &mut Vec<u8>, version: ProxyHeader, request: &Request) {
     let ClientAddress::Ip(client) = request.client else { return append_local(out, version) };
     match version {
@@ -19,7 +19,7 @@ pub fn append_client(out: &mut Vec<u8>, version: ProxyHeader, request: &Request)
     }
 }
 
-/// Appends the header of a connection that is our own, and no client's.
+/// Appends the header of a connection that Forebay opens for itself.
 pub fn append_local(out: &mut Vec<u8>, version: ProxyHeader) {
     match version {
         ProxyHeader::V1 => encode_local_v1(out),

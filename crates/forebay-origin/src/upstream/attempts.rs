@@ -1,41 +1,42 @@
-//! What may be sent again: the one place that decides it, for backends, for the processes of
-//! programs and for workers.
+//! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
-//! What found no connection goes to the next backend, each once. A request that may have been acted
-//! on is sent again if its method is idempotent, no byte of a reply came and its body is still in
-//! the first buffer: once over a new connection where a kept one died, and once to the next
-//! backend. Time that ran out is never spent twice.
+//! If no connection can be opened, the request goes to the next backend, to each backend once. A
+//! request that a backend may have processed is resent if its method is idempotent, no byte of a
+//! reply came and its body is still in the first buffer. It is resent once over a new connection if
+//! a kept one died, and once to the next backend. After a timeout, it is not resent.
 //!
-//! A request that crashed its process (any exit code but 0, any signal but SIGTERM, unasked) is
-//! sent to no other: it might crash one after the other. The connection breaks before the
-//! supervisor has the report, which is waited for: 1 s where /proc shows that the end has begun,
-//! else 50 ms (`Life::has_crashed`).
+//! A request that crashed its process is not resent, because it might crash every process. Any exit
+//! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
+//! process. The connection breaks before the supervisor has the report. So the engine waits for the
+//! report: 1 s if /proc shows that the process is ending, else 50 ms (`Life::has_crashed`).
 //!
-//! A request that may not be sent again uses a kept connection only if the backend has been seen to
-//! leave connections open (one was used twice, or was open a second after its reply), else one that
-//! has been idle for 0.2 s, or a new one. A close without a word is remembered for ten minutes. The
-//! first POST to a backend that closes after each reply would otherwise be lost.
+//! A request that may not be resent uses a kept connection only if the backend is known to keep
+//! connections open: one was used twice, or was still open a second after its reply. Otherwise the
+//! request takes a connection that has been idle for 0.2 s, or a new one. A close without notice is
+//! remembered for ten minutes. Without this rule, the first POST to a backend that closes after
+//! each reply would fail.
 
 use std::time::Duration;
 
 use forebay_engine::{Exchange, Fault, Retry};
 
-/// Where the body of a request is that may have to be sent again.
+/// Availability of a request's body for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyAtHand {
-    /// All of it has been read, and is kept.
+    /// All of it was read and is kept.
     Whole,
-    /// It is passed on as it comes: it can be sent again while all that was read is in the buffer.
+    /// It is streamed, so it can be resent while the buffer still holds all that was read.
     Streamed,
 }
 
-/// How often one backend may leave a request unprocessed: 0.5 s in all.
+/// Number of times that one backend may leave a request unprocessed: 0.5 s in all.
 const MOST_UNPROCESSED: u32 = 7;
 
-/// The attempts to have one request answered. A request that cannot have been acted on goes to as
-/// many backends as there are. One that may have been is sent again if its method is idempotent (RFC
-/// 9110 section 9.2.2), no byte of a reply came and its body is at hand: once to another backend, and
-/// before that once over a new connection where a kept one died, which says little about its backend.
+/// State of the attempts at one request. A request that cannot have been processed goes to each
+/// backend once. A request that may have been processed is resent if its method is idempotent (RFC
+/// 9110 section 9.2.2), no byte of a reply came and its body is at hand: once to another backend.
+/// Before that, it is resent once over a new connection if a kept one died, because that says
+/// little about the backend.
 #[derive(Default)]
 pub struct Attempts {
     unprocessed: u32,
@@ -45,7 +46,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Takes in why an attempt failed. The fault, where there may be no other attempt.
+    /// Records a failed attempt. Returns the fault if no other attempt may follow.
     pub fn failed(
         &mut self,
         fault: Fault,
@@ -65,19 +66,19 @@ impl Attempts {
             self.last = Some(fault);
             return Ok(());
         }
-        // Once is enough, for a caller who knows of further backends, too.
+        // The caller, which may know further backends, must not resend it either.
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
-    /// Whether the request, over which a kept connection died, may be sent over a new one.
+    /// Returns true if the request may be resent over a new connection after a kept one died.
     pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         let may = !self.is_sent_anew && may_repeat(exchange, body);
         self.is_sent_anew |= may;
         may
     }
 
-    /// Whether a request that its backend left unprocessed may be sent to it again. The third time
-    /// and later it waits before, as a backend that refuses has too much to do.
+    /// Returns true if the same backend may get a request again that it left unprocessed. Waits
+    /// from the third time on, because a backend that refuses requests is overloaded.
     pub async fn was_unprocessed(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         self.unprocessed += 1;
         if self.unprocessed > MOST_UNPROCESSED || !is_at_hand(exchange, body) {
@@ -89,18 +90,18 @@ impl Attempts {
         true
     }
 
-    /// Why the last attempt failed.
+    /// Returns the fault of the last attempt.
     pub fn last(self) -> Option<Fault> {
         self.last
     }
 }
 
-/// Whether a request that may have been acted on could be sent again.
+/// Returns true if a request may be resent although a backend may have processed it.
 fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Whether all of the request is there to be sent once more, and none of a reply was.
+/// Returns true if the whole request is available and no byte of a reply came.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

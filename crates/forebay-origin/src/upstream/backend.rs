@@ -1,4 +1,4 @@
-//! Connections to a backend: found in the thread's pool (`idle_connections`), waited for or made.
+//! Connections to a backend: taken from the thread's pool (`idle_connections`), awaited or opened.
 
 use std::cell::Cell;
 use std::io;
@@ -17,7 +17,7 @@ use super::idle_connections::{IdleConnections, IdlePools};
 use super::permits::{ConnectionPermit, Permits};
 use super::unanswered::{Unanswered, Wait};
 
-/// Where a backend is, looked up.
+/// Resolved address of a backend.
 #[derive(Clone, Debug)]
 pub enum Endpoint {
     /// The addresses of its name, tried in turn.
@@ -27,7 +27,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Looks up `address`.
+    /// Resolves `address`.
     pub fn resolve(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(name) => {
@@ -42,10 +42,10 @@ impl Endpoint {
     }
 }
 
-/// Between two attempts at a Unix socket with a full queue.
+/// Pause between two attempts to connect to a Unix socket whose queue is full.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
 
-/// A backend as one thread knows it.
+/// A thread's view of a backend.
 pub struct Backend {
     thread: Rc<Thread>,
     endpoint: Endpoint,
@@ -60,83 +60,84 @@ pub struct Backend {
     alpn: Alpn,
 }
 
-/// How a backend is to be used.
+/// Options of a backend's connections.
 #[derive(Clone, Default)]
 pub struct BackendOptions {
-    /// What messages call it.
+    /// Name for messages.
     pub name: String,
-    /// Idle connections that each thread keeps at the most. `None`: as many as were in use at once
-    /// during `idle_time`.
+    /// Maximum of idle connections per thread. `None`: the number that were in use at once during
+    /// the last `idle_time`.
     pub keep: Option<usize>,
-    /// How long a connection may be idle.
+    /// Idle limit of a connection.
     pub idle_time: Duration,
-    /// Whether it is known to close connections without a word.
+    /// True if the backend is known to close connections without notice.
     pub violates_keep_alive: bool,
-    /// The limit on connections over all threads.
+    /// Limit of connections over all threads.
     pub permits: Option<Arc<Permits>>,
-    /// Its new connections, over all threads.
+    /// New connections of all threads without an answer yet.
     pub unanswered: Option<Arc<Unanswered>>,
-    /// How long connecting may take; `None`: as the server's settings say.
+    /// Time limit of connecting; `None` uses the server's setting.
     pub connect_timeout: Option<Duration>,
-    /// Between two reads of a reply; `None`: as the server's settings say.
+    /// Time limit between two reads of a reply; `None` uses the server's setting.
     pub reply_timeout: Option<Duration>,
-    /// Where idle connections are shared with other routes to it. `None`: they are not.
+    /// Idle connections that routes share; `None`: not shared.
     pub pools: Option<Rc<IdlePools>>,
-    /// What records when it was heard of.
+    /// Records signs of life.
     pub life: Option<Arc<Life>>,
-    /// How it is believed, where it is spoken to by TLS, and its host.
+    /// TLS client configuration and server name; `None` for plaintext.
     pub tls: Option<(Arc<ClientTls>, String)>,
-    /// The versions of HTTP that it is offered by TLS.
+    /// HTTP versions to offer in TLS.
     pub alpn: Alpn,
 }
 
 /// A connection to a backend.
 pub struct Connection {
-    /// The connection.
+    /// The socket.
     pub socket: Socket,
-    /// Whether it has served a request before.
+    /// True if it has served a request before.
     pub is_reused: bool,
-    /// Whether HTTP/2 was agreed on by TLS.
+    /// True if TLS negotiated HTTP/2.
     pub is_http2: bool,
     permit: Option<ConnectionPermit>,
-    /// Nothing has come on it yet for its request.
+    /// Present until the first byte of the reply.
     wait: Cell<Option<Wait>>,
 }
 
 impl Connection {
-    /// Whether it has a past.
+    /// Returns the earlier use of the connection.
     pub fn past(&self) -> Past {
         if self.is_reused { Past::Kept } else { Past::New }
     }
 
-    /// Something has come for its request. To be called at the first byte; later calls do nothing.
+    /// Records the first byte of the reply. Later calls do nothing.
     pub fn answered(&self) {
         if let Some(wait) = self.wait.take() {
             wait.end();
         }
     }
 
-    /// Requests share it: when the first byte comes says nothing of how long one waits.
+    /// Stops measuring the time to the first byte: requests share the connection, so that time does
+    /// not show how long one request waits.
     pub fn forget_wait(&self) {
         self.wait.take();
     }
 
-    /// What counts it, where it is counted.
+    /// Returns the permit, if connections are limited.
     pub fn permit(&self) -> Option<&ConnectionPermit> {
         self.permit.as_ref()
     }
 
-    /// The connection for what is not a request, and what it holds as long as it is open.
+    /// Returns the socket and the permit that it holds while open, for use as a tunnel.
     pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
         (self.socket, self.permit)
     }
 }
 
-/// The right to open a connection that requests share, with what counts it where it is counted.
+/// The right to open a shared connection, with its permit if connections are limited.
 pub struct ConnectionRight(Option<ConnectionPermit>);
 
 impl Backend {
-    /// A backend that is used so. Must be called within the thread's event loop.
+    /// Creates a backend. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
         let idle = IdleConnections::of(&thread, &how);
         let timeouts = &thread.settings().timeouts;
@@ -158,37 +159,37 @@ impl Backend {
         }
     }
 
-    /// Who is told when it says something.
+    /// Returns the recorder of its signs of life.
     pub fn life(&self) -> Option<&Arc<Life>> {
         self.life.as_ref()
     }
 
-    /// Whether it is spoken to by TLS.
+    /// Returns true if the backend uses TLS.
     pub fn is_https(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// What messages call it.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long connecting may take.
+    /// Returns the time limit of connecting.
     pub fn connect_timeout(&self) -> Duration {
         self.connect_timeout
     }
 
-    /// How long a reply may pause.
+    /// Returns the time limit between two reads of a reply.
     pub fn reply_timeout(&self) -> Duration {
         self.reply_timeout
     }
 
-    /// A connection: an idle one unless `fresh`, else a new one.
+    /// Returns an idle connection unless `fresh`, else a new one.
     pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
         self.connect_by(fresh, self.alpn).await
     }
 
-    /// A new connection of HTTP/1.1, whatever else the backend can speak.
+    /// Opens an HTTP/1.1 connection, even if the backend also supports HTTP/2.
     pub async fn connect_http1(&self) -> Result<Connection, Fault> {
         self.connect_by(true, Alpn::Http11).await
     }
@@ -214,8 +215,9 @@ impl Backend {
         Connection { socket, is_reused: true, is_http2: false, permit, wait }
     }
 
-    /// The right to open a connection that requests share, as long as connecting may take. A thread's
-    /// first one is open to it whatever `max_connections` says: it has no other way to the backend.
+    /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
+    /// connection is always allowed.
+    // Without one, the thread has no way to the backend, whatever `max_connections` says.
     pub async fn right_to_share(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
         let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
@@ -225,25 +227,24 @@ impl Backend {
         Ok(ConnectionRight(Some(permit)))
     }
 
-    /// A new connection that requests share, if the backend takes that.
+    /// Opens a connection for sharing.
     pub async fn connect_by_right(&self, right: ConnectionRight) -> Result<Connection, Fault> {
         let connection = self.open(right.0).await?;
         connection.forget_wait();
         Ok(connection)
     }
 
-    /// Whether it was opened beyond `max_connections`, which only a shared one may be.
+    /// Returns true if the connection exceeds `max_connections`, which only a shared one may do.
     pub fn is_beyond_limit(&self, connection: &Connection) -> bool {
         self.permits.is_some() && connection.permit.is_none()
     }
 
-    /// As [`Backend::connect`], for a request that must not be sent twice. A backend may close a
-    /// kept connection just when that request has gone out over it, so it is looked at once more,
-    /// and unless the backend has been seen to keep them, only what has been idle for a while is
-    /// used.
+    /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
+    /// a kept connection just when the request is sent. So the connection is checked first. If the
+    /// backend is not known to keep connections, only one that has been idle for a while is used.
     pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
         let is_patient = self.idle.keeps_alive();
-        // Where each connection holds a process of the backend, none is left aside.
+        // If connections are limited, each may hold a process of the backend: use any of them.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
@@ -260,8 +261,8 @@ impl Backend {
         self.connect(!is_patient).await
     }
 
-    /// A connection that has been idle for a while, or a new one. Those in between stay: they will
-    /// show whether the backend keeps them.
+    /// Returns a connection that has been idle for a while, or a new one. Younger idle ones stay
+    /// and will show if the backend keeps them.
     async fn connect_settled(&self) -> Result<Connection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
@@ -272,12 +273,12 @@ impl Backend {
         self.open(None).await
     }
 
-    /// The backend closed a connection without having said that it would.
+    /// Records that the backend closed a connection without notice.
     pub fn record_violation(&self) {
         self.idle.record_violation();
     }
 
-    /// A new connection, for which there is room.
+    /// Opens a connection with its permit.
     async fn open(&self, permit: Option<ConnectionPermit>) -> Result<Connection, Fault> {
         self.open_by(permit, self.alpn).await
     }
@@ -311,7 +312,7 @@ impl Backend {
         }
     }
 
-    /// Waits for an open connection, or the right to open one, as long as connecting may take.
+    /// Waits for an open connection, or the right to open one, within the connect timeout.
     async fn wait_for(
         &self,
         permits: &Arc<Permits>,
@@ -320,13 +321,13 @@ impl Backend {
         granted.ok_or_else(|| self.busy())
     }
 
-    /// No connection became free in time.
+    /// Returns the fault if no connection became free in time.
     pub fn busy(&self) -> Fault {
         Fault::backend(503, format!("all connections to {} are busy", self.name))
             .limited_by(Limit::MaxConnections)
     }
 
-    /// A connection, and whether HTTP/2 was agreed on.
+    /// Opens a connection. Returns true with it if TLS negotiated HTTP/2.
     async fn open_secured(&self, alpn: Alpn) -> io::Result<(Socket, bool)> {
         let socket = self.open_socket().await?;
         let is_http2 = match &self.tls {
@@ -340,7 +341,8 @@ impl Backend {
         match &self.endpoint {
             Endpoint::Unix(path) => loop {
                 match self.thread.connect_unix(path).await {
-                    // The queue of a Unix socket is full. Unlike TCP nothing tries again for us.
+                    // The queue of a Unix socket is full. Unlike with TCP, the kernel does not
+                    // retry.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         tokio::time::sleep(FULL_QUEUE).await;
                     }
@@ -360,8 +362,8 @@ impl Backend {
         }
     }
 
-    /// Keeps a connection whose reply has been read to its end, unless it is to be closed for a new one
-    /// that is overdue.
+    /// Keeps a connection after its whole reply was read, unless it must close for a new one that
+    /// is overdue.
     pub fn keep(&self, connection: Connection) {
         connection.answered();
         if connection.is_reused {
@@ -373,15 +375,15 @@ impl Backend {
         self.idle.put(connection.socket, connection.permit);
     }
 
-    /// Waits until something of a reply has come, so that only then a buffer is taken for it.
+    /// Waits for the first bytes of a reply, so that the caller needs no buffer before that.
     pub async fn readable(&self, socket: &Socket) -> Result<(), Fault> {
         socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
-        // Where the time has run out, reading says so.
+        // After a timeout, the next read reports the error.
         socket.readable().await.map_err(|error| self.not_read(&error))
     }
 
-    /// Reads more of a reply into `inbox`; 0 at its end.
+    /// Reads more of a reply into `inbox`. Returns 0 at its end.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
         socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
@@ -403,7 +405,7 @@ impl Backend {
         }
     }
 
-    /// The connection broke: a request on a reused one may be sent again.
+    /// Returns the fault of a broken connection. A request on a reused connection may be resent.
     pub fn lost(&self, error: &io::Error) -> Fault {
         match error.kind() {
             io::ErrorKind::TimedOut => {
@@ -415,8 +417,8 @@ impl Backend {
         }
     }
 
-    /// What `fault` means where the backend is a process of ours. A request that crashed its process
-    /// would crash the next one, so it is not sent again.
+    /// Replaces `fault` if the backend is a process of Forebay that crashed: a request that crashed
+    /// its process would crash the next one, so it is not resent.
     pub async fn judge(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;
@@ -428,7 +430,7 @@ impl Backend {
         Fault::backend(502, message)
     }
 
-    /// The connection ended before the reply did.
+    /// Returns the fault of a connection that ended before its reply.
     pub fn cut_off(&self, any_reply: bool) -> Fault {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };
         Fault::backend(502, format!("{} closed the connection before its reply ended", self.name))
@@ -436,7 +438,7 @@ impl Backend {
     }
 }
 
-/// A read that is limited as long as it waits, and not when the client is waited for after it.
+/// Ends a read's time limit when dropped, so that a later wait for the client has no limit.
 struct Waiting<'a>(&'a Socket);
 
 impl Drop for Waiting<'_> {

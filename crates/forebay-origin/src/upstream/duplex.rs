@@ -1,13 +1,14 @@
-//! Sending a request and reading its reply at the same time.
+//! Sends a request while its reply is read.
 
 use std::pin::Pin;
 
 use forebay_engine::Fault;
 
-/// Sends and reads until the reply has ended: an application may answer while it still reads, stop
-/// reading when nobody takes what it answers, or not read at all. What was read, if all was sent
-/// before the reply ended. A reply that came whole makes up for what could not be sent; where
-/// neither went well, why sending failed counts.
+/// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
+/// before the reply ended. A complete reply outweighs a failure to send. If both fail, the send
+/// error counts.
+// An application may answer while it still reads, stop reading until its output is read, or not
+// read at all.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,

@@ -1,16 +1,18 @@
-//! Which of a group's backends takes a request. All threads, and all routes that name it, share one
-//! [`Group`], so that turns, requests under way and failures are counted over all of them, in atomics
-//! alone.
+//! Selects the backend of a group for a request. All threads, and all routes that name a group,
+//! share one [`Group`] of atomics, so that turns, active requests and failures are counted over all
+//! of them.
 //!
-//! One round of smooth weighted round robin is computed for each set of backends that are up, so a
-//! turn is one `fetch_add`; while none has failed, one load shows it and no clock is read. A group
-//! has up to 64 backends, a bit each. As with nginx, one failure in 10 s leaves a backend out for
-//! 10 s, then one request tries it; unlike there, when all are out all are tried in turn, so the
-//! first that is back serves. Health checks have a thread of their own.
+//! A round of smooth weighted round robin is computed for each set of backends that are up, so a
+//! turn costs one `fetch_add`. If no backend has failed, one load shows it and no clock is read. A
+//! group has up to 64 backends, one bit each.
 //!
-//! `distance` and `redirect` are mod_jk's: a session's backend that is out is replaced by the one it
-//! redirects to, a hot standby for instance, whatever its distance; who has no session goes to the
-//! nearest that are up.
+//! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
+//! in nginx, when all are excluded, all are tried in turn, so the first that works again serves at
+//! once. Health checks run in a thread of their own.
+//!
+//! `distance` and `redirect` work as in mod_jk. If a session's backend is excluded, its `redirect`
+//! takes over, for instance a hot standby, whatever its distance. Requests without a session go to
+//! the nearest backends that are up.
 
 mod balancing;
 mod turns;
@@ -26,26 +28,26 @@ use tokio::time::Instant;
 pub use balancing::{Balancing, Rank};
 pub use turns::Turns;
 
-/// The backends of a group, one bit each: a group has no more than there are bits.
+/// Set of a group's backends, one bit each.
 pub type Set = u64;
 
 const _: () = assert!(conf::Upstream::MOST <= Set::BITS as usize);
 
-/// What all threads know about the backends of a group.
+/// State of a group that all threads share.
 pub struct Group {
     members: Vec<Member>,
     balance: conf::Balance,
     max_fails: u32,
     fail_timeout: Duration,
     recover_time: Duration,
-    /// Those for all clients, the nearest first; each tier is asked when all before it are down.
+    /// Backends for all clients, the nearest first. A tier is used if all before it are down.
     tiers: Vec<Set>,
-    /// Who is asked when all of them are down.
+    /// Backend that is used if all tiers are down.
     standby: Option<usize>,
-    /// All but those that are stopped.
+    /// All backends except the stopped ones.
     all: Set,
-    /// Those with failures or a bad health check. As long as there are none, nothing else is
-    /// looked at and no clock is read.
+    /// Backends with failures or a failed health check. While there are none, nothing else is read,
+    /// not even the clock.
     marked: AtomicU64,
     turn: AtomicUsize,
     started: Instant,
@@ -53,34 +55,34 @@ pub struct Group {
 
 struct Member {
     weight: u32,
-    /// Who takes its place while it is out.
+    /// Backend that replaces it while it is excluded.
     redirect: Option<usize>,
     unwell: AtomicBool,
     record: Arc<Record>,
 }
 
-/// What has been seen of a backend, for the groups of configurations that follow each other.
+/// A backend's failures and active requests. Kept when a new configuration replaces the group.
 #[derive(Default)]
 struct Record {
     under_way: AtomicUsize,
     failures: AtomicU32,
-    /// When the last failure was, in ms since the start.
+    /// Time of the last failure, in ms since the start.
     failed_at: AtomicU64,
-    /// When it may be tried again, in ms since the start.
+    /// Time of the next trial, in ms since the start.
     retry_at: AtomicU64,
 }
 
-/// A request under way to a backend.
+/// A request that is active at a backend.
 pub struct UnderWay(Option<(Arc<Group>, usize)>);
 
 impl Group {
-    /// Backends that are all up.
+    /// Creates a group whose backends are all up.
     pub fn new(balancing: &Balancing) -> Arc<Self> {
         Self::with(balancing, Instant::now(), |_| (Arc::default(), false))
     }
 
-    /// Backends of which some were in a group before: `index_before` says which of it each was. What
-    /// was seen of those holds on, with `keeps_health` what health checks found, too.
+    /// Creates a group that replaces `before`. `index_before` returns a backend's earlier number.
+    /// Such a backend keeps its record, and with `keeps_health` also its result of health checks.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -119,7 +121,7 @@ impl Group {
         let redirects = to.iter().filter_map(|rank| rank.redirect);
         let standby = redirects.clone().next();
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
-        // One that nobody can replace is never left out, so its failures are not counted.
+        // A backend without replacement is never excluded, so its failures are not counted.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
         Arc::new(Self {
             members,
@@ -136,20 +138,20 @@ impl Group {
         })
     }
 
-    /// How many backends there are.
+    /// Returns the number of backends.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether a backend is neither left out for its failures, which an only one never is, nor down
-    /// by its health check.
+    /// Returns true if a backend is up: not excluded for failures and not down in its health check.
+    /// An only backend is never excluded.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }
 
-    /// The backend to ask next, none of `tried`: `wanted` or who takes its place if one of these is
-    /// up, else one that is up of the nearest tier that has any, else the standby. When none is up,
-    /// all are tried: an error at once would help nobody, and the first that answers is up again.
+    /// Returns the next backend that is not in `tried`: `wanted` or its replacement if one of them
+    /// is up, else one that is up in the nearest possible tier, else the standby. If none is up,
+    /// all are tried: the first that answers is up again.
     pub fn pick(&self, wanted: Option<usize>, tried: Set, turns: &Turns) -> Option<usize> {
         if self.members.len() == 1 {
             return (tried == 0).then_some(0);
@@ -172,7 +174,7 @@ impl Group {
         standby.or_else(|| self.last_resort(wanted, tried, turns))
     }
 
-    /// The backend to ask where none is up.
+    /// Returns the next backend if none is up.
     fn last_resort(&self, wanted: Option<usize>, tried: Set, turns: &Turns) -> Option<usize> {
         let left = self.all & !tried;
         let is_left = |index: &usize| left & bit(*index) != 0;
@@ -183,7 +185,7 @@ impl Group {
             .or_else(|| self.standby.filter(is_left))
     }
 
-    /// A backend that may be disabled, or the one that it redirects to.
+    /// Returns the backend, which may be disabled, or its replacement, if one of them may be used.
     fn it_or_redirect(&self, index: usize, up: Set, tried: Set, now: &Now) -> Option<usize> {
         [Some(index), self.members[index].redirect].into_iter().flatten().find(|&index| {
             bit(index) & self.all & !tried != 0
@@ -191,7 +193,7 @@ impl Group {
         })
     }
 
-    /// Counts a request as under way, where that decides who is next.
+    /// Counts a request as active, if the balance method needs it.
     pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
         let counts = self.balance == conf::Balance::LeastConnections && self.members.len() > 1;
         UnderWay(counts.then(|| {
@@ -200,7 +202,7 @@ impl Group {
         }))
     }
 
-    /// The backend answered. A failure before is forgotten only if it had been left out for it.
+    /// Records a reply. Clears earlier failures only if they had excluded the backend.
     pub fn succeeded(&self, index: usize) {
         if self.marked.load(Ordering::Relaxed) & bit(index) == 0 {
             return;
@@ -211,7 +213,7 @@ impl Group {
         }
     }
 
-    /// The backend failed. Whether it is left out because of that from now on.
+    /// Records a failure. Returns true if it excludes the backend from now on.
     pub fn failed(&self, index: usize) -> bool {
         if self.max_fails == 0 {
             return false;
@@ -228,7 +230,7 @@ impl Group {
         failures >= self.max_fails && !is_out
     }
 
-    /// What a health check found. A backend that is well again starts without failures.
+    /// Records the result of a health check. A backend that recovers starts without failures.
     pub fn set_well(&self, index: usize, well: bool) {
         self.members[index].unwell.store(!well, Ordering::Relaxed);
         if well {
@@ -238,12 +240,12 @@ impl Group {
         }
     }
 
-    /// Whether the last health check found the backend well.
+    /// Returns true if the last health check passed.
     pub fn is_well(&self, index: usize) -> bool {
         !self.members[index].unwell.load(Ordering::Relaxed)
     }
 
-    /// How long a backend is left out for its failures.
+    /// Returns the time for which failures exclude a backend.
     pub fn recover_time(&self) -> Duration {
         self.recover_time
     }
@@ -267,12 +269,12 @@ impl Group {
         })
     }
 
-    /// One of `set` that was left out for long enough: this request tries it.
+    /// Returns an excluded backend of `set` that this request should try, if its time has come.
     fn due_for_trial(&self, set: Set, now: &Now) -> Option<usize> {
         bits(set).find(|&index| self.may_try(index, now))
     }
 
-    /// Whether the time has come to try a backend that was left out, by one request of all threads.
+    /// Returns true if this request should try an excluded backend: one request of all threads.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
         let at = member.record.retry_at.load(Ordering::Relaxed);
@@ -295,7 +297,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// The time since the start, looked at only when it matters.
+/// Time since the start, read only if needed.
 struct Now {
     started: Instant,
     millis: std::cell::OnceCell<u64>,
@@ -315,12 +317,12 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2)
 }
 
-/// The set of one backend.
+/// Returns the set of one backend.
 pub fn bit(index: usize) -> Set {
     1 << index
 }
 
-/// Those for all clients, by whether they are backups and by distance.
+/// Returns the tiers of active backends: by backup, then by distance.
 fn tiers(to: &[Rank]) -> Vec<Set> {
     let mut tiers = BTreeMap::<_, Set>::new();
     let active =

@@ -1,4 +1,4 @@
-//! Asking backends how they are: one thread for all of them.
+//! Health checks of backends: one thread for all of them.
 
 use std::io;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use super::{Endpoint, Group};
 
 mod http2;
 
-/// One backend to ask.
+/// One backend to check.
 pub struct Check {
-    /// The backends it is one of.
+    /// Group of the backend.
     pub group: Arc<Group>,
-    /// Which of them.
+    /// Number of the backend in its group.
     pub index: usize,
-    /// Where it is.
+    /// Address of the backend.
     pub endpoint: Endpoint,
-    /// What messages call it.
+    /// Name for messages.
     pub name: String,
-    /// What `Host` calls it.
+    /// Value of `Host`.
     pub authority: String,
-    /// Whether it speaks HTTP/2 alone, by prior knowledge.
+    /// True for HTTP/2 by prior knowledge.
     pub speaks_http2: bool,
-    /// The PROXY header that it wants.
+    /// PROXY header that it expects.
     pub send_proxy: Option<conf::ProxyHeader>,
-    /// What to ask, and how often.
+    /// Request and interval of the check.
     pub health: conf::Health,
 }
 
-/// The thread that asks. It ends when this is dropped.
+/// The thread that checks. Ends when this is dropped.
 pub struct Checker {
     _stop: oneshot::Sender<()>,
 }
 
 impl Checker {
-    /// Starts asking, where there is anyone to ask.
+    /// Starts the thread, unless there is nothing to check.
     pub fn start(checks: Vec<Check>, errors: &ErrorLog) -> io::Result<Option<Self>> {
         if checks.is_empty() {
             return Ok(None);
@@ -96,7 +96,7 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?}")
 }
 
-/// One request; an error says what is wrong.
+/// Sends one check. Returns the reason if it fails.
 async fn request(check: &Check) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let status = match &check.endpoint {

@@ -1,9 +1,8 @@
-//! Connections that one thread keeps to a backend, and the wait for one where `max_connections` are
-//! open.
+//! Idle connections of one thread to a backend, and the queue for one at `max_connections`.
 //!
-//! They belong to the backend (`IdlePools`): the routes of one thread share those to one address that
-//! are kept alike (as many, as long, by the same protocol). Threads share none, but under
-//! `max_connections` a waiting thread has others give one up.
+//! They belong to the backend (`IdlePools`): the routes of a thread share the connections to one
+//! address if number, idle time and protocol match. Threads share none. But with `max_connections`,
+//! a waiting thread asks other threads to give one up.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +19,7 @@ use super::backend::BackendOptions;
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 use super::unanswered::{Unanswered, Wait};
 
-/// How often idle connections are looked at.
+/// Interval of closing old idle connections.
 const PRUNING: Duration = Duration::from_millis(500);
 
 /// The idle connections of one thread.
@@ -28,26 +27,25 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// For requests that have been granted one and have not run since.
+    /// Connections that were granted to requests, which have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
-    /// New connections to the backend.
+    /// New connections to the backend without an answer yet.
     unanswered: Option<Arc<Unanswered>>,
 }
 
-/// What asks a holder of idle connections to give one up.
+/// Requests to a holder to give up an idle connection.
 struct Nudges {
-    /// Somebody waits for a permit.
+    /// A request waits for a permit.
     permits: Option<UnboundedReceiver<()>>,
     /// A new connection is overdue.
     unanswered: Option<UnboundedReceiver<()>>,
 }
 
-/// The idle connections that the routes of one thread share: those to one backend that are kept
-/// alike.
+/// Idle connections that the routes of one thread share, if backend and options match.
 #[derive(Default)]
 pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
 
-/// Which backend, how many idle connections, for how long, and whether it closes without a word.
+/// Backend, number of idle connections, idle time, and true if it closes without notice.
 type PoolKey = (String, Option<usize>, Duration, bool);
 
 /// A request in the queue for a connection.
@@ -57,7 +55,7 @@ struct Queued<'a> {
 }
 
 impl IdleConnections {
-    /// Those to a backend that is used so: shared where that may be.
+    /// Returns the pool of a backend with these options: a shared one if possible.
     pub fn of(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
         match &how.pools {
             Some(pools) if how.keep != Some(0) => {
@@ -69,7 +67,7 @@ impl IdleConnections {
         }
     }
 
-    /// None yet; looked after as long as somebody holds them.
+    /// Creates an empty pool and the task that prunes it while it is in use.
     fn new(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
         let joined = how.permits.as_ref().map(|permits| permits.join());
         let (holder, nudges) = joined.unzip();
@@ -91,7 +89,8 @@ impl IdleConnections {
         idle
     }
 
-    /// An idle connection, and whether it has been idle for a while ([`Pool::take`]).
+    /// Takes an idle connection. Returns true with it if it has been idle for a while
+    /// ([`Pool::take`]).
     pub fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
         let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;
         if let Some(permit) = &permit {
@@ -100,18 +99,18 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// An idle connection that has been idle for a while. For backends without a limit.
+    /// Takes a connection that has been idle for a while, of a backend without limit.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }
 
-    /// The connection of [`Grant::Ready`].
+    /// Takes the connection of [`Grant::Ready`].
     fn take_ready(&self) -> Option<(Socket, ConnectionPermit)> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Waits in the queue for an open connection, or the right to open one. `None` when `limit` is
-    /// over.
+    /// Waits in the queue for an open connection, or the right to open one. Returns `None` after
+    /// `limit`.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -135,7 +134,7 @@ impl IdleConnections {
         })
     }
 
-    /// Gives the connection to the request that waits longest for one, or keeps it.
+    /// Gives the connection to the request that waits longest, or keeps it.
     pub fn put(&self, socket: Socket, permit: Option<ConnectionPermit>) {
         let Some(permit) = permit else { return self.pool.put(socket, None, &self.deadlines) };
         let Some(waiter) = permit.next_waiter() else {
@@ -153,7 +152,7 @@ impl IdleConnections {
             Ok(stream) => Grant::Reuse(stream, permit),
             Err(_) => Grant::Open(permit),
         };
-        // Fails where the waiter has left: the connection closes, and its permit is passed on.
+        // Fails if the waiter has left: the connection closes, and its permit passes on.
         let _ = waiter.sender.send(grant);
     }
 
@@ -164,17 +163,17 @@ impl IdleConnections {
         }
     }
 
-    /// A connection is about to be opened for a request.
+    /// Records that a connection is being opened for a request.
     pub fn open(&self) -> Option<Wait> {
         self.unanswered.as_ref().map(Unanswered::open)
     }
 
-    /// A request has come to a kept connection.
+    /// Records that a request uses a kept connection.
     pub fn reuse(&self) -> Option<Wait> {
         self.unanswered.as_ref().and_then(Unanswered::reuse)
     }
 
-    /// As [`Unanswered::pop_overdue`].
+    /// Calls [`Unanswered::pop_overdue`].
     pub fn pop_overdue(&self) -> bool {
         self.unanswered.as_ref().is_some_and(|unanswered| unanswered.pop_overdue())
     }
@@ -191,17 +190,17 @@ impl IdleConnections {
         }
     }
 
-    /// As [`Pool::keeps_alive`].
+    /// Calls [`Pool::keeps_alive`].
     pub fn keeps_alive(&self) -> bool {
         self.pool.keeps_alive()
     }
 
-    /// As [`Pool::record_violation`].
+    /// Calls [`Pool::record_violation`].
     pub fn record_violation(&self) {
         self.pool.record_violation();
     }
 
-    /// As [`Pool::record_keeping`].
+    /// Calls [`Pool::record_keeping`].
     pub fn record_keeping(&self) {
         self.pool.record_keeping();
     }
@@ -215,7 +214,7 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Closes connections that have been idle for too long, and gives them up to others.
+/// Closes connections that have been idle for too long, and gives idle ones up on request.
 async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut nudges: Nudges) {
     enum Why {
         Time,
@@ -243,7 +242,8 @@ async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut n
     }
 }
 
-/// Where the thread rests it has no connection open, so that none is to be closed.
+/// Waits until the next pruning. While the thread sleeps, no connection is open, so none needs
+/// closing.
 async fn next_look(deadlines: &Deadlines, interval: &mut Interval) {
     deadlines.awake().await;
     interval.tick().await;

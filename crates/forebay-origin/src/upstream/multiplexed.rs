@@ -1,11 +1,13 @@
-//! Connections of one thread to a backend that requests share, by whatever protocol: found, opened
-//! where those there are have no room, and waited for.
+//! Shared connections of one thread to a backend, for any protocol: finds one with room, opens
+//! another or waits.
 //!
-//! Requests without a place queue, first come, first served. The first of the queue alone looks for
-//! room; it leaves the queue as soon as it has found some or opens a connection, so that the next one
-//! looks meanwhile. One request at a time opens a connection. Under `max_connections` a thread with a
-//! connection waits for the right to another one; a thread without any may always have one, as its
-//! requests cannot go over those of other threads (Envoy's limit is of this kind, too).
+//! Requests without room queue in order of arrival. Only the first in the queue looks for room.
+//! When it has found some or starts to open a connection, it leaves the queue, so that the next one
+//! can look. One request at a time opens a connection.
+//!
+//! With `max_connections`, a thread that has a connection waits for a permit for the next one. A
+//! thread without a connection may always open one, because its requests cannot use those of other
+//! threads. Envoy's limit has the same exception.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -17,52 +19,53 @@ use super::Backend;
 
 /// A connection that several requests share.
 pub trait SharedConnection {
-    /// The place of one request on it.
+    /// Stream of one request.
     type Stream;
 
-    /// A place for one more request, if there is room.
+    /// Returns a stream for another request, if there is room.
     fn begin(self: &Rc<Self>) -> Option<Self::Stream>;
 
-    /// Whether it takes no more requests, now or later.
+    /// Returns true if it takes no more requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// Returns what the backend has said about its room.
+    /// Returns the backend's statement about its room.
     fn readiness(&self) -> Readiness {
         Readiness::Known
     }
 }
 
-/// The room on a connection, as far as the backend has said.
+/// Room on a connection, according to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The backend has yet to say how much there is, as it would have to on another connection.
+    /// Not stated yet; another connection would have to wait for it, too.
     Unknown,
-    /// The backend has said that there is none, and has never said otherwise.
+    /// The backend has stated that there is none, and never anything else.
     Refusing,
     /// There is some, or requests have taken it all.
     Known,
 }
 
-/// The number of connections that may refuse all requests: the second one is a second opinion. If the
-/// backend refuses on both, requests wait until it changes its mind.
+/// Maximum of connections that refuse all requests.
+// The second one is a second opinion. If the backend refuses on both, requests wait until it
+// changes its settings.
 const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
 pub struct Multiplexed<C> {
-    /// Their tasks and streams hold them, so that one is closed as soon as it has ended.
+    /// Tasks and streams own the connections, so that one closes as soon as it has ended.
     open: RefCell<Vec<Weak<C>>>,
-    /// Held by the first of the queue.
+    /// Held by the first request in the queue.
     queue: tokio::sync::Mutex<()>,
-    /// A request opens a connection.
+    /// True while a request opens a connection.
     is_opening: Cell<bool>,
-    /// There may be room, or the right to open a connection: whoever is first in the queue looks.
+    /// Wakes the first in the queue: there may be room, or a permit to open a connection.
     room: Rc<Notify>,
-    /// Connections at once: other threads need connections, too.
+    /// Maximum of connections, so that other threads get some, too.
     most: usize,
 }
 
 impl<C: SharedConnection> Multiplexed<C> {
-    /// At most `most` connections, none yet.
+    /// Creates an empty set of at most `most` connections.
     pub fn new(most: usize) -> Self {
         Self {
             open: RefCell::default(),
@@ -73,18 +76,18 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// What connections tell when they have room again, or are no more.
+    /// Returns the signal for new room or a closed connection.
     pub fn room(&self) -> &Rc<Notify> {
         &self.room
     }
 
-    /// The connections that take requests.
+    /// Returns the connections that take requests.
     pub fn connections(&self) -> Vec<Rc<C>> {
         self.open.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A place on a connection that is open. The one opened first is filled first, so that surplus
-    /// connections age out.
+    /// Returns a stream on an open connection. Fills the oldest first, so that surplus connections
+    /// become idle and close.
     pub fn find(&self) -> Option<C::Stream> {
         let is_live = |open: &Weak<C>| open.upgrade().is_some_and(|open| !open.is_broken());
         let mut open = self.open.borrow_mut();
@@ -92,17 +95,17 @@ impl<C: SharedConnection> Multiplexed<C> {
         open.iter().find_map(|connection| connection.upgrade()?.begin())
     }
 
-    /// Has later requests find this connection.
+    /// Adds a connection for later requests.
     pub fn add(&self, connection: &Rc<C>) {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// A place that `find` finds, now or later, or that `open` makes, by the right that `acquire`
-    /// gets. `acquire` is told whether the thread has no connection yet.
+    /// Returns the result of `find`, now or later, or of `open` with the permit from `acquire`. The
+    /// argument of `acquire` is true if the thread has no connection yet.
     ///
     /// # Errors
-    /// Those of `acquire` and `open`; that the backend is busy where there is no place and no right
-    /// within the time that connecting to it may take.
+    /// Returns the errors of `acquire` and `open`, and a busy backend's fault if there is neither
+    /// room nor a permit within the connect timeout.
     pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,
@@ -135,7 +138,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Queues until `find` gives something or this request has the right to open a connection.
+    /// Queues until `find` succeeds or this request may open a connection.
     async fn find_or_acquire<T, R>(
         &self,
         find: impl Fn() -> Option<T>,
@@ -165,8 +168,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// What `find` gives once there is room; nothing once the thread has lost its last connection or
-    /// got its first, which changes what it has a right to.
+    /// Returns the result of `find` once there is room. Returns `None` after the thread has lost
+    /// its last connection or got its first, because either changes its right to open one.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.room.notified().await;
@@ -193,15 +196,15 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 }
 
-/// How a request that found no room goes on.
+/// Next step of a request that found no room.
 enum Turn<'a, C, T, R> {
-    /// There was room after all.
+    /// Room was found after all.
     Found(T),
-    /// It opens a connection by this right.
+    /// The request opens a connection with this permit.
     Open(R, Opening<'a, C>),
 }
 
-/// A request opens a connection; when this is dropped another one may.
+/// Marks that a request opens a connection. After the drop, another one may.
 struct Opening<'a, C>(&'a Multiplexed<C>);
 
 impl<C> Drop for Opening<'_, C> {

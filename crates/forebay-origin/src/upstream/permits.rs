@@ -1,12 +1,14 @@
-//! A limit on connections to a backend that holds over all threads, for idle connections as well: a
-//! process of php-fpm belongs to its connection for as long as that is open.
+//! Limit of connections to a backend over all threads. It includes idle connections: a process of
+//! php-fpm belongs to its connection for as long as that is open.
 //!
-//! A thread that may not open another connection waits in one queue with those of all threads, first
-//! come, first served. It gets what comes first: the right to open one, or an open connection that
-//! another request has done with. One of the same pool lies ready there: giving it to another thread
-//! takes it off one event loop and puts it on the other, three system calls. Who waits makes the
-//! other threads give up an idle connection: one of a pool as it is, one that requests share
-//! (HTTP/2) by closing it.
+//! If a thread may not open another connection, its request enters a queue of all threads, first
+//! come, first served. The request gets the first of these: a permit to open one, or an open
+//! connection that another request no longer needs. A connection of the same thread's pool stays
+//! there. Moving one to another thread takes it off one event loop and adds it to the other: three
+//! system calls.
+//!
+//! A waiting request makes the other threads give up an idle connection: a pooled one is handed
+//! over, a shared one (HTTP/2) is closed.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_engine::Detached;
 use tokio::sync::{mpsc, oneshot};
 
-/// The connections to one backend.
+/// Connections to one backend.
 pub struct Permits {
     state: Mutex<State>,
 }
@@ -29,42 +31,43 @@ struct State {
     next_holder: HolderId,
 }
 
-/// A pool of connections of one thread.
+/// Number of a thread's pool of connections.
 pub type HolderId = u64;
 
-/// Who waits for a connection.
+/// A request that waits for a connection.
 pub struct Waiter {
-    /// Where its grant is sent.
+    /// Receives its grant.
     pub sender: oneshot::Sender<Grant>,
-    /// The pool that it would take one of.
+    /// Pool of the request's thread.
     pub holder: HolderId,
 }
 
-/// The right to one connection; dropping it passes it on.
+/// The right to have one connection. Dropping it passes it on.
 pub struct ConnectionPermit {
     permits: Arc<Permits>,
     is_idle: Cell<bool>,
-    /// Who gets it, before all others that wait.
+    /// Request that gets the right before all others.
     heir: Cell<Option<Waiter>>,
 }
 
-/// What a request has waited for.
+/// Result of waiting.
 pub enum Grant {
-    /// It may open a connection.
+    /// The request may open a connection.
     Open(ConnectionPermit),
-    /// It may use this connection.
+    /// The request may use this connection.
     Reuse(Detached, ConnectionPermit),
-    /// A connection lies ready in its pool.
+    /// A connection is ready in the pool.
     Ready,
 }
 
 impl Permits {
-    /// At most `most` connections.
+    /// Creates the limit: at most `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { available: most, ..State::default() }) })
     }
 
-    /// A holder of idle connections: it is notified whenever it should give one up.
+    /// Registers a holder of idle connections. The receiver gets a message when it should give one
+    /// up.
     pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
@@ -75,14 +78,14 @@ impl Permits {
         (id, receiver)
     }
 
-    /// The right to open a connection now, where there is one.
+    /// Returns a permit if one is available now.
     pub fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut state = self.state();
         state.available = state.available.checked_sub(1)?;
         Some(self.permit())
     }
 
-    /// The right to open a connection, now or later, for `holder`.
+    /// Returns a permit for `holder`, or a receiver that gets it later.
     pub fn acquire(
         self: &Arc<Self>,
         holder: HolderId,
@@ -116,7 +119,7 @@ impl State {
 }
 
 impl ConnectionPermit {
-    /// The one that waits longest for a connection. Without one the connection counts as idle.
+    /// Returns the longest waiting request. If there is none, the connection counts as idle.
     pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();
@@ -126,7 +129,7 @@ impl ConnectionPermit {
         waiter
     }
 
-    /// The connection counts as idle; whether somebody waits for one.
+    /// Counts the connection as idle. Returns true if a request waits.
     pub fn set_idle(&self) -> bool {
         let mut state = self.permits.state();
         state.idle += usize::from(!self.is_idle.replace(true));
@@ -134,8 +137,8 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Whether somebody waits for it still, who gets it when it is dropped: the connection is to be
-    /// closed.
+    /// Returns true if a request still waits: it gets the permit when this is dropped, so the
+    /// caller must close the connection.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();
@@ -143,12 +146,12 @@ impl ConnectionPermit {
         has_heir
     }
 
-    /// As [`Permits::join`].
+    /// Calls [`Permits::join`].
     pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
         self.permits.join()
     }
 
-    /// The connection is in use again.
+    /// Counts the connection as in use again.
     pub fn set_busy(&self) {
         if self.is_idle.replace(false) {
             self.permits.state().idle -= 1;
@@ -167,7 +170,8 @@ impl Drop for ConnectionPermit {
             waiter
         };
         if let Some(waiter) = waiter {
-            // A waiter that has gone in this very moment gives it back, and its drop passes it on.
+            // If the waiter leaves at this moment, the permit comes back, and its drop passes it
+            // on.
             let _ = waiter.sender.send(Grant::Open(self.permits.permit()));
         }
     }

@@ -1,19 +1,18 @@
-//! What is counted about the backends of a route. Each thread has numbers of its own, which it
-//! alone writes; whoever asks adds them up.
+//! Counters of a route's backends. Each thread writes its own numbers; readers add them up.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The numbers of all threads.
+/// Counters of all threads.
 #[derive(Debug, Default)]
 pub struct Tallies {
     threads: Mutex<Vec<Arc<[Tally]>>>,
-    /// Of threads that have given up theirs, as those do that serve by another configuration.
+    /// Sums of threads that have ended their use, such as those of an earlier configuration.
     past: Vec<Tally>,
 }
 
-/// Numbers about one backend.
+/// Counters of one backend.
 #[derive(Debug, Default)]
 struct Tally {
     active: AtomicU64,
@@ -21,41 +20,41 @@ struct Tally {
     failures: AtomicU64,
 }
 
-/// Numbers about one backend at one moment.
+/// Counters of one backend at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Requests under way, and tunnels.
+    /// Active requests and tunnels.
     pub active: u64,
-    /// Requests sent, those that were sent again counted again.
+    /// Requests sent. Each resend counts again.
     pub requests: u64,
-    /// Of these, those that the backend failed at.
+    /// Requests that failed because of the backend.
     pub failures: u64,
 }
 
-/// The numbers of one thread.
+/// Counters of one thread.
 pub struct ThreadTally {
     all: Arc<Tallies>,
     own: Arc<[Tally]>,
 }
 
-/// A request under way to a backend.
+/// An active request at a backend.
 pub struct Active(Rc<ThreadTally>, usize);
 
 impl Tallies {
-    /// For so many backends.
+    /// Creates counters for `backends` backends.
     pub fn new(backends: usize) -> Arc<Self> {
         let past = (0..backends).map(|_| Tally::default()).collect();
         Arc::new(Self { threads: Mutex::default(), past })
     }
 
-    /// The numbers of the thread that asks.
+    /// Returns new counters for the calling thread.
     pub fn join(self: &Arc<Self>) -> Rc<ThreadTally> {
         let own: Arc<[Tally]> = self.past.iter().map(|_| Tally::default()).collect();
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
         Rc::new(ThreadTally { all: self.clone(), own })
     }
 
-    /// The sums about one backend.
+    /// Returns the sums for one backend.
     pub fn of(&self, backend: usize) -> Counted {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let all = threads.iter().map(|own| &own[backend]).chain([&self.past[backend]]);
@@ -68,7 +67,7 @@ impl Tallies {
 }
 
 impl ThreadTally {
-    /// A request is sent to a backend.
+    /// Counts a request to a backend.
     pub fn begin(self: &Rc<Self>, backend: usize) -> Active {
         let tally = &self.own[backend];
         add(&tally.active, 1);
@@ -76,7 +75,7 @@ impl ThreadTally {
         Active(self.clone(), backend)
     }
 
-    /// A backend failed.
+    /// Counts a failure of a backend.
     pub fn failed(&self, backend: usize) {
         add(&self.own[backend].failures, 1);
     }
@@ -99,7 +98,7 @@ impl Drop for ThreadTally {
     }
 }
 
-/// Each number has one writer, so no read-modify-write is needed.
+/// Adds to a counter. Each has one writer, so no read-modify-write operation is needed.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

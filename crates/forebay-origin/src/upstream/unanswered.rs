@@ -1,18 +1,19 @@
-//! New connections to a backend on which nothing has come yet, over all threads, and when another
-//! is closed for one.
+//! New connections to a backend without an answer yet, over all threads. Decides when to close
+//! another connection for one of them.
 //!
-//! A process of php-fpm, or of a server that forks beforehand, serves one connection for as long as
-//! that is open, and takes up another then. Kept connections that always found the next request
-//! left all others without an answer for as long as that went on: with five processes 27 of 32
-//! clients. Whether a process has taken a connection up cannot be seen, so it is guessed: one that
-//! has waited four times as long as requests usually wait for their first byte, and 5 ms at least,
-//! is overdue, and a connection without a request is closed for it, the next that is done or one
-//! that lies idle. It is one at the most for each new connection: where processes are not short, a
-//! request that takes long costs one connection, and those that take as long as usual none.
+//! A process of php-fpm or of a pre-forking server serves one connection until that closes, then
+//! accepts another. If kept connections always got the next request, all other connections would
+//! wait for an answer: with five processes, 27 of 32 clients did.
 //!
-//! What is usual is learned from kept connections while new ones wait, and from new ones since
-//! another was closed for them, as a process is theirs then; else a backend that has become slow
-//! would have all connections closed, and nothing to learn from.
+//! Forebay cannot see if a process has accepted a connection, so it estimates: a new connection is
+//! overdue after four times the usual wait for a first byte, and at least 5 ms. Then a connection
+//! without a request closes for it: the next that becomes free, or an idle one. Each new connection
+//! closes at most one other. So if enough processes exist, a slow request costs one connection, and
+//! a request of usual length costs none.
+//!
+//! The usual wait is learned from kept connections while new ones wait. It is also learned from new
+//! ones after another was closed for them, because then a process is theirs. Otherwise a backend
+//! that becomes slow would lose all connections, and nothing to learn from would remain.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,44 +23,44 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// A new connection is overdue after so many times the usual wait.
+/// Multiple of the usual wait after which a new connection is overdue.
 const TIMES_USUAL: u32 = 4;
-/// And no earlier than this: another process may have had the processor.
+/// Minimum wait: the backend's process may not have had the CPU.
 const LEAST_PATIENCE: Duration = Duration::from_millis(5);
-/// While nothing is known of what is usual.
+/// Wait before anything is learned.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
-/// The usual wait is a moving average in which each request has this weight, one in so many.
+/// The usual wait is a moving average: each request counts one part in this many.
 const WEIGHT: i64 = 8;
 
-/// The new connections to one backend that have no answer.
+/// New connections to one backend without an answer yet.
 #[derive(Default)]
 pub struct Unanswered {
-    /// How many wait for which nothing was closed: the length of `waiting`, without its lock.
+    /// Number of connections in `waiting`, readable without the lock.
     count: AtomicUsize,
-    /// For how long requests wait for their first byte, in microseconds; 0: not known.
+    /// Usual wait of requests for their first byte, in microseconds; 0: unknown.
     usual: AtomicU64,
-    /// Some thread runs [`watch`].
+    /// True while a thread runs [`watch`].
     is_watched: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By their numbers, which grow, and since when they wait.
+    /// Increasing numbers and start times of the waiting connections.
     waiting: VecDeque<(u64, Instant)>,
-    /// Those for which another was closed, and since when.
+    /// Connections for which another was closed, and the times of that.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// Holders were asked for all that have lower numbers.
+    /// Holders were asked for all connections with lower numbers.
     asked: u64,
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 
-/// What a request that waits for its first byte is to [`Unanswered`].
+/// Wait of a request for its first byte.
 pub enum Wait {
-    /// Its connection is new.
+    /// On a new connection.
     New(Newcomer),
-    /// Its connection was kept, and new ones waited when it began.
+    /// On a kept connection, while new ones waited at its start.
     Kept(Arc<Unanswered>, Instant),
 }
 
@@ -69,11 +70,11 @@ pub struct Newcomer {
     number: u64,
 }
 
-/// Runs [`watch`]; to drop it, with its thread, lets another do so.
+/// Runs [`watch`]. When dropped, with its thread, another thread may run it.
 struct Watch(Arc<Unanswered>);
 
 impl Unanswered {
-    /// A connection is opened for a request. To be called on a thread with a runtime.
+    /// Records a new connection for a request. Must be called on a thread with a runtime.
     pub fn open(self: &Arc<Self>) -> Wait {
         let number = {
             let mut state = self.state();
@@ -89,13 +90,13 @@ impl Unanswered {
         Wait::New(Newcomer { unanswered: self.clone(), number })
     }
 
-    /// A request comes to a kept connection.
+    /// Records a request on a kept connection.
     pub fn reuse(self: &Arc<Self>) -> Option<Wait> {
         self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
     }
 
-    /// Whether a connection without a request is to be closed for a new one that is overdue. It
-    /// counts as closed.
+    /// Returns true if the caller must close a connection without a request for an overdue one.
+    /// Counts it as closed.
     pub fn pop_overdue(&self) -> bool {
         if !self.has_any() {
             return false;
@@ -110,12 +111,13 @@ impl Unanswered {
         true
     }
 
-    /// As [`Unanswered::pop_overdue`], but nothing counts as closed.
+    /// Like [`Unanswered::pop_overdue`], but counts nothing.
     pub fn is_overdue(&self) -> bool {
         self.has_any() && self.is_first_overdue(&self.state())
     }
 
-    /// A holder of idle connections. It is asked for one when a new connection has become overdue.
+    /// Registers a holder of idle connections. The receiver gets a message when a new connection is
+    /// overdue.
     pub fn join(&self) -> mpsc::UnboundedReceiver<()> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
@@ -148,8 +150,8 @@ impl Unanswered {
         self.usual.store(usual, Ordering::Relaxed);
     }
 
-    /// Asks holders for those that have become overdue since the last time; when to do so again, if
-    /// any of those that wait may become so.
+    /// Asks holders for the connections that have become overdue. Returns the time to do so again,
+    /// if any other may become overdue.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
@@ -167,7 +169,7 @@ impl Unanswered {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Within the lock: whoever opens one after it finds that nobody watches.
+        // Within the lock: a thread that opens a connection later sees that no thread watches.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }
@@ -177,7 +179,7 @@ impl Unanswered {
     }
 }
 
-/// Asks holders whenever it is time to, until nothing waits for which they were not asked.
+/// Asks holders in time, until they were asked for all waiting connections.
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
@@ -186,7 +188,7 @@ async fn watch(watch: Watch) {
 }
 
 impl Wait {
-    /// The first byte has come.
+    /// Ends the wait: the first byte has come.
     pub fn end(self) {
         match self {
             Self::Kept(unanswered, since) => unanswered.learn(since.elapsed()),
@@ -196,7 +198,7 @@ impl Wait {
 }
 
 impl Newcomer {
-    /// Takes it off the list; how long it has waited, since another was closed for it if one was.
+    /// Removes the connection. Returns its wait, counted from the close of another for it, if any.
     fn leave(&self) -> Duration {
         let mut state = self.unanswered.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

@@ -1,4 +1,4 @@
-//! Sends a request's body to a backend piece by piece, as a protocol frames it.
+//! Sends a request's body to a backend in pieces, framed for the protocol.
 
 use std::io::IoSlice;
 
@@ -8,51 +8,52 @@ use forebay_wire::http1::encode;
 
 use super::Backend;
 
-/// Bytes of a spooled body that go out at a time: less than a record of FastCGI holds.
+/// Bytes of a spooled body to send at a time: fits into a FastCGI record.
 const PIECE: usize = 32 * 1024;
 
-/// How a body is framed.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug)]
 pub enum BodyEncoder {
-    /// As it is.
+    /// No framing.
     Plain,
-    /// As chunks of HTTP.
+    /// Chunked transfer coding of HTTP/1.1.
     Chunked,
-    /// As FastCGI's STDIN of the request with this number.
+    /// FastCGI STDIN records of the request with this number.
     Stdin(u16),
 }
 
-/// What becomes of the body of a request.
+/// Source of a request's body.
 pub enum Source<'a> {
-    /// It comes from the client.
+    /// The client.
     Client(&'a mut Body),
-    /// It was spooled.
+    /// A spooled body.
     Spooled(Spool<'a>),
 }
 
-/// What is left of a spooled body.
+/// Rest of a spooled body.
 pub struct Spool<'a> {
     body: &'a Spooled,
     offset: u64,
     buffer: Vec<u8>,
 }
 
-/// Where a body goes out.
+/// Destination of a body.
 pub trait Outlet {
-    /// Sends one after the other.
+    /// Sends the pieces in order.
     async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault>;
 
-    /// The client is waited for; as long as that takes the backend has nothing to answer.
+    /// Suspends the reply's time limit: Forebay waits for the client, so the backend has nothing to
+    /// answer.
     fn suspend_reply_limit(&self) {}
 
-    /// A piece has gone out: a backend that reads has not fallen silent.
+    /// Restarts the reply's time limit after a piece was sent: the backend reads, so it is alive.
     fn renew_reply_limit(&self) {}
 
-    /// All has gone out: the time for the reply begins.
+    /// Starts the reply's time limit: everything was sent.
     fn start_reply_limit(&self) {}
 }
 
-/// A connection to a backend, as where a body goes out.
+/// A backend's connection as a body's destination.
 pub struct ToBackend<'a> {
     /// The backend.
     pub backend: &'a Backend,
@@ -60,7 +61,7 @@ pub struct ToBackend<'a> {
     pub socket: &'a Socket,
 }
 
-/// Sends all of `source`, and what ends it.
+/// Sends all of `source` and its end.
 pub async fn upload(
     outlet: &impl Outlet,
     encoder: BodyEncoder,
@@ -94,7 +95,7 @@ pub async fn upload(
 }
 
 impl BodyEncoder {
-    /// Appends what goes in front of a piece; what goes behind it.
+    /// Appends the bytes before a piece, and returns the bytes after it.
     fn frame(self, front: &mut Vec<u8>, length: usize) -> &'static [u8] {
         match self {
             Self::Plain => b"",
@@ -109,7 +110,7 @@ impl BodyEncoder {
         }
     }
 
-    /// Appends what goes behind the last piece.
+    /// Appends the bytes after the last piece.
     fn end(self, out: &mut Vec<u8>) {
         match self {
             Self::Plain => {}
@@ -120,7 +121,7 @@ impl BodyEncoder {
 }
 
 impl<'a> Source<'a> {
-    /// A spooled body from its start.
+    /// Creates a source that reads a spooled body from its start.
     pub fn spooled(body: &'a Spooled) -> Self {
         Self::Spooled(Spool { body, offset: 0, buffer: vec![0; PIECE] })
     }

@@ -1,40 +1,40 @@
-//! By what rules a group shares requests out, as its configuration has them.
+//! Rules that distribute a group's requests, from its configuration.
 
 use std::time::Duration;
 
 use forebay_conf as conf;
 
-/// How requests are shared out among backends.
+/// Rules that distribute requests among backends.
 pub struct Balancing {
-    /// When each of them is asked.
+    /// Rank of each backend.
     pub to: Vec<Rank>,
-    /// Which of them takes a request.
+    /// Method of selection.
     pub balance: conf::Balance,
-    /// Failures within `fail_timeout` after which one is left out; 0: never.
+    /// Failures within `fail_timeout` that exclude a backend; 0: never.
     pub max_fails: u32,
-    /// How long failures are counted.
+    /// Time for which failures count.
     pub fail_timeout: Duration,
-    /// How long a backend is left out.
+    /// Time for which a backend is excluded.
     pub recover_time: Duration,
 }
 
-/// When a backend is asked.
+/// Order in which a backend is used.
 #[derive(Clone, Copy)]
 pub struct Rank {
-    /// Its share beside others of the same rank.
+    /// Share of requests among backends of equal rank.
     pub weight: u32,
-    /// Whether only when all that are no backups are down.
+    /// True if it is used only when all non-backups are down.
     pub backup: bool,
-    /// Others are asked only when all that are nearer are down.
+    /// Backends with a larger distance are used only when all nearer ones are down.
     pub distance: u32,
-    /// Which one takes its place while it is out.
+    /// Backend that replaces it while it is excluded.
     pub redirect: Option<usize>,
-    /// Who may use it.
+    /// Clients that may use it.
     pub activation: conf::Activation,
 }
 
 impl Balancing {
-    /// By turns, and as a group has it that sets no key.
+    /// Creates the rules of a group with default values and equal backends.
     pub fn equal(backends: usize) -> Self {
         let activation = conf::Activation::Active;
         let rank = Rank { weight: 1, backup: false, distance: 0, redirect: None, activation };

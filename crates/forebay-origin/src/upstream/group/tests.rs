@@ -1,4 +1,4 @@
-//! Which backend of a group is next.
+//! Tests of the order of a group's backends.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn disabled_backends_serve_who_stays_with_them_and_stopped_ones_nobody() {
     assert_eq!(group.pick(Some(1), 0, &turns), Some(1));
     assert_ne!(group.pick(Some(2), 0, &turns), Some(2));
     assert_eq!((group.is_up(1), group.is_up(2)), (true, false));
-    // Nor where all others have been tried.
+    // None is left after all others were tried.
     assert_eq!(group.pick(None, bit(0) | bit(3), &turns), None);
     assert!(group.failed(1));
     assert_ne!(group.pick(Some(1), 0, &turns), Some(1), "left out");
@@ -218,7 +218,7 @@ fn all_are_tried_from_near_to_far() {
     assert_eq!(order, "bcade");
 }
 
-/// `a` is replaced by the hot standby `c`, `b` by `a`.
+/// The hot standby `c` replaces `a`, and `a` replaces `b`.
 const STANDBY: &str = r#"
     { url = "http://a", route = "a", redirect = "c" },
     { url = "http://b", route = "b", redirect = "a" },
@@ -233,7 +233,7 @@ fn a_session_goes_where_its_backend_redirects() {
     group.failed(0);
     assert_eq!(group.pick(Some(0), 0, &turns), Some(2));
     assert_eq!(picks(&group, 2), "bb");
-    // Within one request, too.
+    // The rule also holds within one request.
     assert_eq!(group.pick(Some(1), bit(1), &turns), Some(2), "a, to which b redirects, is out");
     group.set_well(0, true);
     assert_eq!(group.pick(Some(0), 0, &turns), Some(0));

@@ -1,4 +1,4 @@
-//! Who is next of the backends that are up: by weight, or by what is under way.
+//! Selects the next of the backends that are up: by weight or by active requests.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -7,12 +7,12 @@ use forebay_conf as conf;
 
 use super::{Group, Member, Set, bit, bits};
 
-/// The order of turns that one thread worked out last, for a set of backends.
+/// Order of turns that a thread computed last, with its set of backends.
 #[derive(Default)]
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
 impl Group {
-    /// One of `set` that is not `tried`, by turns.
+    /// Returns the next backend by turns: one of `set` that is not in `tried`.
     pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut cached = turns.0.borrow_mut();
@@ -35,12 +35,12 @@ impl Group {
                 });
                 tried & bit(index) == 0 && is_least
             })
-            // Another thread may have added to the least in the meantime: then any will do.
+            // Another thread may have raised the lowest load meanwhile: then take any.
             .or_else(|| bits(set & !tried).next())
     }
 
-    /// A whole round of turns: smooth weighted round robin, as nginx has it. Each turn everybody
-    /// gains its weight; who has most takes the turn and pays the sum of all.
+    /// Returns one round of turns: smooth weighted round robin, as in nginx. In each turn, every
+    /// backend gains its weight. The one with most takes the turn and pays the sum of all weights.
     fn order(&self, set: Set) -> Vec<u8> {
         let divisor = bits(set).fold(0, |divisor, index| gcd(self.members[index].weight, divisor));
         let mut shares: Vec<(usize, i64, i64)> = bits(set)
@@ -52,7 +52,7 @@ impl Group {
             for (_, weight, current) in &mut shares {
                 *current += *weight;
             }
-            // The first of several with as much.
+            // The first of several with equal values.
             let best =
                 shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((index, _, current)) = best {
@@ -70,7 +70,7 @@ impl Member {
     }
 }
 
-/// Requests under way, by weight.
+/// Active requests in relation to the weight.
 #[derive(Clone, Copy)]
 struct Load(u64, u32);
 

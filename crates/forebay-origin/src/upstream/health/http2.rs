@@ -1,5 +1,4 @@
-//! The question of a health check by HTTP/2 with prior knowledge (RFC 9113 section 3.3), over a
-//! connection of its own.
+//! Health check over HTTP/2 with prior knowledge (RFC 9113 section 3.3), on its own connection.
 
 use std::time::Instant;
 
@@ -7,10 +6,10 @@ use forebay_wire::fields;
 use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Room for the largest frame that the codec takes whole.
+/// Size of the input buffer: holds the largest frame that the codec takes whole.
 const INBOX: usize = 32 * 1024;
 
-/// The status that `path` is answered with; an error says what is wrong.
+/// Requests `path` and returns the reply's status, or the reason of a failure.
 pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     path: &str,
     authority: &str,
@@ -37,7 +36,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
         }
         if let Some(status) = take_in(&mut codec, &mut input)? {
             codec.goaway(ErrorCode::NO_ERROR);
-            // It has answered; whether it hears a farewell makes no difference.
+            // The answer is complete, so an error of the GOAWAY does not matter.
             let _ = write_out(&mut codec, &mut stream).await;
             return Ok(status);
         }
@@ -54,7 +53,7 @@ async fn write_out<S: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Takes in what was read; the status, where the head of the reply is there.
+/// Decodes the input. Returns the status after the head of the reply.
 fn take_in(codec: &mut Connection, input: &mut Vec<u8>) -> Result<Option<u16>, String> {
     let speaks_http1 = input.starts_with(b"HTTP/1.");
     let mut at = 0;
@@ -91,14 +90,14 @@ mod tests {
 
     const PREFACE: usize = 24;
 
-    /// A frame of stream `id`, of which there are less than 256.
+    /// Returns a frame of stream `id`.
     fn frame(kind: u8, flags: u8, id: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0, 0, payload.len() as u8, kind, flags, 0, 0, 0, id];
         frame.extend_from_slice(payload);
         frame
     }
 
-    /// What is said of a backend that answers the first bytes by `reply`, and then closes.
+    /// Returns the result for a backend that answers the first bytes with `reply` and then closes.
     async fn asked(reply: Vec<u8>) -> Result<u16, String> {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let backend = async move |mut theirs: DuplexStream| {
@@ -107,7 +106,7 @@ mod tests {
             assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
             theirs.write_all(&reply).await.unwrap();
             theirs.shutdown().await.unwrap();
-            // What is written to it has somewhere to go.
+            // Reads on, so that later writes to it succeed.
             let _ = theirs.read_to_end(&mut first).await;
         };
         tokio::join!(ask("/healthz", "10.0.0.1", ours), backend(theirs)).0
