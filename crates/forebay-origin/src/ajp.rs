@@ -1,7 +1,8 @@
-//! Servlet containers (Tomcat), by AJP 1.3: requests shared out among them and passed on over kept
-//! connections, replies streamed back.
+//! Servlet containers (Tomcat) over AJP 1.3: distributes requests over kept connections and streams
+//! the replies back.
 //!
-//! `head` makes a request's head, `upload` cuts its body into packets, `reply` reads the answer.
+//! `head` encodes a request's head, `upload` divides its body into packets, `reply` reads the
+//! answer.
 
 mod head;
 mod reply;
@@ -20,7 +21,7 @@ pub use head::append_head;
 use reply::{After, Buffers, INBOX, Session};
 use upload::Packets;
 
-/// A route's containers, as one thread knows them.
+/// A thread's view of a route's containers.
 pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,
@@ -29,7 +30,7 @@ pub struct Ajp {
 }
 
 impl Ajp {
-    /// Passes requests to the containers of `upstream`, those of `settings`.
+    /// Creates the origin for the containers of `upstream`, configured by `settings`.
     pub fn new(thread: &Thread, upstream: Upstream, settings: conf::Ajp) -> Self {
         let sticky = Sticky::new(&settings.upstream);
         Self { upstream, sticky, settings, buffers: thread.free_list() }
@@ -62,7 +63,7 @@ impl Ajp {
         self.upstream.send(&mut passing, exchange, wanted).await.map(drop)
     }
 
-    /// Asks over `connection` whether the container answers.
+    /// Pings the container over `connection`.
     async fn ping(&self, backend: &Backend, connection: &Connection) -> Result<(), Fault> {
         let limit = backend.connect_timeout();
         let asking = async {
@@ -93,12 +94,12 @@ impl Origin for Ajp {
     }
 }
 
-/// A request on its way to one container after the other.
+/// A request that tries one container after the other.
 struct Passing<'a> {
     origin: &'a Ajp,
-    /// The container that the client's session names.
+    /// Container that the client's session names.
     wanted: Option<usize>,
-    /// Whether it may be sent twice at any time.
+    /// True if the request may be sent more than once.
     is_repeatable: bool,
     packets: Packets,
     buffers: &'a mut Buffers,
@@ -108,7 +109,7 @@ impl Carrier for Passing<'_> {
     type Connection = Connection;
     type Outcome = ();
 
-    /// A kept connection that does not answer a ping is replaced by a new one.
+    /// Returns a connection. A kept one that does not answer a ping is replaced by a new one.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,

@@ -1,9 +1,9 @@
-//! What would become of a request: site, route, origin, and what the origin would be sent.
+//! Explains a request: site, route, origin, and the data that the origin would receive.
 //!
-//! Nothing is started and nobody is connected to; only the file system is looked at.
+//! Starts nothing and connects nowhere; reads only the file system.
 //!
-//! It has no knowledge of its own: it parses a request as a listener would and calls the functions
-//! by which origins find scripts and make variables and header lines.
+//! The module contains no routing rules: it parses a request as a listener would, and calls the
+//! functions of the origins that find scripts and create variables and header lines.
 
 mod carried;
 mod origin;
@@ -24,7 +24,7 @@ use question::{Url, listener, request};
 
 pub use question::{Question, QuestionError};
 
-/// Tells what `plan` would do with a request, in lines of text.
+/// Returns the explanation of a request under `plan`, as lines of text.
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
     let url = Url::parse(question.url)?;
     let (listen, is_guess) = listener(plan, &url);
@@ -55,7 +55,7 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     Ok(text.0)
 }
 
-/// Explanation with a label in front.
+/// Explanation under construction, with a label before each item.
 struct Explanation(String);
 
 impl Explanation {
@@ -71,7 +71,7 @@ impl Explanation {
     }
 }
 
-/// Text that a terminal takes as it is.
+/// Returns the text with control characters escaped for a terminal.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let escaped = text.chars().map(|c| match c.is_control() {
@@ -81,7 +81,7 @@ fn printable(bytes: &[u8]) -> String {
     escaped.collect()
 }
 
-/// Why the site takes the request.
+/// Returns the reason why the site takes the request.
 fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> String {
     if sites.len() == 1 {
         return format!("the only site on {listen}");
@@ -107,7 +107,7 @@ fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> Strin
     }
 }
 
-/// Follows the routes as the engine does.
+/// Follows the routes like the engine.
 fn routes(
     plan: &Plan,
     site: &Site,
@@ -217,7 +217,7 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     Ok(())
 }
 
-/// The first route, from the one numbered `from` on, that takes the request.
+/// Returns the first route from number `from` on that takes the request.
 fn next_route<'s>(
     site: &'s Site,
     request: &mut Request,
@@ -238,7 +238,7 @@ fn next_route<'s>(
     Ok(None)
 }
 
-/// The conditions of a route, as one would type them.
+/// Returns the conditions of a route as in a configuration file.
 fn conditions(matcher: &Matcher) -> String {
     let list = |name: &str, values: Vec<String>| match &values[..] {
         [] => None,

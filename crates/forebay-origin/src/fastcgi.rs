@@ -1,15 +1,22 @@
-//! FastCGI responders that listen by themselves, such as php-fpm.
+//! FastCGI responders that listen themselves, such as php-fpm.
 //!
-//! `script` finds the script and its parameters; here a request goes over a connection of its own,
-//! by `shared` over one that it shares, a `mux_connection`; `mux_pool` has those of a thread.
+//! `script` finds the script and its parameters. This module sends a request over its own
+//! connection; `shared` sends one over a shared connection, a `mux_connection`. `mux_pool` holds
+//! the shared connections of a thread.
 //!
-//! A client that leaves closes the connection to the application in place of FCGI_ABORT_REQUEST: an
-//! aborted request may still be answered, so the connection could not be used again. Connections
-//! are multiplexed only where asked for, as of what people run only fastcgi-mono-server4 and Go's
-//! applications can. Pieces of a reply are acknowledged at once (`Socket::acknowledge`):
-//! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm on, and each would wait 40
-//! ms for a delayed acknowledgement (`docs/src/measurements/fastcgi.md`). An END_REQUEST without output is a 502;
-//! over a used connection the request is sent once more if it may be.
+//! If a client leaves, its connection to the application is closed instead of sending
+//! FCGI_ABORT_REQUEST: the application may still answer an aborted request, so the connection could
+//! not be reused.
+//!
+//! Connections are multiplexed only if configured, because in practice only fastcgi-mono-server4
+//! and Go's applications support that.
+//!
+//! Forebay acknowledges pieces of a reply at once (`Socket::acknowledge`). fastcgi-mono-server4
+//! writes three small pieces with Nagle's algorithm, and each would wait 40 ms for a delayed
+//! acknowledgement (`docs/src/measurements/fastcgi.md`).
+//!
+//! An END_REQUEST without output is a 502. On a reused connection, the request is resent once if
+//! allowed.
 
 mod mux_connection;
 mod mux_pool;
@@ -42,25 +49,25 @@ use crate::upstream::{
     Upstream, send_and_read, upload,
 };
 
-/// The one request that is under way on a connection.
+/// Number of the only request on an unshared connection.
 const ID: u16 = 1;
 const INBOX: usize = 16 * 1024;
-/// How long a connection may be idle: each holds a process of php-fpm, which closes it when it has
-/// served its number of requests.
+/// Idle limit of a connection.
+// Each connection holds a process of php-fpm, which closes it after a number of requests.
 pub const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
-/// A FastCGI application, as one thread knows it.
+/// A thread's view of a FastCGI application.
 pub struct Fastcgi {
     thread: Rc<Thread>,
     upstream: Upstream,
-    /// By backend, where requests share connections; else empty.
+    /// Shared connections by backend; empty if connections are not shared.
     pools: Vec<MuxPool>,
     settings: conf::Fastcgi,
     found: FoundScripts,
 }
 
 impl Fastcgi {
-    /// Passes requests to the backends of `upstream`.
+    /// Creates the origin for the backends of `upstream`.
     pub fn new(thread: Rc<Thread>, upstream: Upstream, settings: conf::Fastcgi) -> Self {
         let pool = |_| MuxPool::new(thread.clone(), &settings);
         let pools = match settings.multiplex {
@@ -106,7 +113,7 @@ impl Fastcgi {
                 self.run(source.backend, connection, exchange, body, out).await
             }
             RequestConnection::Shared(stream) => {
-                // The connection keeps it until it has been sent with those of others.
+                // The connection owns it until it is sent, together with others' records.
                 let mut out = Vec::new();
                 self.append_head(&mut out, (stream.id(), true), &exchange.request, script, body);
                 let shared = Shared::new(self, source, &stream);
@@ -115,8 +122,8 @@ impl Fastcgi {
         }
     }
 
-    /// Appends what is sent first, with the number of the request, and whether the connection is to
-    /// be kept.
+    /// Appends the first records of request number `id`; `keep` asks the application to keep the
+    /// connection open.
     fn append_head(
         &self,
         out: &mut Vec<u8>,
@@ -137,7 +144,8 @@ impl Fastcgi {
         }
     }
 
-    /// One request over `connection`, which is kept where that can be.
+    /// Sends one request over `connection`, passes its reply on and keeps the connection if
+    /// possible.
     async fn run(
         &self,
         backend: &Backend,
@@ -158,8 +166,8 @@ impl Fastcgi {
         Ok(())
     }
 
-    /// Sends what is in `out`, then a body that is not in there. The time limit for the reply
-    /// starts anew with each piece: an application that reads has not fallen silent.
+    /// Sends `out`, then a body that is not part of it. Each piece restarts the reply's time limit,
+    /// because an application that reads is alive.
     async fn send(
         &self,
         backend: &Backend,
@@ -179,7 +187,7 @@ impl Fastcgi {
         upload(&outlet, BodyEncoder::Stdin(ID), Source::spooled(body)).await
     }
 
-    /// Reads the reply and passes it on; whether the connection can be kept.
+    /// Reads the reply and passes it on. Returns true if the connection can be kept.
     async fn read_reply(
         &self,
         backend: &Backend,
@@ -258,7 +266,7 @@ impl Origin for Fastcgi {
     }
 }
 
-/// A request on its way to one backend after the other.
+/// A request that tries one backend after the other.
 struct Passing<'a> {
     origin: &'a Fastcgi,
     script: &'a Script,
@@ -302,21 +310,21 @@ impl Carrier for Passing<'_> {
     }
 }
 
-/// Where a request to a backend gets its connection.
+/// Source of the connection for a request.
 struct ConnectionSource<'a> {
     backend: &'a Backend,
     pool: Option<&'a MuxPool>,
     is_repeatable: bool,
 }
 
-/// How a request goes: over a connection of its own, or a place on one that is shared.
+/// Connection of a request: its own, or a stream of a shared one.
 enum RequestConnection {
     Alone(Connection),
     Shared(Stream),
 }
 
 impl ConnectionSource<'_> {
-    /// A connection for one request; `fresh` where another has failed.
+    /// Returns a connection for one request; a new one if `fresh`, after another has failed.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool
@@ -340,9 +348,9 @@ impl RequestConnection {
     }
 }
 
-/// A request that was refused was not acted on. One that ended without a word is a bad reply; over
-/// a connection that was used before, fastcgi-mono-server4 is known for them (mono#20086), and what
-/// may be sent twice is.
+/// Returns a fault if the application did not answer.
+// A refused request was not processed. An empty reply is an error: fastcgi-mono-server4 sends it on
+// reused connections (mono#20086), so the request is resent if allowed.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),

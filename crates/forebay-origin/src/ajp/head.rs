@@ -1,4 +1,4 @@
-//! The head of a request as a container is sent it.
+//! Head of a request for a container.
 
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
@@ -7,11 +7,11 @@ use forebay_wire::http1::{
     Field, KnownField, RequestFraming, Version, encode, host_of, is_disguised,
 };
 
-/// Longest address as text, in bytes.
+/// Maximum length of an address as text, in bytes.
 const ADDRESS: usize = 45;
 
-/// Appends the head of `request`, whose body has this framing. Client-supplied `X-Forwarded-*` fields
-/// are dropped, as they can be forged, and so are names that are spelled with `_`.
+/// Appends the head of `request`. Drops `X-Forwarded-*` fields of the client, which can be forged,
+/// and names with `_`.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -50,7 +50,7 @@ pub fn append_head(
         attributes.attribute(Attribute::Secret, secret.as_bytes());
     }
     append_attributes(&mut attributes, request, query, &server);
-    // A secret of any length could be to blame only where the configuration is wrong.
+    // A long secret could be the reason, but only with a wrong configuration.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })
@@ -75,7 +75,8 @@ fn append_fields(
             || name.contains(&b'_')
             || is_disguised(field, &head.fields, bytes)
             || head.connection_names_fields && head.connection_lists(name, bytes)
-            // Whoever has let a user in keeps the password to itself, as Apache does.
+            // After Forebay's own login, the application does not get the password. Apache does the
+            // same.
             || !request.user.is_empty() && name.eq_ignore_ascii_case(b"authorization");
         if !is_dropped {
             forward.field(name, field.value.of(bytes));
@@ -86,7 +87,7 @@ fn append_fields(
     }
     match framing {
         RequestFraming::Length(length) => forward.field_number(b"Content-Length", length),
-        // Tomcat looks for a body of unknown length where it finds this field.
+        // Tomcat expects a body of unknown length if this field is present.
         RequestFraming::Chunked => forward.field(b"Transfer-Encoding", b"chunked"),
         RequestFraming::None if head.value(KnownField::ContentLength, bytes).is_some() => {
             forward.field(b"Content-Length", b"0");
@@ -95,13 +96,13 @@ fn append_fields(
     }
 }
 
-/// Name and value of a field line.
+/// Returns the name and value of a field line.
 fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(b':', line)?;
     Some((&line[..at], line[at + 1..].trim_ascii()))
 }
 
-/// The key's length in bits, of a cipher suite that TLS 1.2 or 1.3 still has: AES or ChaCha20.
+/// Returns the key length in bits of a TLS 1.2 or 1.3 cipher suite: AES or ChaCha20.
 fn key_size(cipher: &str) -> u16 {
     if cipher.contains("AES128") || cipher.contains("AES_128") { 128 } else { 256 }
 }

@@ -16,10 +16,10 @@ use crate::upstream::{Attempt, Backend, Connection};
 /// Size of a receive buffer, in bytes.
 pub const INBOX: usize = 16 * 1024;
 
-/// What one request needs.
+/// Buffers of one request.
 #[derive(Default)]
 pub struct Buffers {
-    /// The head, and the first data packet where the length of the body is known.
+    /// The head, and the first data packet if the length of the body is known.
     pub out: Vec<u8>,
     /// A further data packet.
     packet: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct Buffers {
     head: ReplyHead,
 }
 
-/// What becomes of a connection.
+/// Use of a connection after the reply.
 pub enum After {
     Keep,
     Close,
@@ -37,7 +37,7 @@ pub enum After {
 pub struct Session<'a> {
     pub attempt: &'a Attempt<'a>,
     pub connection: &'a Connection,
-    /// What names a client's container, and the one that the request named.
+    /// Sticky session rules, and the container that the request named.
     pub sticky: Option<(&'a Sticky, Option<usize>)>,
 }
 
@@ -50,8 +50,8 @@ impl Session<'_> {
         self.attempt.backend
     }
 
-    /// Sends what `buffers` has, then reads the reply and sends what it asks for at the same time: a
-    /// container may answer while it still reads.
+    /// Sends the contents of `buffers`, then reads the reply and sends the packets that it
+    /// requests. A container may answer while it still reads.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
@@ -72,14 +72,14 @@ impl Session<'_> {
             outcome = &mut upload => match outcome {
                 Ok(never) => match never {},
                 Err(fault) if fault.side == Side::Client => Err(fault),
-                // A container may answer without reading the body; its reply tells.
+                // A container may answer without reading the body, so read its reply.
                 Err(_) => download.await.map(|_| After::Close),
             },
         }
     }
 
-    /// Sends a packet each time that one is asked for. While the client is waited for the container
-    /// has nothing to answer.
+    /// Sends a packet for each request of the container. The reply's time limit is suspended while
+    /// Forebay waits for the client.
     async fn upload(
         &self,
         demand: &BodyDemand,
@@ -100,7 +100,7 @@ impl Session<'_> {
     }
 }
 
-/// Reading one reply.
+/// Reader of one reply.
 struct Reading<'a> {
     session: &'a Session<'a>,
     request: &'a Request,
@@ -113,11 +113,11 @@ impl Reading<'_> {
     /// Reads the reply and passes it on.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<After, Fault> {
         let backend = self.session.backend();
-        // Containers may have larger packets than they are sent.
+        // Containers may send larger packets than they accept.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
         let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
-        // What came of the body and is not passed on yet.
+        // Range of the body in the inbox that was received and not passed on yet.
         let mut body = 0..0;
         let mut at = 0;
         loop {
@@ -138,7 +138,7 @@ impl Reading<'_> {
                     let part = start + range.start..start + range.end;
                     body = join(self.inbox, body, part);
                 }
-                // One in front of the head means nothing.
+                // A flush before the head has no meaning.
                 Some(Event::Flush) => pump.holds_head &= !decoder.has_head(),
                 Some(Event::WantsBody(length)) if self.demand.raise(length) => {}
                 Some(Event::WantsBody(_)) => {
@@ -196,8 +196,8 @@ impl Reading<'_> {
     }
 }
 
-/// Moves the bytes of `part` to the end of `body`, which lies in front of it: packets of 8 KB go out by
-/// one write for each read of up to 128 KB.
+/// Moves the bytes of `part` to the end of `body`, which precedes it, so that one write sends many
+/// packets of 8 KB, for each read of up to 128 KB.
 fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
     if body.is_empty() {
         return part;

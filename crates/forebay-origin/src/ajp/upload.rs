@@ -1,4 +1,4 @@
-//! A request's body, cut into data packets as the container asks for them.
+//! Divides a request's body into the data packets that the container requests.
 
 use std::cell::Cell;
 
@@ -7,39 +7,40 @@ use forebay_wire::ajp13::{END_OF_BODY, data_header, most_data};
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Notify;
 
-/// What is left of a body, and how it is sent.
+/// Rest of a body, and its form.
 pub struct Packets {
     framing: RequestFraming,
     most: usize,
-    /// Bytes not yet sent, where the length is known.
+    /// Bytes not sent yet, if the length is known.
     left: u64,
-    /// Read from the client and not yet sent, from `start` on.
+    /// Bytes read from the client; those from `start` on were not sent yet.
     carry: Vec<u8>,
     start: usize,
-    /// Whether bytes behind the first packet were sent, which are kept nowhere.
+    /// True if bytes after the first packet were sent, which are not stored.
     is_past_first: bool,
 }
 
 impl Packets {
-    /// All of a body of this framing, in packets of `packet_size` bytes at the most.
+    /// Creates the packets of a body with this framing, of at most `packet_size` bytes each.
     pub fn new(framing: RequestFraming, packet_size: usize) -> Self {
         let most = most_data(packet_size);
         let left = length_of(framing);
         Self { framing, most, left, carry: Vec::new(), start: 0, is_past_first: false }
     }
 
-    /// Whether all that was sent is kept by the caller.
+    /// Returns true if the caller still has everything that was sent.
     pub fn is_at_hand(&self) -> bool {
         !self.is_past_first
     }
 
-    /// Appends the packet that a container gets unasked: none where the length is unknown or 0.
+    /// Appends the packet that a container gets without a request: none if the length is unknown or
+    /// 0.
     pub async fn append_first(&mut self, out: &mut Vec<u8>, body: &mut Body) -> Result<(), Fault> {
         if self.left > 0 { self.append(out, self.most, body).await } else { Ok(()) }
     }
 
-    /// Appends the packet that a container gets when it asks for `requested` bytes: as many where
-    /// the length is known, else what has come; the end marker behind the last byte.
+    /// Appends the packet for a container's request of `requested` bytes: as many if the length is
+    /// known, else the bytes that have arrived. After the last byte, appends the end marker.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
@@ -50,8 +51,7 @@ impl Packets {
         self.append(out, requested, body).await
     }
 
-    /// Makes ready for another container, which is to be sent the first packet again, after `body`
-    /// was rewound.
+    /// Prepares for another container, which gets the first packet again, after `body` was rewound.
     pub async fn rewind(&mut self, body: &mut Body) -> Result<(), Fault> {
         if !self.is_past_first {
             return Ok(());
@@ -103,7 +103,7 @@ impl Packets {
         out[header..start].copy_from_slice(&data_header(length));
         self.left = self.left.saturating_sub(length as u64);
         if is_counted && self.left == 0 {
-            // Nothing more comes; the body has yet to find that out.
+            // No bytes follow, but the body has not noticed its end yet.
             body.next().await?;
         }
         Ok(())
@@ -117,7 +117,8 @@ fn length_of(framing: RequestFraming) -> u64 {
     }
 }
 
-/// How many bytes of the body the container waits for: set by who reads the reply, taken by who sends.
+/// Number of body bytes that the container requests. The reader of the reply sets it, the sender
+/// takes it.
 #[derive(Default)]
 pub struct BodyDemand {
     length: Cell<Option<usize>>,
@@ -125,14 +126,14 @@ pub struct BodyDemand {
 }
 
 impl BodyDemand {
-    /// The container demands a packet; false where it has not got the one before.
+    /// Records a request of the container. Returns false if the previous one is not fulfilled.
     pub fn raise(&self, length: usize) -> bool {
         let is_first = self.length.replace(Some(length)).is_none();
         self.changed.notify_one();
         is_first
     }
 
-    /// Waits until the container demands a packet.
+    /// Waits until the container requests a packet.
     pub async fn wait(&self) -> usize {
         loop {
             if let Some(length) = self.length.get() {
@@ -142,12 +143,12 @@ impl BodyDemand {
         }
     }
 
-    /// The container has got the packet.
+    /// Records that the packet was sent.
     pub fn meet(&self) {
         self.length.set(None);
     }
 
-    /// Whether the container waits.
+    /// Returns true if the container waits for a packet.
     pub fn is_pending(&self) -> bool {
         self.length.get().is_some()
     }

@@ -1,4 +1,4 @@
-//! What a request carries for an application to take apart: cookies, the query and a form.
+//! Parts of a request that an application would parse: cookies, the query and a form.
 
 use forebay_engine::Request;
 use forebay_wire::Span;
@@ -9,10 +9,10 @@ use forebay_wire::multipart::{Boundary, Decoder, Event, Limits, MultipartError, 
 
 use super::Explanation;
 
-/// The type of a body that is told none, as HTML and curl have it.
+/// Default type of a body, as in HTML and curl.
 pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Appends what there is of the three.
+/// Appends the parts that are present.
 pub(super) fn append(text: &mut Explanation, request: &Request, body: Option<&[u8]>) {
     let fields = request.head.fields.iter();
     let found: Vec<_> = fields
@@ -51,13 +51,13 @@ fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8])
     }
 }
 
-/// `name=value` of each pair.
+/// Returns each pair as `name=value`.
 fn decoded(form: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     pairs(form, Dialect::Whatwg)
         .map(|pair| format!("{}={}", text(pair.name), text(pair.value)).into_bytes())
 }
 
-/// `name=value` of each field; of a file its name, type and length.
+/// Returns each field as `name=value`, and each file as its name, type and length.
 fn parts(boundary: &Boundary, body: &[u8]) -> Result<Vec<Vec<u8>>, MultipartError> {
     let mut decoder = Decoder::new(boundary, Limits::default());
     let (mut found, mut at, mut content) = (Vec::new(), 0, 0..0);
@@ -87,7 +87,7 @@ fn parts(boundary: &Boundary, body: &[u8]) -> Result<Vec<Vec<u8>>, MultipartErro
     }
 }
 
-/// The name of a file, and its type.
+/// Name and type of a file.
 type File = (Vec<u8>, Option<Vec<u8>>);
 
 fn line(mut name: Vec<u8>, file: Option<File>, content: &[u8]) -> Vec<u8> {

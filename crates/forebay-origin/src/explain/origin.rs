@@ -1,4 +1,4 @@
-//! What answers, and what it would be sent.
+//! The origin that answers, and the data that it would receive.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,8 +36,7 @@ use crate::upstream::announce;
 use crate::warm::Runner;
 use crate::{app_server, fastcgi};
 
-/// Appends what answers, and what it would be sent. `Some` is a path that the request is routed by
-/// anew.
+/// Appends the origin and its data. Returns the path if the request is routed again.
 pub(super) fn origin(
     plan: &Plan,
     site: &Site,
@@ -211,7 +210,7 @@ fn not_sent(line: usize) -> Fault {
     Fault::client(404, why).for_below()
 }
 
-/// The line of the route that runs what the path goes on behind, as `/x.php/a` does.
+/// Returns the line of the route that runs a script before the end of the path, as in `/x.php/a`.
 fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<usize> {
     let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let mut beginnings = ends.map(|(end, _)| &rest[..end]);
@@ -224,7 +223,7 @@ fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Optio
     })
 }
 
-/// Opens a file or directory as `files` does. The error is `None` where it is not there.
+/// Opens a file or directory like `files`. The error is `None` if there is none.
 fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
     let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
         let fault = fault(&error);
@@ -239,7 +238,7 @@ fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<usize> {
     scripts.runner(path, file, &start[..read])
 }
 
-/// Puts variables in place of others of the same name.
+/// Replaces variables of equal names.
 fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
     for (name, value) in by {
         variables.retain(|(other, _)| other != name.as_bytes());
@@ -247,7 +246,8 @@ fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
     }
 }
 
-/// What the configuration adds to the environment of an application's processes.
+/// Appends the variables that the configuration adds to the environment of an application's
+/// processes.
 fn environment(app: &App, text: &mut Explanation) {
     let variables = env(app).into_iter().map(|(name, value)| (name.into(), value.into()));
     let variables: Variables = variables.collect();
@@ -256,7 +256,7 @@ fn environment(app: &App, text: &mut Explanation) {
     }
 }
 
-/// Who runs a script of an application, and why.
+/// Returns the runner of an application's script, and the reason.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));
@@ -293,7 +293,7 @@ fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
     (mount.file, variables)
 }
 
-/// Length of the body that the request tells of. That of a chunked one is known when it is there.
+/// Returns the body's length from the head; `None` if the body is chunked or absent.
 fn content_length(request: &Request) -> Option<u64> {
     match request.head.framing {
         RequestFraming::Length(length) => Some(length),
@@ -340,7 +340,7 @@ fn script_of_fastcgi(
     Ok(())
 }
 
-/// What is sent, read back from the bytes of it.
+/// Appends the variables, decoded from the encoded request.
 fn variables_of_server(
     settings: &AppServer,
     request: &Request,
@@ -367,7 +367,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// An application that listens by itself.
+/// Appends an application that listens itself.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {
@@ -403,7 +403,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
     Ok(())
 }
 
-/// What an application that speaks HTTP is called. Its port is found when it is started.
+/// Returns the authority of an application that speaks HTTP. The port is chosen at its start.
 fn authority(app: &App) -> &'static str {
     match app.kind {
         AppKind::Command { listen: Listening::Port | Listening::InheritPort, .. } => {
@@ -423,7 +423,7 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Explanation) {
     head(settings, request, text);
 }
 
-/// The servers, one of which is asked, and the name of their group.
+/// Appends the servers and the name of their group.
 fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanation) {
     let to: Vec<_> = upstream.addresses().map(ToString::to_string).collect();
     let to = to.join(between);
@@ -440,7 +440,7 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
     }
 }
 
-/// When this server is asked, where that is not in turn with all others.
+/// Returns the rank of a server if it does not simply take turns.
 fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
     let mut rank = Vec::new();
     if backend.backup {
@@ -460,7 +460,7 @@ fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
     rank
 }
 
-/// The head that an HTTP server would be sent.
+/// Appends the head that an HTTP server would receive.
 fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
     let mut head = Vec::new();
     match settings.upstream.to.first().map(|backend| backend.version) {
@@ -478,7 +478,7 @@ fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
     }
 }
 
-/// The head that a container would be sent, read back from the bytes of it.
+/// Appends the head that a container would receive, decoded from the encoded packet.
 fn ajp(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     servers("ajp", &settings.upstream, " or ", text);
     packet(settings, request, text)

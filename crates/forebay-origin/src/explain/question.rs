@@ -1,4 +1,4 @@
-//! The question: a request as typed, and as a listener would read it.
+//! The request to explain: as typed, and as a listener would read it.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,17 +13,17 @@ use super::{carried, printable};
 /// A request to explain, as typed.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// `http://host[:port]/path?query`, or the path and query alone.
+    /// `http://host[:port]/path?query`, or only path and query.
     pub url: &'a str,
     /// The method.
     pub method: &'a str,
     /// `name: value`.
     pub fields: &'a [String],
-    /// The body. Fields that tell its length and type are added where there are none.
+    /// The body. Missing fields for its length and type are added.
     pub body: Option<&'a [u8]>,
 }
 
-/// Why a question has no answer.
+/// Error in a question.
 #[derive(Debug)]
 pub struct QuestionError(String);
 
@@ -35,9 +35,9 @@ impl fmt::Display for QuestionError {
 
 impl std::error::Error for QuestionError {}
 
-/// What a question asks for.
+/// Parts of the question's URL.
 pub(super) struct Url<'a> {
-    /// `host[:port]`; `None` where only a path was given.
+    /// `host[:port]`; `None` if only a path was given.
     pub(super) authority: Option<&'a str>,
     pub(super) port: u16,
     is_https: bool,
@@ -77,7 +77,7 @@ impl<'a> Url<'a> {
         Ok(Self { authority: Some(authority), port, is_https, target })
     }
 
-    /// The host, where that is an address.
+    /// Returns the host if it is an IP address.
     fn ip(&self) -> Option<IpAddr> {
         let authority = self.authority?;
         let host = authority.parse::<SocketAddr>().map(|address| address.ip());
@@ -85,12 +85,12 @@ impl<'a> Url<'a> {
     }
 }
 
-/// The listener that would take the connection, and whether that is a guess. A port of 0 stands for
-/// one that the system will choose.
+/// Returns the listener that would take the connection, and true if that is a guess. Port 0 matches
+/// every port, because the system chooses one.
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
-        // Web servers pass on what came by either scheme.
+        // AJP web servers pass on both schemes.
         _ if !listen.is_ajp() && listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();
@@ -112,7 +112,7 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     }
 }
 
-/// Reads the request as a listener would. A path without a host is one of the first site.
+/// Reads the request as a listener would. A path without a host belongs to the first site.
 pub(super) fn request(
     question: &Question<'_>,
     url: &Url<'_>,
@@ -131,7 +131,7 @@ pub(super) fn request(
     Ok(request)
 }
 
-/// The address that the listener says it has.
+/// Returns the listener's address as the application would see it.
 fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
     match listen.socket() {
         Listen::Tcp(address) => {
@@ -147,7 +147,7 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
     }
 }
 
-/// The head as a client would write it.
+/// Returns the head as a client would write it.
 fn written(
     question: &Question<'_>,
     url: &Url<'_>,
@@ -186,7 +186,7 @@ fn written(
     Ok(raw)
 }
 
-/// The head as a listener reads it.
+/// Returns the head as a listener reads it.
 fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
     let mut head = RequestHead::default();
     let get_body = plan.server.limits.get_body;

@@ -1,13 +1,13 @@
-//! Requests that share a connection to an application which can tell them apart.
+//! A connection that several requests share, for applications that multiplex.
 //!
-//! One task reads and writes the connection; requests put records into its queue and take what was
-//! read for them out of their state. FastCGI has no flow control: where a client is slow its request
-//! is aborted at the limit on what may wait, so that the others go on. A connection that
-//! carries one request alone is not read meanwhile, which holds the application back.
+//! One task reads and writes the connection. Requests add records to its queue and take their input
+//! from their state. FastCGI has no flow control: if a client is slow and too much of its reply
+//! waits, its request is aborted, so that the others continue. If a connection carries one request
+//! alone, Forebay stops reading instead, which slows the application down.
 //!
-//! A request that is left is aborted, and its number is not used again: fastcgi-mono-server4 ends a
-//! request twice that is aborted just when it ends. A record for any other number that is not
-//! running breaks the connection: nobody could say whose it is.
+//! An abandoned request is aborted, and its number is not reused: fastcgi-mono-server4 ends a
+//! request twice if it is aborted just when it ends. A record with the number of no running or
+//! aborted request breaks the connection, because it cannot be assigned.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,11 +23,11 @@ use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
 use crate::upstream::{Connection, Outlet, SharedConnection};
 
-/// How often a connection without requests is looked at.
+/// Interval of idle checks.
 const PRUNING: Duration = Duration::from_millis(500);
-/// Bytes that wait to be written before requests have to.
+/// Bytes in the queue above which requests wait.
 const QUEUED: usize = 256 * 1024;
-/// Requests that may be aborted on a connection before it takes no more.
+/// Number of aborted requests after which a connection takes no more.
 const ABORTED: usize = 1024;
 
 /// A connection that requests share.
@@ -36,36 +36,36 @@ pub struct MuxConnection {
     name: String,
     max_streams: Cell<usize>,
     max_buffered: usize,
-    /// By number: what runs, and what was left and has not ended.
+    /// By number: running requests, and abandoned ones that have not ended.
     requests: RefCell<HashMap<u16, Rc<RequestState>>>,
-    /// The numbers of requests that were aborted.
+    /// Numbers of aborted requests.
     aborted: RefCell<HashSet<u16>>,
     last_id: Cell<u16>,
-    /// Requests that somebody waits for.
+    /// Number of requests that still have a reader.
     live: Cell<usize>,
     idle_since: Cell<Instant>,
     queue: RefCell<VecDeque<Vec<u8>>>,
     /// Bytes in the queue.
     queued: Cell<usize>,
-    /// Something was written.
+    /// Signals that records were written.
     written: Notify,
-    /// There is something to write.
+    /// Signals that there is something to write.
     wanted: Notify,
-    /// A request has come, gone, or taken what there was.
+    /// Signals a new, ended or emptied request.
     changed: Notify,
-    /// Whoever waits for room on one of the thread's connections.
+    /// Wakes requests that wait for room on one of the thread's connections.
     room: Rc<Notify>,
     is_broken: Cell<bool>,
 }
 
-/// What was read for one request.
+/// Received output of one request.
 #[derive(Default)]
 struct RequestState {
     output: RefCell<Vec<u8>>,
     end: Cell<Option<End>>,
     ready: Notify,
     stderr: Stderr,
-    /// Nobody waits for it any more.
+    /// True if the request was abandoned.
     is_left: Cell<bool>,
 }
 
@@ -77,9 +77,9 @@ enum End {
 }
 
 impl MuxConnection {
-    /// A connection of at most `max_streams` requests, each of which may have `max_buffered` bytes wait
-    /// for its client. It is open once [`MuxConnection::run`] has a socket for it. `room` is told when it
-    /// may have room again.
+    /// Creates a connection for at most `max_streams` requests, each with at most `max_buffered`
+    /// bytes that wait for its client. [`MuxConnection::run`] opens it with a socket. `room` is
+    /// notified when it may have room again.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
@@ -106,7 +106,7 @@ impl MuxConnection {
         })
     }
 
-    /// Reads and writes until the connection breaks or nobody needs it.
+    /// Reads and writes until the connection breaks or is no longer needed.
     pub async fn run(self: Rc<Self>, connection: Connection) {
         let socket = &connection.socket;
         let outcome = tokio::select! {
@@ -158,24 +158,24 @@ impl MuxConnection {
             if self.live.get() > 0 {
                 socket.acknowledge();
             }
-            // Those that wait for what came go first.
+            // Requests that wait for this input run first.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Whether nobody waits for it, and nobody will, or for long enough nobody did.
+    /// Returns true if the connection is used up or idle for too long, and has no requests.
     fn is_retired(&self) -> bool {
         let is_idle = || self.idle_since.get().elapsed() > FASTCGI_IDLE;
         self.live.get() == 0 && (self.is_used_up() || is_idle())
     }
 
-    /// Whether it takes no more requests, as so many were aborted.
+    /// Returns true if the connection takes no more requests because too many were aborted.
     fn is_used_up(&self) -> bool {
         self.aborted.borrow().len() >= ABORTED
     }
 
-    /// Gives one event to the request that it is for.
+    /// Passes one event to its request.
     fn take(&self, id: u16, event: Event, input: &[u8]) -> Result<(), String> {
         if matches!(event, Event::Values(_)) {
             return Ok(());
@@ -213,7 +213,8 @@ impl MuxConnection {
         Ok(())
     }
 
-    /// Whether the only request of the connection has enough to go on with.
+    /// Returns true if the only request of the connection has enough output that waits for its
+    /// client.
     fn is_held_back(&self) -> bool {
         let has_enough = |state: &Rc<RequestState>| {
             !state.is_left.get() && state.output.borrow().len() > self.max_buffered / 2
@@ -240,7 +241,7 @@ impl MuxConnection {
         self.wanted.notify_one();
     }
 
-    /// Nobody waits for this request any more; the application is told.
+    /// Abandons a request, and aborts it at the application.
     fn leave(&self, id: u16, state: &RequestState) {
         if state.is_left.replace(true) {
             return;
@@ -268,7 +269,7 @@ impl SharedConnection for MuxConnection {
 
     fn begin(self: &Rc<Self>) -> Option<Stream> {
         let mut requests = self.requests.borrow_mut();
-        // Numbers are used in turn, so that a late record for one that has ended is known as such.
+        // Numbers are used in turn, so that a late record of an ended request has no other owner.
         let aborted = self.aborted.borrow();
         let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
         let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();
@@ -287,14 +288,14 @@ impl SharedConnection for MuxConnection {
 }
 
 impl RequestState {
-    /// Moves the output there is to `buffer`; whether there was any.
+    /// Moves the output to `buffer`. Returns true if there was any.
     fn hand_over(&self, buffer: &mut Vec<u8>) -> bool {
         let mut output = self.output.borrow_mut();
         buffer.append(&mut output);
         !buffer.is_empty()
     }
 
-    /// The first end counts.
+    /// Ends the request. Only the first end counts.
     fn finish(&self, end: End) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
@@ -303,7 +304,7 @@ impl RequestState {
     }
 }
 
-/// One request's place on a connection; dropping it early aborts the request.
+/// A request's share of a connection. Dropping it early aborts the request.
 pub struct Stream {
     connection: Rc<MuxConnection>,
     state: Rc<RequestState>,
@@ -311,7 +312,7 @@ pub struct Stream {
     is_begun: Cell<bool>,
 }
 
-/// What came for a request.
+/// A received part of a reply.
 pub enum StreamEvent {
     /// Output was added to the buffer.
     Output,
@@ -320,7 +321,7 @@ pub enum StreamEvent {
 }
 
 impl Stream {
-    /// The number of the request.
+    /// Returns the number of the request.
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -338,7 +339,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for output, which is put into the empty `buffer`, or the end.
+    /// Waits for output, which it moves to the empty `buffer`, or for the end.
     pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         loop {
             let end = self.state.end.get();
@@ -363,7 +364,7 @@ impl Stream {
         }
     }
 
-    /// The application has too many requests: from now on the connection gets fewer.
+    /// Lowers the connection's limit of requests: the application has too many.
     pub fn lower_limit(&self) {
         self.connection.max_streams.set(self.connection.requests.borrow().len().max(1));
     }

@@ -1,9 +1,8 @@
-//! The connections of one thread to an application that are shared by requests, and whether it has
-//! such connections at all.
+//! Shared connections of one thread to an application, if the application supports them.
 //!
-//! `"auto"` asks by FCGI_GET_VALUES over a connection that is then thrown away, takes 250 ms of
-//! silence for a no, and keeps the answer for five minutes. Each thread has connections of its own,
-//! an equal share of `max_connections`: a thread with none would wait until another is idle.
+//! `"auto"` sends FCGI_GET_VALUES over a connection that is closed afterwards. No answer within 250
+//! ms counts as no for five minutes. Each thread has an equal share of `max_connections`: a thread
+//! without a connection would have to wait until another thread is idle.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,34 +17,35 @@ use super::INBOX;
 use super::mux_connection::{MuxConnection, Stream};
 use crate::upstream::{Backend, Connection, Multiplexed, SharedConnection};
 
-/// How long an application may take to say what it can do.
+/// Time limit of the application's answer.
 const ASKING: Duration = Duration::from_millis(250);
-/// When one that has said nothing is asked again: it may have been busy or still starting.
+/// Time after which an application without an answer is asked again: it may have been busy or
+/// starting.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// The connections of one thread to one backend.
+/// Connections of one thread to one backend.
 pub struct MuxPool {
     thread: Rc<Thread>,
     connections: Multiplexed<MuxConnection>,
-    /// Whether the application multiplexes.
+    /// Support for multiplexing, as far as known.
     support: Cell<MuxSupport>,
     max_streams: Cell<usize>,
     max_buffered: usize,
 }
 
-/// What is known about whether an application multiplexes.
+/// Knowledge about an application's support for multiplexing.
 #[derive(Clone, Copy, Debug)]
 enum MuxSupport {
     Yes,
     No,
-    /// It has not been asked.
+    /// The application was not asked.
     Unknown,
-    /// It was asked then, and has not said.
+    /// The application was asked at this time and has not answered.
     Silent(Instant),
 }
 
 impl MuxSupport {
-    /// Whether it is taken not to, for now at least.
+    /// Returns true if the application counts as not multiplexing, at least for now.
     fn is_no(self, now: Instant) -> bool {
         match self {
             Self::Yes | Self::Unknown => false,
@@ -56,8 +56,8 @@ impl MuxSupport {
 }
 
 impl MuxPool {
-    /// Connections as `settings` have them, to be opened only where the application says that it can, if
-    /// they have it asked.
+    /// Creates an empty pool. With `multiplex = "auto"`, connections are opened only after the
+    /// application has confirmed its support.
     pub fn new(thread: Rc<Thread>, settings: &conf::Fastcgi) -> Self {
         let is_auto = settings.multiplex == conf::Multiplex::Auto;
         Self {
@@ -69,15 +69,15 @@ impl MuxPool {
         }
     }
 
-    /// A place for one more request; `None` where the application does not multiplex.
+    /// Returns a stream for another request; `None` if the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
-        // No permit: `max_connections` is divided among the threads beforehand.
+        // No permit: the threads have equal shares of `max_connections`.
         let acquire = async |_| Ok(());
         let open = async |()| self.open(backend).await;
         self.connections.wait_for(backend, || self.find(), acquire, open).await
     }
 
-    /// A place on a new connection.
+    /// Returns a stream of a new connection.
     async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
         if !matches!(self.support.get(), MuxSupport::Yes) && !self.query_support(backend).await? {
             return Ok(None);
@@ -93,10 +93,10 @@ impl MuxPool {
         Ok(stream)
     }
 
-    /// Asks whether the application multiplexes.
+    /// Asks if the application multiplexes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
-            // Other requests do not wait for what it says this time.
+            // Other requests do not wait for this answer.
             self.support.set(MuxSupport::Silent(Instant::now()));
         }
         let answer = query_support(backend.connect(true).await?).await;
@@ -117,13 +117,13 @@ impl MuxPool {
         Ok(false)
     }
 
-    /// The application has refused to multiplex, whatever was said: it is not tried again.
+    /// Stops multiplexing: the application has refused it.
     pub fn give_up(&self) {
         self.support.set(MuxSupport::No);
         self.connections.room().notify_one();
     }
 
-    /// What is known without waiting.
+    /// Returns what is known without waiting.
     fn find(&self) -> Option<Option<Stream>> {
         if self.support.get().is_no(Instant::now()) {
             return Some(None);
@@ -132,18 +132,18 @@ impl MuxPool {
     }
 }
 
-/// What an application says of itself.
+/// Answer of an application.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// It takes so many requests at once on a connection.
+    /// The application takes this many requests at once on a connection.
     Yes(usize),
-    /// One at a time, or it does not know the question.
+    /// One request at a time, or the application does not know the question.
     No,
-    /// Nothing in time, or it closed the connection without a word.
+    /// No answer in time, or a close without an answer.
     Silence,
 }
 
-/// Asks, over a connection that is then closed (as php-fpm does itself).
+/// Asks over a connection that is then closed (as php-fpm does itself).
 async fn query_support(connection: Connection) -> Answer {
     let has_spoken = Cell::new(false);
     let query = async {
@@ -174,7 +174,8 @@ async fn query_support(connection: Connection) -> Answer {
     answer.unwrap_or(if has_spoken.get() { Answer::No } else { Answer::Silence })
 }
 
-/// How many requests at once an application says to take; `None` where it does not multiplex.
+/// Returns the number of requests at once that an application accepts; `None` if it does not
+/// multiplex.
 fn streams_of(values: &[u8]) -> Option<usize> {
     let pairs = fastcgi::pairs(values)?;
     let value = |wanted: &[u8]| {

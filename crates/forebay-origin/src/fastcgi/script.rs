@@ -1,4 +1,4 @@
-//! Which script a path names, and the parameters that it gets: those that nginx sends.
+//! Finds the script that a path names, and the parameters that nginx would send for it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -14,31 +14,31 @@ use forebay_wire::http1::KnownField;
 use crate::mount;
 use crate::params::with_params;
 
-/// What a path names, as nginx splits it.
+/// A script with the parts of its path, split as nginx does.
 pub struct Script {
-    /// The file, the name and the path behind it, one after the other.
+    /// The file, the script name and the path info, one after the other.
     bytes: Vec<u8>,
-    /// Where the file ends in `bytes`.
+    /// End of the file in `bytes`.
     file_end: usize,
-    /// Where the name ends in there.
+    /// End of the script name in `bytes`.
     name_end: usize,
 }
 
-/// Scripts that were there a moment ago, of one thread: to ask the kernel takes a microsecond or two of
-/// the thirty that a request takes. Of what was not there nothing is kept.
+/// Scripts of one thread that existed within this second. Missing scripts are not stored.
+// A request takes 30 µs; asking the kernel for the file takes 1 to 2 µs of that.
 #[derive(Default)]
 pub struct FoundScripts {
     found: RefCell<HashSet<Vec<u8>>>,
-    /// The second in which they were looked for.
+    /// Second of the checks.
     second: Cell<u64>,
 }
 
-/// Scripts remembered at the most.
+/// Maximum number of stored scripts.
 const MOST: usize = 1024;
 
 impl FoundScripts {
-    /// Whether the script was there at some time in this second: so long may it be gone before it is
-    /// missed. nginx asks for no script, and has the application say that it is not there.
+    /// Returns true if the script existed at some time in this second. A deleted script is noticed
+    /// up to a second late. (nginx does not check; the application reports a missing script.)
     fn has(&self, file: &[u8], second: u64) -> bool {
         let mut found = self.found.borrow_mut();
         if self.second.replace(second) != second {
@@ -56,9 +56,9 @@ impl FoundScripts {
 }
 
 impl Script {
-    /// Splits the path behind its first segment that ends as scripts do, or else as the index does.
-    /// A script that should be on this machine and is not there is not asked for: PHP would look for
-    /// others. (One that has gone is asked for up to a second longer.) Nor is a file whose name does not end as scripts do: PHP would run it.
+    /// Splits the path after its first segment that ends like a script, or else like the index.
+    /// Refuses a script that should be on this machine and is missing, because PHP would look for
+    /// others. Refuses a file without a script's ending, because PHP would run it.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,
@@ -89,14 +89,14 @@ impl Script {
         Ok(script)
     }
 
-    /// What a path names below `root` for an application that looks for itself: the whole path.
+    /// Returns the whole path below `root`, for an application that looks for the script itself.
     pub fn whole(request: &Request, root: &Path) -> Self {
         let path = &request.path;
         Self::new([root.as_os_str().as_bytes(), path, b""], [path, b""], b"")
     }
 
-    /// What a path names for an application that takes all paths below its route: what the `*` of
-    /// the route matched is PATH_INFO.
+    /// Returns the script of an application that takes all paths below its route. The path matched
+    /// by the `*` of the route becomes PATH_INFO.
     pub fn mounted(request: &Request, dir: &Path) -> Self {
         let (name, path_info) = mount::split(&request.path, request.rest.start);
         Self::new([dir.as_os_str().as_bytes(), b"", b""], [name, b""], path_info)
@@ -113,22 +113,22 @@ impl Script {
         Self { bytes, file_end, name_end }
     }
 
-    /// The script's file, as the application sees it.
+    /// Returns the script's file in the application's file system.
     pub fn file(&self) -> &[u8] {
         &self.bytes[..self.file_end]
     }
 
-    /// The path of the script.
+    /// Returns the path of the script.
     fn name(&self) -> &[u8] {
         &self.bytes[self.file_end..self.name_end]
     }
 
-    /// What is left of the path behind it.
+    /// Returns the rest of the path after the script.
     fn path_info(&self) -> &[u8] {
         &self.bytes[self.name_end..]
     }
 
-    /// Passes the variables of `request` for this script to `sink`, and those of the route.
+    /// Passes the variables of `request` for this script, and those of the route, to `sink`.
     pub fn append_variables(
         &self,
         request: &Request,
@@ -159,7 +159,7 @@ impl Script {
     }
 }
 
-/// Where the first segment that ends in one of `scripts`, or as the index does, ends.
+/// Returns the end of the first segment that ends in one of `scripts`, or like the index.
 pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
     let index = settings.index.as_bytes();
     let of_index = index.iter().rposition(|&b| b == b'.').map(|at| &index[at..]);
@@ -180,8 +180,8 @@ pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
     None
 }
 
-/// What nginx sends beside the variables of CGI, and what scripts may take for granted: the fields
-/// about the body under a second name, and names with nothing in them.
+/// Adds the variables that nginx sends beyond CGI's: the body's fields under a second name, and
+/// empty variables. Scripts may rely on them.
 fn append_as_nginx(
     request: &Request,
     script: &Script,
@@ -201,7 +201,7 @@ fn append_as_nginx(
         Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
         None => params.variable(b"CONTENT_TYPE", b""),
     }
-    // Who the user is nobody has checked. (nginx passes on what the client claims.)
+    // No authentication took place, so there is no user. (nginx passes the client's claim.)
     if request.user.is_empty() {
         params.variable(b"REMOTE_USER", b"");
     }

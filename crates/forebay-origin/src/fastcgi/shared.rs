@@ -1,4 +1,4 @@
-//! One request over a connection that it shares.
+//! One request over a shared connection.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -13,22 +13,22 @@ use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::{BodyEncoder, Source, send_and_read, upload};
 
-/// One request over a connection that it shares.
+/// One request over a shared connection.
 pub struct Shared<'a> {
     origin: &'a Fastcgi,
     source: &'a ConnectionSource<'a>,
     stream: &'a Stream,
-    /// Whether all of the request has been sent.
+    /// True if the whole request was sent.
     is_sent: Cell<bool>,
 }
 
 impl<'a> Shared<'a> {
-    /// One request to `origin` in its place on a connection.
+    /// Creates a request to `origin` on `stream`.
     pub fn new(origin: &'a Fastcgi, source: &'a ConnectionSource<'a>, stream: &'a Stream) -> Self {
         Self { origin, source, stream, is_sent: Cell::new(false) }
     }
 
-    /// Sends the request, of which `head` is all but a body in a file, and passes its reply on.
+    /// Sends the request and passes its reply on. `head` is everything except a body in a file.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
@@ -70,7 +70,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// What comes next, within the time for it once the request has been sent.
+    /// Returns the next part of the reply, within the reply timeout once the request was sent.
     async fn next(&self, inbox: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         let limit = self.source.backend.reply_timeout();
         loop {
@@ -85,7 +85,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// A refusal says what not to try again.
+    /// Learns from a refusal, so that it is not provoked again.
     fn learn(&self, status: ProtocolStatus) {
         match (status, self.source.pool) {
             (ProtocolStatus::CantMultiplex, Some(pool)) => {

@@ -1,18 +1,18 @@
-//! The error stream of one request: its lines go to the log, escaped and up to a bound.
+//! Error stream of one request: its lines go to the log, escaped and limited.
 
 use std::cell::{Cell, RefCell};
 
 use forebay_engine::{ErrorLog, Thread};
 use forebay_workers::OutputLines;
 
-/// Bytes of error output that are logged for one request.
+/// Bytes of error output to log per request.
 const LOGGED: usize = 64 * 1024;
 
-/// The error stream of one request. Dropping it logs a last line that has no end.
+/// Error stream of one request. Dropping it logs an unfinished last line.
 pub struct Stderr {
-    /// How much of it still is logged.
+    /// Bytes that may still be logged.
     left: Cell<usize>,
-    /// The line that has no end yet, the log, and the name that begins each line there.
+    /// The unfinished line, the log, and the application's name, which precedes each line.
     lines: RefCell<Option<(OutputLines, ErrorLog, String)>>,
 }
 
@@ -23,7 +23,7 @@ impl Default for Stderr {
 }
 
 impl Stderr {
-    /// Logs what the application `name` has written. A line may come in any pieces.
+    /// Logs output of the application `name`. A line may arrive in any number of pieces.
     pub fn log(&self, thread: &Thread, name: &str, text: &[u8]) {
         let left = self.left.get();
         if left == 0 {
@@ -42,7 +42,7 @@ impl Stderr {
     }
 }
 
-/// An application may end each record with an empty line.
+/// Logs a line unless it is empty, because applications may end each record with an empty line.
 fn log_line(errors: &ErrorLog, name: &str, line: &str) {
     if !line.is_empty() {
         errors.log(&format!("{name}: {line}"));
