@@ -1,9 +1,9 @@
-//! What becomes of a request that a worker, or a process of a program, did not answer.
+//! Faults of requests that no worker or program process answered.
 
 use forebay_engine::{Fault, Limit, Retry};
 use forebay_workers::{Unavailable, WorkerFault};
 
-/// There is no worker, or no process, for the request.
+/// Returns the fault if there is no worker or process for the request.
 pub fn unavailable(reason: Unavailable) -> Fault {
     let fault = Fault::app(503, reason.to_string());
     match reason {
@@ -14,7 +14,7 @@ pub fn unavailable(reason: Unavailable) -> Fault {
     }
 }
 
-/// What a worker did wrong.
+/// Returns the fault for an error of a worker.
 pub fn worker_fault(fault: WorkerFault) -> Fault {
     let retry = if fault.may_retry() { Retry::Yes } else { Retry::No };
     let status = match fault {

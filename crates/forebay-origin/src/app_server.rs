@@ -1,11 +1,10 @@
-//! Applications that listen by themselves and take one request per connection: SCGI and uwsgi.
+//! Applications that listen themselves and take one request per connection: SCGI and uwsgi.
 //!
-//! What they are told are the variables that nginx sends by its `scgi_params` and `uwsgi_params`,
-//! and those of CGI that need no script. An application has no script: the path behind `mount` is
-//! its PATH_INFO.
+//! They receive the variables of nginx's `scgi_params` and `uwsgi_params`, and those of CGI that
+//! need no script. An application has no script: the path after `mount` is its PATH_INFO.
 //!
-//! Servers answer with HTTP or with the output of a script; the first bytes decide. A reply with a
-//! length ends there, since uWSGI resets connections of which it did not read the body.
+//! Servers answer with HTTP or with CGI output, and the first bytes decide. A reply with a length
+//! ends after that length, because uWSGI resets a connection if it did not read the body.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +26,7 @@ use crate::upstream::{
     Upstream, send_and_read, upload,
 };
 
-/// An application, as one thread knows it.
+/// A thread's view of an application.
 pub struct AppServer {
     thread: Rc<Thread>,
     upstream: Upstream,
@@ -35,7 +34,7 @@ pub struct AppServer {
 }
 
 impl AppServer {
-    /// Passes requests to the backends of `upstream`.
+    /// Creates the origin for the backends of `upstream`.
     pub fn new(thread: Rc<Thread>, upstream: Upstream, settings: conf::AppServer) -> Self {
         Self { thread, upstream, settings }
     }
@@ -45,7 +44,7 @@ impl AppServer {
         self.forward_with(exchange, &self.settings, &body).await
     }
 
-    /// Passes on a request whose body is at hand. `settings` say what the head is made from.
+    /// Passes on a request whose body is at hand. The head is made from `settings`.
     pub async fn forward_with(
         &self,
         exchange: &mut Exchange,
@@ -68,7 +67,7 @@ impl Origin for AppServer {
     }
 }
 
-/// What messages call the protocol.
+/// Returns the protocol's name for messages.
 pub fn name(protocol: ServerProtocol) -> &'static str {
     match protocol {
         ServerProtocol::Scgi => "scgi",
@@ -76,7 +75,7 @@ pub fn name(protocol: ServerProtocol) -> &'static str {
     }
 }
 
-/// Appends what goes in front of the body.
+/// Appends the bytes before the body.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -131,7 +130,7 @@ fn append_variables(
     with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
 }
 
-/// The part of a path that the application is mounted at, and what follows.
+/// Splits a path into the application's mount point and the rest.
 fn split<'a>(path: &'a [u8], mount: &[u8]) -> (&'a [u8], &'a [u8]) {
     match path.strip_prefix(mount) {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => path.split_at(mount.len()),
@@ -139,7 +138,7 @@ fn split<'a>(path: &'a [u8], mount: &[u8]) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// A request on its way to one backend after the other.
+/// A request that tries one backend after the other.
 struct Passing<'a> {
     origin: &'a AppServer,
     head: &'a [u8],
@@ -175,7 +174,7 @@ impl Carrier for Passing<'_> {
     }
 }
 
-/// One request and its reply over a connection of their own.
+/// One request and its reply over its own connection.
 struct Session<'a> {
     origin: &'a AppServer,
     backend: &'a Backend,
@@ -188,8 +187,8 @@ impl Session<'_> {
         send_and_read(upload, pin!(self.read_reply(exchange))).await.map(drop)
     }
 
-    /// The time limit for the reply starts anew with each piece of a long body: an application that
-    /// reads has not fallen silent.
+    /// Sends the request. Each piece of a long body restarts the reply's time limit, because an
+    /// application that reads is alive.
     async fn send(&self, head: &[u8], body: &Spooled) -> Result<(), Fault> {
         let lost = |error| self.backend.lost(&error);
         let memory = if let Spooled::Memory(memory) = body { &memory[..] } else { b"" };
@@ -211,7 +210,7 @@ impl Session<'_> {
         outcome
     }
 
-    /// Passes on a reply that ends where it says, else with the connection.
+    /// Passes on a reply, up to its length or the end of the connection.
     async fn pass_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
         let output = Output::of_server(&exchange.request, limit);

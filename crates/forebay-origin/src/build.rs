@@ -1,4 +1,4 @@
-//! From a plan to the tables that the engine's threads serve by.
+//! Turns a plan into the routing tables of the engine's threads.
 
 mod shared;
 
@@ -38,39 +38,40 @@ use crate::upstream::{
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
-/// How long an HTTP backend's connection may be idle. Servers give 5 s and more.
+/// Idle limit of an HTTP backend's connection. Servers allow 5 s and more.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
-/// How long a servlet container's connection may be idle. Tomcat keeps them for good unless told
-/// otherwise. Other than that of HTTP, so that an address spoken to by both has a pool for each.
+/// Idle limit of a servlet container's connection.
+// By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an
+// address with both protocols has two pools.
 const AJP_IDLE: Duration = Duration::from_secs(59);
 
-/// How often is looked whether old applications are still in use.
+/// Interval of checks if old applications are still in use.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why a plan cannot be carried out.
+/// Error that prevents the use of a plan.
 #[derive(Debug)]
 pub enum BuildError {
     /// A backend's name has no address.
     Lookup {
         /// The backend.
         address: String,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// The users of a route cannot be read.
+    /// The user file of a route cannot be read.
     Users(UsersError),
     /// An application does not start.
     App(StartError),
-    /// The scripts of a route cannot be started as it says.
+    /// The scripts of a route cannot be started with its settings.
     Route {
         /// The line of the route.
         line: usize,
-        /// Why.
+        /// Reason.
         error: StartError,
     },
-    /// The system refused the thread that asks backends how they are.
+    /// The thread for health checks cannot be started.
     Checks(std::io::Error),
-    /// The thread that has certificates issued cannot be started.
+    /// The thread for certificates cannot be started.
     Certificates(std::io::Error),
 }
 
@@ -98,31 +99,31 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// What all threads share: backends looked up, applications started, limits over all threads.
+/// State that all threads share: backend addresses, running applications, global limits.
 pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
     apps: BTreeMap<String, RunningApp>,
-    /// By backend: routes to the same one share its limit.
+    /// By backend: routes to one backend share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// By backend.
     unanswered: BTreeMap<String, Arc<Unanswered>>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
-    /// Of all CGI scripts; a reload passes it on.
+    /// Reaper of all CGI scripts. A reload passes it on.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
-    /// What is known of users, and the passwords that wait to be checked.
+    /// Known users, and passwords that wait for a check.
     password_checks: Arc<PasswordChecks>,
     tls: SiteTls,
     acme: Option<AcmeService>,
-    /// Cloned into every site, so that its count tells whether requests use one.
+    /// Cloned into every site: its reference count shows if requests use one.
     held: Arc<()>,
 }
 
 impl Origins {
-    /// Looks up backends and starts applications, but for those that `previous` runs already. Where
-    /// there is a `previous`, all have to start; else those that do not are tried again and again.
+    /// Resolves backends and starts applications, except those that `previous` runs already. With
+    /// `previous`, every application must start; without it, failed ones are retried.
     pub fn new(
         plan: Plan,
         tls: SiteTls,
@@ -146,7 +147,8 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // Connections of the configuration before may be idle as long as a request of it is under way.
+        // Connections of the previous configuration may be idle while one of its requests is
+        // active.
         let unanswered = |name: &String| {
             let before = previous.and_then(|previous| previous.unanswered.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -177,23 +179,23 @@ impl Origins {
         })
     }
 
-    /// What clients are shown, for those who load it anew.
+    /// Returns the certificates, so that they can be reloaded.
     pub fn tls(&self) -> &SiteTls {
         &self.tls
     }
 
-    /// What makes the table of each thread.
+    /// Returns the function that creates the table of each thread.
     pub fn tables(self: &Arc<Self>) -> Tables {
         let origins = self.clone();
         Arc::new(move |thread, listen| origins.table(listen, thread))
     }
 
-    /// The queue of passwords that wait to be checked.
+    /// Returns the queue of passwords that wait for a check.
     pub fn password_queue(&self) -> &Arc<HashQueue> {
         self.password_checks.queue()
     }
 
-    /// How applications and backends are.
+    /// Returns the state of applications and backends.
     pub fn status(&self) -> Status {
         let status = |(name, app): (&String, &RunningApp)| app.status(name);
         let apps = self.apps.iter().map(status).collect();
@@ -232,24 +234,24 @@ impl Origins {
         rows
     }
 
-    /// Has the processes of an application replaced; false where there is none of this name.
+    /// Replaces the processes of an application. Returns false if there is none of this name.
     pub fn restart(&self, app: &str) -> bool {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
-    /// Stops the applications, giving requests under way `grace` to end.
+    /// Stops the applications; active requests have `grace` to end.
     pub fn stop(&self, grace: Duration) {
         stop(self.apps.values(), grace);
         self.reaper.close();
     }
 
-    /// Tells the applications that the configuration was read again.
+    /// Notifies the applications that the configuration was reloaded.
     pub fn reloaded(&self) {
         self.apps.values().for_each(RunningApp::reloaded);
     }
 
     /// Stops the applications that `successor` does not run, once no request uses a site of these
-    /// origins any more, or after `grace`. Blocks until then.
+    /// origins, or after `grace`. Blocks until then.
     pub fn retire(&self, successor: &Self, grace: Duration) {
         let left: Vec<_> = self
             .apps
@@ -267,7 +269,7 @@ impl Origins {
         stop(left, deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// The application of this name, if it runs by the same definition.
+    /// Returns the application of this name if its definition is unchanged.
     fn running(&self, name: &str, wanted: &Definition) -> Option<RunningApp> {
         self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }
@@ -318,7 +320,7 @@ impl Origins {
                 root: root.clone(),
                 files: Box::new(Files::new(
                     thread.clone(),
-                    // What is sent is the application's choice.
+                    // The application decides which files to send.
                     forebay_conf::Files {
                         index: Vec::new(),
                         hidden: true,
@@ -370,7 +372,7 @@ impl Origins {
             let backends = plan.to.iter().map(|to| {
                 let mut how = how();
                 if to.https {
-                    // What is kept belongs to how it was verified.
+                    // Not shared: another route may verify certificates differently.
                     how.pools = None;
                     how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
                     how.alpn = match to.version {
@@ -448,35 +450,35 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // Who speaks TLS serves many connections, as a rule, and each costs a handshake.
+        // A TLS server usually handles many connections at once, and each costs a handshake.
         let unanswered = self.unanswered.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, unanswered, ..how };
         Backend::new(thread.clone(), endpoint, how)
     }
 }
 
-/// The connections that the routes of one thread share.
+/// Connection pools that the routes of one thread share.
 #[derive(Default)]
 struct Pools {
     idle: Rc<IdlePools>,
     http2: Http2Pools,
 }
 
-/// Whether the site stands among those that a listener chooses from by name. One of HTTP/3 chooses from all
-/// of the listener with TLS beside it, so that both choose the same; the request of a site that takes no
-/// HTTP/3 is refused.
+/// Returns true if a listener selects the site by name. An HTTP/3 listener selects from all sites
+/// of the TLS listener on its address, so that both select the same site. A site without HTTP/3
+/// then refuses the request.
 fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
     site.listen.contains(address) || site.listen.iter().any(is_beside)
 }
 
-/// The host that a server's certificate is for.
+/// Returns the host name that a server's certificate must have.
 fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()
 }
 
-/// Sends clients to the same place by https://, on `port`.
+/// Creates the redirect to the same URL with https:// and `port`.
 fn by_https(port: u16) -> Box<dyn Origin> {
     let port = if port == 443 { String::new() } else { format!(":{port}") };
     let to = vec![
@@ -485,7 +487,7 @@ fn by_https(port: u16) -> Box<dyn Origin> {
         RedirectPart::Text(port),
         RedirectPart::Uri,
     ];
-    // As 301, and a POST stays one.
+    // Like 301, but a POST stays a POST.
     Box::new(Redirection(Redirect { to, status: 308 }))
 }
 
@@ -507,7 +509,7 @@ fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {
     route.access.basic_auth.as_ref()
 }
 
-/// Whom a site believes about its clients.
+/// Returns the site's trusted sources of client addresses.
 pub fn trust(site: &forebay_conf::Site) -> Trust {
     let mut proxies = site.trusted_proxies.clone();
     if site.trusts_unix_by_address() {

@@ -1,9 +1,9 @@
-//! What a plan needs of this machine: programs, users, groups and what is watched. The functions
-//! that look are those by which applications start.
+//! Checks the machine for a plan's programs, users, groups and watched paths, with the functions
+//! that start applications.
 //!
-//! Only `check` asks Python for the module of an application: the workers of `serve` import it
-//! themselves. A path to watch that does not exist is a warning: a file that is touched to replace
-//! workers often does not exist at first.
+//! Only `check` asks Python for the module of an application; with `serve`, the workers import it
+//! themselves. A missing path to watch is only a warning: a file that is touched to replace workers
+//! often does not exist at first.
 
 mod clients;
 mod rules;
@@ -24,8 +24,8 @@ use crate::running::listens;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
-/// Why `plan` cannot be carried out on this machine; else what is doubtful about it. Nothing is
-/// started or looked up on the network, and whether Forebay may become its users is not looked at.
+/// Returns the errors that prevent the use of `plan` on this machine, else warnings. Starts nothing
+/// and makes no network lookups. Does not check if Forebay may switch to the configured users.
 pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let users = of_server(&plan.server);
     let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
@@ -33,7 +33,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         let routes = routes.routes.iter().enumerate();
         routes.filter_map(move |(at, route)| of_route((site, at), route, &plan.server))
     });
-    // Whether another user may write there is found out once it is that user who asks.
+    // Another user's access can be checked only after the switch to that user.
     let changes_user = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
     let spool = if changes_user { None } else { of_spool(&plan.server) };
     let (unreadable_users, odd_users) = of_users(plan);
@@ -64,8 +64,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
-/// What interpreters say about the modules of applications, whose workers ask for them when they
-/// start. Runs each of them for a moment.
+/// Asks the interpreters for the modules of applications, which workers otherwise load at their
+/// start. Runs each interpreter for a moment.
 pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {
@@ -81,7 +81,8 @@ pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     if wrong.is_empty() { Ok(()) } else { Err(plan.refuse(&wrong)) }
 }
 
-/// Whether who asks may write where large bodies are spooled: for a server that has become its user.
+/// Checks that the current user may write to the spool directory. Called after the server has
+/// changed its user.
 pub fn check_spool(plan: &Plan) -> Result<(), ConfError> {
     of_spool(&plan.server).map_or(Ok(()), |finding| Err(plan.refuse(&[finding])))
 }
@@ -155,7 +156,7 @@ fn serves_as_root(server: &Server) -> Option<Finding> {
     })
 }
 
-/// The user and the program of a `cgi` route, which is the `at.1`th of the `at.0`th site.
+/// Checks the user and the program of a `cgi` route: route `at.1` of site `at.0`.
 fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Finding> {
     let Action::Cgi(cgi) = &route.action else { return None };
     let place = ["site".to_owned(), at.0.to_string(), "route".to_owned(), at.1.to_string()];
@@ -178,8 +179,8 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// The key and the reason, if a gateway that has given up root cannot have processes of this user
-/// and group started: the helper starts none that listen by themselves, and none as root.
+/// Returns the key and the reason if a gateway without root cannot start processes as this user and
+/// group. Its helper starts no process that listens, and none as root.
 fn cannot_become(
     (user, group): (Option<&str>, Option<&str>),
     listens: bool,
@@ -206,7 +207,7 @@ fn unhelped(key: Vec<String>, why: &str) -> Finding {
     Finding { key, message: why.into(), help: help.into() }
 }
 
-/// Groups of servers that no route names.
+/// Returns a warning for each group of servers that no route names.
 fn unused_upstreams(plan: &Plan) -> impl Iterator<Item = Finding> {
     plan.unused_upstreams.iter().map(|name| Finding {
         key: vec!["upstream".into(), name.clone()],
@@ -215,7 +216,8 @@ fn unused_upstreams(plan: &Plan) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Roots of applications on Unix sockets that are not there: a mistake, unless it is a container's.
+/// Returns the missing roots of applications on Unix sockets: errors, unless the root is in a
+/// container.
 fn absent_roots(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -245,7 +247,7 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Prefixes that no path of their route begins with, so that nothing is cut off.
+/// Returns prefixes that no path of their route begins with, so that they have no effect.
 fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -289,7 +291,7 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Files whose source is sent because no route of their site runs them.
+/// Returns source files that would be sent because no route of their site runs them.
 fn sources(plan: &Plan) -> Vec<Finding> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         let scripts = ScriptRoutes::of(of, plan);
@@ -316,7 +318,7 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// An index, or another file of the root that is source by its name, that no route runs.
+/// Returns an index, or another file of the root, that looks like source and is run by no route.
 fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
@@ -330,11 +332,11 @@ fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     })
 }
 
-/// Ends of names that are those of source.
+/// Endings of source files.
 const SOURCES: [&str; 10] =
     ["php", "php3", "php4", "php5", "php7", "phtml", "cgi", "fcgi", "pl", "py"];
 
-/// Entries of a directory that are looked at.
+/// Maximum number of directory entries to check.
 const LOOKED_AT: usize = 1000;
 
 fn finding(name: &str, error: &StartError) -> Finding {
@@ -345,7 +347,7 @@ fn finding(name: &str, error: &StartError) -> Finding {
     }
 }
 
-/// What is watched and is not there.
+/// Returns the watched paths that do not exist.
 fn unwatched(name: &str, app: &App) -> Vec<Finding> {
     let absent = app.watch.iter().enumerate().filter(|(_, path)| !path.exists());
     absent
@@ -361,7 +363,7 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
         .collect()
 }
 
-/// Routes whose users cannot be read, and lines of their files that are no users.
+/// Returns routes whose user files cannot be read, and invalid lines of the files.
 fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
     let (mut wrong, mut doubtful) = (Vec::new(), Vec::new());
     for (site, of) in plan.sites.iter().enumerate() {
@@ -384,5 +386,5 @@ fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
     (wrong, doubtful)
 }
 
-/// Odd lines of one file of users that are shown.
+/// Maximum number of invalid lines to report per file.
 const ODD_LINES: usize = 10;

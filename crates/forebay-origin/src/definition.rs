@@ -1,4 +1,4 @@
-//! What an application is, from its plan: what its supervisor is told.
+//! Converts an application's plan into the specification for its supervisor.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,36 @@ use forebay_workers::{
 use crate::interpreter::survey;
 use crate::warm::{Unmarked, Warm};
 
-/// What an application is. Where it is the same after a reload, the application runs on.
+/// Specification of an application. If it is unchanged after a reload, the application keeps
+/// running.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Definition {
     /// Workers that run a language host.
     Workers(AppSpec),
-    /// CGI scripts: workers, and processes for what they do not run.
+    /// CGI scripts: workers, and processes for scripts that workers cannot run.
     Scripts(Box<ScriptsSpec>),
-    /// A program that listens by itself.
+    /// A program that listens itself.
     Program(ProgramSpec),
 }
 
-/// The workers of an application of CGI scripts, and how its other scripts are started.
+/// Workers of an application of CGI scripts, and the way to start its other scripts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScriptsSpec {
     /// The application.
     pub name: String,
-    /// Those for Perl.
+    /// Workers for Perl.
     pub perl: Option<AppSpec>,
-    /// Those for Python.
+    /// Workers for Python.
     pub python: Option<AppSpec>,
-    /// Which scripts they run.
+    /// Scripts that the workers run.
     pub warm: Warm,
-    /// Processes at once for the others.
+    /// Maximum of processes at once for other scripts.
     pub max_processes: usize,
-    /// Who those run as, and what they may use.
+    /// User and limits of these processes.
     pub launch: LaunchSpec,
 }
 
-/// What the application of this plan is.
+/// Returns the specification of an application.
 pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError> {
     let worker = |kind, files| Ok(Definition::Workers(workers(name, plan, kind, files)));
     match &plan.kind {
@@ -90,8 +91,8 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
     }
 }
 
-/// Where several languages are mixed, there are workers for those that scripts are written in: a
-/// script in another one has a process until the configuration is read again.
+/// Returns the specification of CGI scripts. In a directory with several languages, each language
+/// of a script gets workers. A script in a new language runs as a process until the next reload.
 fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
     let found = survey(&script_dir(plan));
     let python_kind = |dir: &Path, mode: conf::PythonMode, python: &Option<PathBuf>| {
@@ -112,7 +113,7 @@ fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
             let kind = found.python.then(|| python_kind(dir, *python_mode, python));
             (perl, kind, python.is_some(), Unmarked::Nothing)
         }
-        // No other kind has scripts.
+        // Other kinds have no scripts.
         _ => (None, None, false, Unmarked::Nothing),
     };
     let warm = Warm {
@@ -138,7 +139,7 @@ fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
     }
 }
 
-/// What every program is told alike. `spec` says what the kind is.
+/// Adds the common settings of all programs to `spec`.
 fn program(mut spec: ProgramSpec, plan: &conf::App) -> ProgramSpec {
     spec.env.extend(env(plan));
     ProgramSpec {
@@ -161,7 +162,8 @@ fn program(mut spec: ProgramSpec, plan: &conf::App) -> ProgramSpec {
     }
 }
 
-/// What every kind of worker is told alike. A reload looks at `files`.
+/// Returns the specification of workers with the common settings. A reload checks `files` for
+/// changes.
 fn workers(name: &str, plan: &conf::App, kind: Kind, files: Vec<PathBuf>) -> AppSpec {
     AppSpec {
         workers: processes(plan),
@@ -188,8 +190,8 @@ fn processes(plan: &conf::App) -> Workers {
     Workers { min: plan.workers.min, max: plan.workers.max }
 }
 
-/// The variables of an application's processes. Where libraries are looked for is in them, in front
-/// of what the variables say otherwise.
+/// Returns the variables of an application's processes. Library directories precede those that the
+/// variables already name.
 pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
     let mut env = plan.env.clone();
     if plan.lib.is_empty() {
@@ -205,13 +207,13 @@ pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
     env
 }
 
-/// Those that stand in place of what a request says, such as DOCUMENT_ROOT and REMOTE_USER.
+/// Returns the variables that replace those of a request, such as DOCUMENT_ROOT and REMOTE_USER.
 pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
     const BEGIN: [&str; 7] =
         ["CONTENT_", "HTTP_", "REMOTE_", "REQUEST_", "SCRIPT_", "SERVER_", "DOCUMENT_"];
     const NAMES: [&str; 6] =
         ["AUTH_TYPE", "GATEWAY_INTERFACE", "HTTPS", "PATH_INFO", "PATH_TRANSLATED", "QUERY_STRING"];
-    // HTTP_PROXY is for what the application asks for.
+    // HTTP_PROXY is not a request's: it configures the application's own requests.
     let is_of_request = |name: &str| {
         name != "HTTP_PROXY"
             && (NAMES.contains(&name) || BEGIN.iter().any(|begin| name.starts_with(begin)))
@@ -220,7 +222,7 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
     all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Where Python looks for the module of `module:callable` first.
+/// Returns the first files where Python looks for the module of `module:callable`.
 fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
     let name = module.split(':').next().unwrap_or_default().replace('.', "/");
     vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]
@@ -233,7 +235,7 @@ fn python_mode(mode: conf::PythonMode) -> PythonMode {
     }
 }
 
-/// What each process may use.
+/// Returns the resource limits of each process.
 pub fn limits(plan: conf::ProcessLimits) -> ProcessLimits {
     let conf::ProcessLimits { open_files, memory, cpu_time, processes, core } = plan;
     ProcessLimits { open_files, memory, cpu_time, processes, core }
@@ -264,7 +266,7 @@ fn perl_mode(mode: conf::PerlMode) -> PerlMode {
     }
 }
 
-/// Where the scripts of an application are.
+/// Returns the directory of an application's scripts.
 pub fn script_dir(plan: &conf::App) -> PathBuf {
     match &plan.kind {
         AppKind::CgiBin { dir, .. }

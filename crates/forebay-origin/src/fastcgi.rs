@@ -349,9 +349,9 @@ impl RequestConnection {
 }
 
 /// Returns a fault if the application did not answer.
-// A refused request was not processed. An empty reply is an error: fastcgi-mono-server4 sends it on
-// reused connections (mono#20086), so the request is resent if allowed.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
+    // A refused request was not processed. An empty reply is an error: fastcgi-mono-server4 sends
+    // it on reused connections (mono#20086), so the request is resent if allowed.
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

@@ -1,4 +1,4 @@
-//! What a proxy tells a backend about the client, and the client about a backend's reply.
+//! Header fields that a proxy adds, changes and removes.
 
 use forebay_engine::{Fault, Length, Reply, Request};
 use forebay_wire::fields::{FieldRef, of_lines};
@@ -6,9 +6,9 @@ use forebay_wire::http1::{
     Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,
 };
 
-/// Appends the end-to-end fields of `request` and those that name the client. Client-supplied
-/// `X-Forwarded-*` fields are dropped, as they can be forged, and so are names that the backend may
-/// take for those (`X_Forwarded_For`). `host` goes in place of the client's.
+/// Appends the end-to-end fields of `request` and those that identify the client. Drops the
+/// client's own `X-Forwarded-*` fields, which can be forged, and names that a backend may confuse
+/// with them (`X_Forwarded_For`). `host` replaces the client's host.
 pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<&str>) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));
@@ -29,7 +29,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     }
 }
 
-/// The addresses that the request has come by: those that trusted proxies name, then the peer.
+/// Appends the addresses that the request came through: those from trusted proxies, then the peer.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
     let start = out.len();
@@ -47,14 +47,14 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
     }
     match request.peer.ip() {
         Some(peer) => encode::address(out, peer),
-        // A peer without an address would end the walk of a backend that looks for the client.
+        // A peer without an address would stop a backend's search for the client.
         None if out.len() > start => out.truncate(out.len() - b", ".len()),
         None => out.extend_from_slice(UNKNOWN),
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// As RFC 7239 names a client that is not known. Without it backends would take our own address for the
+/// Name of an unknown client in RFC 7239. Without it, backends would use Forebay's address as the
 /// client's.
 const UNKNOWN: &[u8] = b"unknown";
 
@@ -73,8 +73,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Those of a request's trailers, which are `lines`, that a backend gets; none where `Connection` names
-/// fields, which would have to be looked for among them.
+/// Returns the trailers of a request that the backend gets; `lines` are all of them. None if
+/// `Connection` names fields, because the trailers could contain such fields.
 pub fn request_trailers<'a>(
     request: &'a Request,
     lines: &'a [u8],
@@ -92,8 +92,7 @@ pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Res
     reply.inform(head.status, head.reason.of(bytes), &lines).await
 }
 
-/// Ends the head of a reply whose fields have been passed on, with a length as the backend's `head`
-/// tells it.
+/// Ends the head of a reply after its fields, with the length from the backend's `head`.
 pub fn end_head(reply: &mut Reply, head: &ResponseHead) {
     let length = match (head.framing, head.content_length) {
         (ResponseFraming::Length(length), _) => Length::Known(length),

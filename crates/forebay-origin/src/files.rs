@@ -1,4 +1,4 @@
-//! Files of a directory.
+//! Serves files of a directory.
 
 mod cache;
 mod conditional;
@@ -23,21 +23,21 @@ pub use scripts::{ScriptRoutes, runs_scripts};
 
 use crate::script::{NoScript, find as script_in};
 
-/// A directory of files, as one thread knows it.
+/// A thread's view of a directory of files.
 pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
     scripts: ScriptRoutes,
-    /// What is not here is left to the routes below.
+    /// True if missing files are left to the routes below.
     fallback: bool,
-    /// The lines of script routes below that get nothing of what is here.
+    /// Lines of the script routes below that get no file of this directory.
     kept_from: Vec<usize>,
 }
 
 impl Files {
-    /// Serves the files that `settings` names, but for what `scripts` run; with `fallback`, those
-    /// that are there.
+    /// Creates the origin for the files that `settings` names, except those that `scripts` run.
+    /// With `fallback`, missing files are left to the routes below.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Files,
@@ -69,7 +69,8 @@ impl Files {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
 
-    /// The source of a script is not sent. A route below may run it, unless it is kept from that.
+    /// Refuses the source of a script. A route below may run the script, unless it is kept from
+    /// that.
     fn not_sent(&self, entry: &Entry) -> Fault {
         let line = entry.run_by.unwrap_or_default();
         if self.kept_from.contains(&line) {
@@ -121,9 +122,10 @@ impl Files {
         }
     }
 
-    /// A small file in memory that the client wants whole, put down at once: nearly all requests for
-    /// files. The conditions are those under which [`Self::answer`] comes to the same.
+    /// Answers at once with a small file from memory that the client wants whole.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
+        // Nearly all requests for files end here. The conditions are those under which `answer`
+        // would do the same.
         let Exchange { request, reply, .. } = exchange;
         let is_read = matches!(request.method(), b"GET" | b"HEAD");
         if !is_read || request.path.ends_with(b"/") || !self.settings.precompressed.is_empty() {
@@ -140,8 +142,8 @@ impl Files {
             && reply.put_down(200, &entry.fields, bytes)
     }
 
-    /// What a path comes to that goes on behind the name of a script, as `/x.php/a/b` does: it is
-    /// for the route that runs it.
+    /// Returns the fault of a path that continues after the name of a script, like `/x.php/a/b`.
+    /// Such a path belongs to the route that runs the script.
     fn behind_script(&self, path: &[u8]) -> Option<Fault> {
         if self.scripts.is_empty() {
             return None;
@@ -199,8 +201,8 @@ impl Files {
         }
     }
 
-    /// What a directory is answered with: the first index file that is there, of the route's own
-    /// names and those of script routes.
+    /// Returns the answer for a directory: the first existing index file. The route's own names
+    /// come before those of script routes.
     fn find_index(&self, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let path = [directory, name.as_bytes()].concat();
@@ -222,7 +224,7 @@ impl Files {
         }
     }
 
-    /// Sends the file that `path` names, or a compressed sibling that the client likes better.
+    /// Sends the file that `path` names, or a compressed sibling that the client prefers.
     async fn send(
         &self,
         exchange: &mut Exchange,
@@ -236,8 +238,9 @@ impl Files {
         send(exchange, &sibling.unwrap_or(entry), self.settings.max_ranges).await
     }
 
-    /// The best sibling for the client. Ranges are of the file itself, unless `If-Range` shows that
-    /// the client has a part of the sibling: else it would join bytes of the two.
+    /// Returns the best sibling for the client. A range refers to the file itself, unless
+    /// `If-Range` shows that the client has a part of the sibling. Otherwise the client would join
+    /// bytes of two files.
     fn sibling(&self, exchange: &Exchange, path: &[u8], entry: &Entry) -> Option<Rc<Entry>> {
         let request = &exchange.request;
         let codings = negotiate::codings(request, &self.settings.precompressed);
@@ -252,13 +255,13 @@ impl Files {
     }
 }
 
-/// What a directory is answered with.
+/// Answer for a directory.
 enum Index {
     /// A file and the path that names it.
     File(Vec<u8>, Rc<Entry>),
-    /// The name of a script: the request is routed anew by its path.
+    /// The name of a script: the request is routed again with its path.
     Script(String),
-    /// Its entries.
+    /// A listing of its entries.
     Listing,
 }
 
@@ -291,15 +294,16 @@ fn not_found() -> Fault {
     Fault::client(404, "no such file").not_mine()
 }
 
-/// Whether a name on the way begins with a dot, but for `.well-known` (RFC 8615).
+/// Returns true if a name in the path begins with a dot, except `.well-known` (RFC 8615).
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut parts = path.split(|&b| b == b'/');
     parts.any(|part| part.starts_with(b".") && part != b".well-known")
 }
 
-/// Redirects to the directory's own path, so that relative links in its index work. The location is
-/// made of the clean path: what the client sent may read as another host (`//host`, `/\host`).
+/// Redirects to the directory's path with a slash, so that relative links in its index work.
 async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
+    // From the clean path: a browser may read the client's path as another host (`//host`,
+    // `/\host`).
     let Exchange { request, reply, .. } = exchange;
     let mut location = percent_encode(&request.path);
     location.push('/');

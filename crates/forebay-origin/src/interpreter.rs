@@ -1,10 +1,11 @@
-//! What runs a CGI script, by its first line (`#!`) or its magic number, as the kernel decides.
+//! Finds the interpreter of a CGI script from its first line (`#!`) or magic number, like the
+//! kernel.
 //!
-//! Forebay reads the first 256 bytes, as the kernel does, once for each version of the file, and
-//! compares the version at each request: workers must not be given a file of another language,
-//! since Perl compiles and runs some Python. What no worker runs goes to plain CGI, through
-//! `forebay __launch` where it has a user or limits. A host looks at the line once more when it
-//! compiles.
+//! Forebay reads the first 256 bytes, like the kernel, once for each version of the file. It
+//! compares the version at each request, because a worker must not get a script in another
+//! language: Perl compiles and runs some Python. Scripts without a worker run as plain CGI, through
+//! `forebay __launch` if there is a user or a limit. The language host checks the line again when
+//! it compiles.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,48 +15,48 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes that the kernel looks at (BINPRM_BUF_SIZE).
+/// Bytes that the kernel reads (BINPRM_BUF_SIZE).
 const LOOKED_AT: u64 = 256;
-/// Scripts remembered at the most; then all are forgotten.
+/// Maximum number of remembered scripts. Above it, all are forgotten.
 const REMEMBERED: usize = 10_000;
-/// Files and directories that a survey looks at, and how deep.
+/// Maximum of files and directories in a survey, and its maximum depth.
 const SURVEYED: usize = 5_000;
 const DEEPEST: usize = 8;
 
-/// What a file is run by.
+/// Language of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Language {
     /// Perl 5.
     Perl,
     /// Python 3.
     Python {
-        /// The interpreter of a virtual environment that the first line names.
+        /// Interpreter of a virtual environment, if the first line names one.
         environment: Option<PathBuf>,
     },
-    /// Another interpreter, or none, as it is a program; or the file cannot be read.
+    /// Another interpreter, a binary program, or an unreadable file.
     Program,
-    /// Neither a `#!` line nor a magic number: no program, as far as the kernel goes.
+    /// Neither a `#!` line nor a magic number: the kernel cannot run it.
     Unmarked,
 }
 
-/// The languages of scripts, read once for each version of a file.
+/// Languages of scripts, read once for each version of a file.
 #[derive(Default)]
 pub struct Languages(RefCell<HashMap<PathBuf, (Version, Language)>>);
 
-/// Device, inode, size, and times of modification and status change, to the nanosecond.
+/// Device, inode, size, and times of modification and status change in nanoseconds.
 type Version = (u64, u64, u64, [i64; 4]);
 
-/// Which languages the scripts of a directory are in.
+/// Languages of the scripts in a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     pub perl: bool,
     pub python: bool,
-    /// The one virtual environment whose interpreter all Python scripts name.
+    /// The virtual environment, if all Python scripts name the same one.
     pub environment: Option<PathBuf>,
 }
 
 impl Languages {
-    /// That of `file`, as the file is now.
+    /// Returns the language of the current version of `file`.
     pub fn of(&self, file: &Path) -> Language {
         let Ok(version) = std::fs::metadata(file).map(|found| version(&found)) else {
             return Language::Program;
@@ -75,7 +76,7 @@ impl Languages {
     }
 }
 
-/// Looks through the scripts below `dir`, as far as they are not too many.
+/// Returns the languages of the scripts below `dir`, up to a maximum number of files.
 pub fn survey(dir: &Path) -> Survey {
     let mut found = Survey::default();
     let mut environments = Vec::new();
@@ -96,14 +97,14 @@ pub fn survey(dir: &Path) -> Survey {
     found
 }
 
-/// The first line of a script, for messages; `None` where it has none that begins with `#!`.
+/// Returns the first line of a script for messages; `None` if it does not begin with `#!`.
 pub fn first_line(file: &Path) -> Option<String> {
     let start = beginning(file)?;
     let line = marked_line(&start)?;
     Some(String::from_utf8_lossy(line).into_owned())
 }
 
-/// The program that the first line names, as the kernel takes it.
+/// Returns the program that the first line names, as the kernel reads it.
 pub fn named_program(line: &str) -> &str {
     let rest = line.trim_start_matches("#!").trim_start_matches([' ', '\t']);
     rest.split([' ', '\t']).next().unwrap_or_default()
@@ -143,7 +144,7 @@ fn beginning(file: &Path) -> Option<Vec<u8>> {
     Some(start)
 }
 
-/// The first line, if it begins with `#!`, without its end.
+/// Returns the first line without its end, if it begins with `#!`.
 fn marked_line(start: &[u8]) -> Option<&[u8]> {
     if !start.starts_with(b"#!") {
         return None;
@@ -175,12 +176,12 @@ fn parse(start: &[u8]) -> Language {
     Language::Program
 }
 
-/// Whether `env` takes the word for the program: it is no option and sets no variable.
+/// Returns true if `env` reads the word as the program: not an option and not an assignment.
 fn is_program_of_env(word: &[u8]) -> bool {
     !word.starts_with(b"-") && !word.contains(&b'=')
 }
 
-/// The last part of a path, also of one of Windows, which Perl scripts have carried far.
+/// Returns the last part of a path. Handles Windows paths, too, which many Perl scripts contain.
 fn name_of(path: &[u8]) -> &[u8] {
     let name = path.rsplit(|&b| b == b'/' || b == b'\\').next().unwrap_or_default();
     match name.len().checked_sub(4).map(|at| name.split_at(at)) {
@@ -189,7 +190,7 @@ fn name_of(path: &[u8]) -> &[u8] {
     }
 }
 
-/// `perl`, `perl5`, `perl5.36.0`, but not `perl6`.
+/// Returns true for `perl`, `perl5`, `perl5.36.0`, but not `perl6`.
 fn is_perl(name: &[u8]) -> bool {
     match name.strip_prefix(b"perl") {
         Some([]) => true,
@@ -198,7 +199,7 @@ fn is_perl(name: &[u8]) -> bool {
     }
 }
 
-/// `python`, `python3`, `python3.11`, but not `python2`.
+/// Returns true for `python`, `python3`, `python3.11`, but not `python2`.
 fn is_python(name: &[u8]) -> bool {
     match name.strip_prefix(b"python") {
         Some([]) => true,
@@ -208,7 +209,7 @@ fn is_python(name: &[u8]) -> bool {
     }
 }
 
-/// The interpreter, if it is that of a virtual environment.
+/// Returns the interpreter if it belongs to a virtual environment.
 fn environment(program: &[u8]) -> Option<PathBuf> {
     let program = Path::new(std::ffi::OsStr::from_bytes(program));
     let home = program.parent()?.parent()?;

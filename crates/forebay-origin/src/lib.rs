@@ -1,9 +1,9 @@
-//! What answers a request: files, CGI, FastCGI, SCGI, uwsgi, HTTP backends and
+//! Origins, which answer requests: files, CGI, FastCGI, SCGI, uwsgi, HTTP backends and
 //! applications.
 //!
-//! An origin is given an [`Exchange`](forebay_engine::Exchange) and brings its reply to an end.
-//! [`Origins::new`] turns a plan into what the engine's threads are made of. Processes of
-//! applications belong to `forebay-workers`; an origin only borrows a worker.
+//! An origin takes an [`Exchange`](forebay_engine::Exchange) and completes its reply.
+//! [`Origins::new`] converts a plan for the engine's threads. `forebay-workers` owns the processes
+//! of applications; an origin only borrows a worker.
 #![forbid(unsafe_code)]
 
 mod access;

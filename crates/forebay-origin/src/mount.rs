@@ -1,5 +1,5 @@
-//! Applications that take every path below their route, as PSGI and WSGI ones do: what of a path is
-//! the place where the application is mounted, and what it finds there.
+//! Applications that take every path below their route, such as PSGI and WSGI applications: splits
+//! a path into the mount point and the application's part.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
@@ -9,21 +9,22 @@ use forebay_engine::Request;
 use forebay_wire::cgi;
 use forebay_wire::path::decode;
 
-/// An application that routes by itself.
+/// An application that does its own routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The directory it works in.
+    /// Working directory.
     pub dir: PathBuf,
-    /// The file it is made from, for SCRIPT_FILENAME.
+    /// File of the application, for SCRIPT_FILENAME.
     pub file: PathBuf,
-    /// Whether it may take connections over whose requests ask for an upgrade.
+    /// True if it may take over connections with upgrade requests.
     pub takes_over: bool,
 }
 
 impl Mount {
-    /// What the variables of `request` are made from. What the `*` at the end of the route's path
-    /// matched is PATH_INFO, with the slash before it; what comes before is SCRIPT_NAME. Without
-    /// such a `*` the whole path is PATH_INFO. `path` is what [`path_of`] gave for the request.
+    /// Returns the script that the variables of `request` describe. The part that the final `*` of
+    /// the route's path matched is PATH_INFO, with the slash before it. The part before that is
+    /// SCRIPT_NAME. Without such a `*`, the whole path is PATH_INFO. `path` is the result of
+    /// [`path_of`].
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
@@ -50,9 +51,8 @@ impl Mount {
     }
 }
 
-/// The path of `request` as the application gets it: the one that the route was found by, but with
-/// repeated slashes kept where they come behind what the route's path takes and nothing else was
-/// cleaned.
+/// Returns the path of `request` for the application: the path that selected the route. Repeated
+/// slashes after the route's part are kept if the path is otherwise unchanged.
 pub fn path_of(request: &Request) -> Cow<'_, [u8]> {
     let (clean, target) = (&request.path, request.original_target());
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
@@ -63,7 +63,7 @@ pub fn path_of(request: &Request) -> Cow<'_, [u8]> {
     kept.map_or(Cow::Borrowed(clean), Cow::Owned)
 }
 
-/// Whether `raw` is `clean` but for slashes repeated behind the slash in front of `rest`.
+/// Returns true if `raw` equals `clean`, except for repeated slashes from the one before `rest` on.
 fn is_same(raw: &[u8], clean: &[u8], rest: usize) -> bool {
     let taken = rest.saturating_sub(1);
     let mut merged = raw.to_vec();
@@ -71,7 +71,7 @@ fn is_same(raw: &[u8], clean: &[u8], rest: usize) -> bool {
     merged == clean && raw.get(..taken) == clean.get(..taken)
 }
 
-/// `path` in two, before the slash in front of `rest`.
+/// Splits `path` before the slash that precedes `rest`.
 pub fn split(path: &[u8], rest: usize) -> (&[u8], &[u8]) {
     match rest.checked_sub(1) {
         Some(slash) if path.get(slash) == Some(&b'/') => path.split_at(slash),

@@ -1,4 +1,4 @@
-//! What scripts and applications print: a CGI reply, or HTTP.
+//! Output of scripts and applications: a CGI reply or HTTP.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -8,29 +8,29 @@ use crate::nph::NphReply;
 use crate::script::Script;
 use crate::script_reply::{OutputLimit, ScriptReply};
 
-/// The reply being made of the output of one script or application.
+/// The reply from the output of one script or application.
 pub enum Output {
-    /// With a CGI header in front.
+    /// A CGI header, then the body.
     Parsed(ScriptReply),
-    /// Whole HTTP.
+    /// Complete HTTP.
     Raw(NphReply),
-    /// One of the two, as its beginning will show.
+    /// Not known yet: the first bytes decide.
     Undecided(Undecided),
 }
 
-/// The beginning of an application's output. SCGI asks for a CGI header and uwsgi for HTTP, but
-/// servers differ.
+/// The beginning of an application's output. SCGI requires a CGI header and uwsgi requires HTTP,
+/// but servers differ.
 pub struct Undecided {
     start: Vec<u8>,
     to_head: bool,
     limit: OutputLimit,
 }
 
-/// What HTTP begins with.
+/// Beginning of an HTTP reply.
 const HTTP: &[u8] = b"HTTP/";
 
 impl Output {
-    /// Ready for the first byte; the name of the script tells which of the two it is.
+    /// Creates the output of a script. The script's name decides between the two forms.
     pub fn of(script: &Script, request: &Request, limit: OutputLimit) -> Self {
         let name = script.file.file_name().unwrap_or_default();
         if name.as_bytes().starts_with(b"nph-") {
@@ -39,13 +39,13 @@ impl Output {
         Self::Parsed(ScriptReply::new(limit))
     }
 
-    /// Ready for the first byte of an application server, which shows what the output is.
+    /// Creates the output of an application server. The first bytes decide between the two forms.
     pub fn of_server(request: &Request, limit: OutputLimit) -> Self {
         let to_head = request.method() == b"HEAD";
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Whether nothing has come yet.
+    /// Returns true if no output has arrived.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),
@@ -54,7 +54,7 @@ impl Output {
         }
     }
 
-    /// Whether the head is whole.
+    /// Returns true if the head is complete.
     pub fn has_head(&self) -> bool {
         match self {
             Self::Parsed(script) => script.has_head(),
@@ -63,7 +63,7 @@ impl Output {
         }
     }
 
-    /// Whether there is output that the client could already have.
+    /// Returns true if the client may have received output.
     pub fn has_output(&self) -> bool {
         match self {
             Self::Parsed(script) => script.has_output(),
@@ -72,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Whether the reply has a length or chunks, and has come to its end.
+    /// Returns true if the reply has a length or chunks, and is complete.
     pub fn is_complete(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_complete(),
@@ -81,7 +81,7 @@ impl Output {
         }
     }
 
-    /// Takes output.
+    /// Processes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         let mut start = Vec::new();
         if let Self::Undecided(undecided) = self {
@@ -99,7 +99,7 @@ impl Output {
         }
     }
 
-    /// Nothing comes for a while: what has come goes to the client.
+    /// Sends the output so far to the client, because none may follow for a while.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,
@@ -108,7 +108,7 @@ impl Output {
         }
     }
 
-    /// All has come.
+    /// Ends the output.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         if let Self::Undecided(_) = self {
             let start = self.decide();
@@ -121,7 +121,7 @@ impl Output {
         }
     }
 
-    /// Decides by the beginning of the output, which is returned.
+    /// Decides the form from the beginning of the output, and returns that.
     fn decide(&mut self) -> Vec<u8> {
         let Self::Undecided(Undecided { start, to_head, limit }) = self else { return Vec::new() };
         let start = std::mem::take(start);

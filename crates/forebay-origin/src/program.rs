@@ -1,5 +1,5 @@
-//! Programs that Forebay runs and that listen by themselves: a request goes to one of the
-//! program's processes as it would to a backend.
+//! Programs that Forebay runs and that listen themselves: a request goes to one of the program's
+//! processes like to a backend.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,72 +25,73 @@ use crate::upstream::{
     Upstream,
 };
 
-/// Processes that one request may be offered: one may end before it has read anything.
+/// Maximum number of processes to try for one request: a process may end before it reads anything.
 const OFFERS: usize = 3;
-/// How long a connection may be idle. Servers give 5 s and more; where each has a process of its
-/// own (FastCGI), it should not be held for long.
+/// Idle limits of connections.
+// HTTP servers allow 5 s and more. With FastCGI, each connection occupies a process, so the limit
+// is short.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
-/// What a program on a Unix socket is called.
+/// Authority of a program on a Unix socket.
 pub const UNIX_AUTHORITY: &str = "localhost";
 
-/// How requests are passed on to a program.
+/// Options for passing requests to a program.
 #[derive(Clone, Debug)]
 pub struct ProgramOptions {
-    /// What is spoken, and what paths name.
+    /// Protocol, and the meaning of paths.
     pub protocol: Protocol,
-    /// How long a process may be silent within a request.
+    /// Maximum silence of a process during a request.
     pub silence: Duration,
-    /// A process that says OVERLOADED is about to end.
+    /// True if a process that answers OVERLOADED is about to end.
     pub overloaded_at_its_end: bool,
 }
 
-/// What a program speaks.
+/// Protocol of a program.
 #[derive(Clone, Debug)]
 pub enum Protocol {
     /// HTTP.
     Http(HttpRoute),
-    /// FastCGI, as a route to one application would say it. Its root is where paths begin.
+    /// FastCGI, with the settings of a route to one application. Paths are relative to its root.
     Fastcgi(PathMapping, conf::Fastcgi),
     /// SCGI or uwsgi.
     AppServer(conf::AppServer),
-    /// AJP 1.3, as a route to one container would say it.
+    /// AJP 1.3, with the settings of a route to one container.
     Ajp(conf::Ajp),
 }
 
-/// How requests go to a program that speaks HTTP.
+/// Settings for a program that speaks HTTP.
 #[derive(Clone, Debug, Default)]
 pub struct HttpRoute {
-    /// The `Host` that it is told.
+    /// `Host` that the program receives.
     pub host: conf::HostField,
-    /// The beginning of paths that it is not told.
+    /// Prefix that is removed from paths.
     pub strip_prefix: Option<String>,
-    /// The cookie that names a client's process.
+    /// Cookie that names a client's process.
     pub sticky: Option<String>,
-    /// The version that is spoken.
+    /// Version of HTTP.
     pub version: conf::HttpVersion,
 }
 
-/// What paths name, for a FastCGI program.
+/// Meaning of a path for a FastCGI program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathMapping {
-    /// Scripts below the root with one of its ends, which have to be there.
+    /// An existing script below the root, with one of the configured endings.
     Scripts,
-    /// Whatever the program finds below the root.
+    /// A file below the root, which the program looks for.
     Below,
-    /// The program, which takes every path.
+    /// The program itself, which takes every path.
     Mount,
 }
 
-/// The limits on connections to each process of a program, over all threads.
+/// Limits on connections to each process of a program, over all threads.
 pub struct Connections {
     most: usize,
     by_process: Mutex<HashMap<u64, std::sync::Weak<Permits>>>,
 }
 
 impl Connections {
-    /// At most `most` to each.
+    /// Creates limits of `most` connections for each process.
     pub fn new(most: usize) -> Self {
         Self { most, by_process: Mutex::default() }
     }
@@ -107,7 +108,7 @@ impl Connections {
     }
 }
 
-/// A program, as one thread knows it.
+/// A thread's view of a program.
 pub struct ProgramApp {
     thread: Rc<Thread>,
     name: String,
@@ -118,10 +119,10 @@ pub struct ProgramApp {
     found: FoundScripts,
 }
 
-/// The processes that have been asked, by their numbers.
+/// Clients of the processes used so far, by process number.
 type Clients = RefCell<HashMap<u64, Rc<InstanceClient>>>;
 
-/// What speaks to one process.
+/// Client of one process.
 enum InstanceClient {
     Http(Proxy),
     Fastcgi(Fastcgi),
@@ -129,16 +130,16 @@ enum InstanceClient {
     Ajp(Ajp),
 }
 
-/// A request, ready to be passed on as often as need be.
+/// A prepared request, which can be sent more than once.
 enum Prepared {
-    /// Its body is streamed.
+    /// The body is streamed.
     Streamed,
     Fastcgi(Script, Spooled),
     AppServer(conf::AppServer, Spooled),
 }
 
 impl ProgramApp {
-    /// Passes requests to the processes of `program`. Must be called within the thread's event
+    /// Creates the origin for the processes of `program`. Must be called within the thread's event
     /// loop.
     pub fn new(
         thread: Rc<Thread>,
@@ -183,7 +184,7 @@ impl ProgramApp {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
     }
 
-    /// The process that the request's cookie names, if it takes requests.
+    /// Returns the process that the request's cookie names, if it takes requests.
     fn wanted(&self, request: &Request) -> Option<u64> {
         let Protocol::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.options.protocol else {
             return None;
@@ -191,7 +192,8 @@ impl ProgramApp {
         sticky::values(request, cookie).find_map(|name| self.program.named(name))
     }
 
-    /// A process that takes one request at a time does not wait for a slow upload.
+    /// Prepares a request. The body is read first if a process takes one request at a time, so that
+    /// the process does not wait for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
@@ -207,7 +209,8 @@ impl ProgramApp {
         })
     }
 
-    /// Reports to the supervisor what a fault means about the process. The fault as it is counted.
+    /// Reports to the supervisor the meaning of a fault for the process. Returns the fault to
+    /// count.
     fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
@@ -292,7 +295,8 @@ impl InstanceClient {
 }
 
 impl PathMapping {
-    /// What the path of `request` names; `found` are scripts that were there in the second beside.
+    /// Returns the script that the path of `request` names. `found` holds the scripts seen in the
+    /// given second.
     pub fn find(
         self,
         request: &Request,
@@ -307,14 +311,14 @@ impl PathMapping {
     }
 }
 
-/// The settings for `request`: what the `*` of its route matched is PATH_INFO.
+/// Returns the settings for `request`: the part that the `*` of its route matched is PATH_INFO.
 pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer {
     let (mount, _) = mount::split(&request.path, request.rest.start);
     conf::AppServer { mount: String::from_utf8_lossy(mount).into_owned(), ..settings.clone() }
 }
 
 impl HttpRoute {
-    /// The route to one HTTP server, which calls itself `authority`.
+    /// Returns the route to one HTTP server with this `authority`.
     pub fn to(&self, address: conf::Address, authority: &str) -> conf::Proxy {
         let backend = conf::Backend {
             version: self.version,
@@ -328,7 +332,7 @@ impl HttpRoute {
         conf::Proxy { host: self.host, strip_prefix, ..proxy }
     }
 
-    /// The route to one HTTP server at this place.
+    /// Returns the route to one HTTP server at this place.
     fn at(&self, place: &Place) -> conf::Proxy {
         match place {
             Place::Unix(path) => self.to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY),
@@ -346,7 +350,7 @@ async fn forget_ended(program: Program, clients: Weak<Clients>) {
     while changes.changed().await.is_ok() {
         let Some(clients) = clients.upgrade() else { return };
         let old: Vec<_> = clients.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
-        // Outside of the borrow, as what they hold may have something to say.
+        // After the borrow has ended, because drops may use `clients`.
         drop(old);
     }
 }

@@ -1,4 +1,4 @@
-//! What threads share of routes, and what a reload keeps of it.
+//! State of routes that threads share and that a reload keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::{BuildError, Origins};
 use crate::definition::limits;
 use crate::upstream::{Check, Endpoint, Group, Permits, Tallies};
 
-/// What all threads share of one route.
+/// State of one route that all threads share.
 #[derive(Clone, Default)]
 pub(super) struct Shared {
-    /// The processes that there may be at once.
+    /// Permits for processes at once.
     pub(super) room: Option<Arc<Semaphore>>,
-    /// Who those run as.
+    /// User and limits of the processes.
     pub(super) launcher: Arc<Launcher>,
-    /// Its backends, where it has any.
+    /// Backends, if any.
     pub(super) upstream: Option<SharedUpstream>,
 }
 
-/// What all threads, and all routes that name it, share of a group of backends.
+/// State of a group of backends that all threads and all its routes share.
 #[derive(Clone)]
 pub(super) struct SharedUpstream {
     plan: Arc<forebay_conf::Upstream>,
-    /// Which of them takes a request.
+    /// Selects the backend for a request.
     pub(super) group: Arc<Group>,
-    /// What is counted about them.
+    /// Counters of the backends.
     pub(super) tallies: Arc<Tallies>,
 }
 
 impl SharedUpstream {
-    /// Backends as `plan` has them; what was known `before` of those that were there holds on.
+    /// Creates the state for `plan`. Backends that exist in `before` keep their record.
     fn new(plan: &Arc<forebay_conf::Upstream>, before: Option<&Self>) -> Self {
         let Some(before) = before else {
             let (group, tallies) = (Group::new(&(&**plan).into()), Tallies::new(plan.to.len()));
@@ -63,12 +63,12 @@ impl SharedUpstream {
     }
 }
 
-/// The groups of one configuration while it is made, and those of the one before.
+/// Groups of a new configuration, and those of the previous one.
 #[derive(Default)]
 struct Upstreams<'a> {
     named: BTreeMap<String, SharedUpstream>,
     named_before: BTreeMap<&'a str, &'a SharedUpstream>,
-    /// Those of one route. Each is taken over once.
+    /// Groups of single routes. Each is taken over once.
     anonymous_before: Vec<&'a SharedUpstream>,
 }
 
@@ -85,7 +85,8 @@ impl<'a> Upstreams<'a> {
         upstreams
     }
 
-    /// That of one route. A group holds on by its name, one without by its targets.
+    /// Returns the state of one route's group. Across reloads, a named group is found by name,
+    /// another by its targets.
     fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
         let Some(name) = &plan.name else {
             let mut before = self.anonymous_before.iter();
@@ -98,8 +99,8 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// By site and route. A route to scripts that does the same as that in its place before keeps its
-/// processes counted; what is known of backends goes with their group.
+/// Returns the state by site and route. An unchanged route to scripts keeps the count of its
+/// processes; the record of backends stays with their group.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
@@ -139,7 +140,7 @@ fn shared(
     Ok(shared)
 }
 
-/// Who the scripts of a route run as, and what they may use.
+/// Returns the user and limits of a route's scripts.
 pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
     LaunchSpec {
         user: cgi.user.clone(),
@@ -149,7 +150,7 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
     }
 }
 
-/// Which backends are to be asked how they are: those of a group once for all its routes.
+/// Returns the health checks: one set for each group, whatever the number of its routes.
 pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoint>) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
@@ -175,7 +176,7 @@ pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoi
     checks
 }
 
-/// The limits on connections. One that did not change counts the connections of `previous`, too.
+/// Returns the limits on connections. An unchanged limit also counts the connections of `previous`.
 pub(super) fn permits(
     plan: &Plan,
     previous: Option<&Origins>,

@@ -1,9 +1,9 @@
-//! Rules about clients that hold for fewer or for more of them than their author may think.
+//! Checks rules about clients that apply to fewer or more clients than intended.
 
 use forebay_conf::{Access, Action, Clients, Finding, Listen, Network, Plan, Route, Site};
 use forebay_engine::{PrivilegeError, look_up};
 
-/// Returns what is doubtful about rules by address, and about gates that hold for some methods.
+/// Returns warnings about rules by address, and about gates that apply to some methods only.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let of_site = |(at, site): (usize, &Site)| {
         let mut found: Vec<_> = trusts_unix_by_address(at, site).into_iter().collect();
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// Returns the first Unix socket over which the site's clients come, if any.
+/// Returns the first Unix socket of the site for clients, if any.
 fn unix_listener(site: &Site) -> Option<&Listen> {
     site.listen.iter().find(|listen| matches!(listen.socket(), Listen::Unix(_)))
 }
@@ -72,8 +72,9 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
     })
 }
 
-/// A web server that speaks AJP, and a PROXY header, name the client.
+/// Returns a warning about a rule by address for clients on a Unix socket, which have none.
 fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
+    // An AJP web server and a PROXY header name the client.
     let listen = unix_listener(site).filter(|listen| !listen.is_ajp())?;
     let trusts_unix =
         site.trusted_proxies.contains(&Clients::Unix) || site.trusts_unix_by_address();
@@ -91,7 +92,7 @@ fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     })
 }
 
-/// A `deny` of all addresses of one family leaves the other in.
+/// Returns a warning if a `deny` of all addresses of one family allows the other family.
 fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     let all_of = |text: &str| text.parse().map(|addr| Network { addr, prefix_len: 0 });
     let (v4, v6) = (all_of("0.0.0.0").ok()?, all_of("::").ok()?);
@@ -114,7 +115,8 @@ fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     })
 }
 
-/// A gate holds for the requests that its route takes: those of other methods go to the routes below.
+/// Returns a warning about a gate that applies to some methods: other methods reach the routes
+/// below.
 fn gate_of_methods(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     if route.access == Access::default() || route.matcher.methods.is_empty() {
         return None;

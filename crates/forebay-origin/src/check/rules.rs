@@ -1,11 +1,11 @@
-//! Rules that can be walked around, and scripts that a route of files keeps from being run.
+//! Checks for rules that can be bypassed, and for scripts that a route of files hides.
 
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
 
 use crate::files::ScriptRoutes;
 use crate::rules::{kept_scripts, ways_around};
 
-/// Returns what is doubtful about the rules of all sites.
+/// Returns the warnings about the rules of all sites.
 pub fn all(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, site) in plan.sites.iter().enumerate().filter(|_| plan.has_file()) {
@@ -48,8 +48,8 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns a script in the directory of a route of files that a route below would run, and the line of
-/// that one.
+/// Returns a script in the directory of a route of files that a route below would run, and the line
+/// of that route.
 fn kept_script(
     site: &Site,
     at: usize,

@@ -1,4 +1,4 @@
-//! Small files kept in memory, looked at anew every second.
+//! Small files in memory, compared with the disk every second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 use super::scripts::ScriptRoutes;
 use super::{not_found, open::open};
 
-/// Largest file that is kept in memory, in bytes. Larger ones go out by sendfile.
+/// Maximum size of a file in memory, in bytes. Larger files are sent with sendfile.
 const SMALL: u64 = 64 * 1024;
-/// Bytes kept in memory by one cache; when they are more, all are forgotten.
+/// Maximum of bytes in one cache. Above it, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
-/// What a path names.
+/// File or directory that a path names.
 pub enum Found {
     /// A file.
     File(Rc<Entry>),
@@ -32,11 +32,11 @@ pub enum Found {
     Directory(File),
 }
 
-/// A file and what replies say of it.
+/// A file with the fields of its replies.
 pub struct Entry {
-    /// Its content, or the way to it.
+    /// The content or the open file.
     pub content: Content,
-    /// What the content was compressed to.
+    /// Compressed forms of the content.
     pub copies: CompressedCopies,
     /// Length in bytes.
     pub length: u64,
@@ -48,34 +48,35 @@ pub struct Entry {
     pub content_type: &'static str,
     /// Field lines of a reply with content; the first is `Content-Type`.
     pub fields: Vec<u8>,
-    /// Field lines of a reply that says that the client has it already.
+    /// Field lines of a 304 reply.
     pub validators: Vec<u8>,
     identity: Identity,
-    /// Read so soon after a change that another one could bear the same time.
+    /// True if the file was read so soon after a change that another change could have an equal
+    /// time.
     is_young: bool,
     checked: Cell<u64>,
-    /// The line of the script route that would run it: it is not to be sent.
+    /// Line of the script route that would run the file, so it is not sent.
     pub run_by: Option<usize>,
-    /// The second in which siblings were looked for, and those that were not there, as bits.
+    /// Second of the last search for siblings, and the missing ones as bits.
     missing: Cell<(u64, u8)>,
 }
 
 impl Entry {
-    /// The field lines of a reply with content, but for `Content-Type`.
+    /// Returns the field lines of a reply with content, without `Content-Type`.
     pub fn fields_but_type(&self) -> &[u8] {
         &self.fields["Content-Type: \r\n".len() + self.content_type.len()..]
     }
 }
 
-/// Where the content is.
+/// Location of the content.
 pub enum Content {
-    /// Here.
+    /// In memory.
     Memory(Vec<u8>),
-    /// In this file.
+    /// In a file.
     File(File),
 }
 
-/// What changes when a file changes.
+/// Metadata that changes with the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -97,13 +98,13 @@ impl Identity {
     }
 }
 
-/// The files below one root, as one thread knows them.
+/// A thread's cache of the files below one root.
 pub struct Cache {
     root: PathBuf,
     symlinks: Symlinks,
-    /// Whether what is sent depends on `Accept-Encoding`.
+    /// True if the reply depends on `Accept-Encoding`.
     varies: bool,
-    /// Whether replies tell that ranges can be asked for.
+    /// True if replies announce support for ranges.
     has_ranges: bool,
     scripts: ScriptRoutes,
     entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
@@ -111,7 +112,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache of the files below `root`.
+    /// Creates an empty cache of the files below `root`.
     pub fn new(root: PathBuf, symlinks: Symlinks) -> Self {
         Self {
             root,
@@ -124,33 +125,34 @@ impl Cache {
         }
     }
 
-    /// The same cache, for files that may be replaced by compressed siblings.
+    /// Returns the cache, for files with compressed siblings if `varies`.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
     }
 
-    /// The same cache, which knows what `scripts` run.
+    /// Returns the cache with the script routes, whose files it marks.
     pub fn with_scripts(self, scripts: ScriptRoutes) -> Self {
         Self { scripts, ..self }
     }
 
-    /// With `has_ranges`, replies tell that ranges can be asked for.
+    /// Returns the cache; replies announce ranges if `has_ranges`.
     pub fn with_ranges(self, has_ranges: bool) -> Self {
         Self { has_ranges, ..self }
     }
 
-    /// What `path` names. `second` is the present in seconds: a file is looked at once in each.
+    /// Returns the file or directory at `path`. `second` is the current time: the cache looks at a
+    /// file once per second.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Found, Fault> {
         self.look_up(Name { key: path, path, base: path, coding: None }, second)
     }
 
-    /// The file that `path` names, where that was looked at in this second.
+    /// Returns the file at `path` if the cache has looked at it in this second.
     pub fn fresh(&self, path: &[u8], second: u64) -> Option<Rc<Entry>> {
         let entries = self.entries.borrow();
         entries.get(path).filter(|entry| entry.checked.get() == second).cloned()
     }
 
-    /// The sibling of `entry`, which `path` names, in this coding.
+    /// Returns the sibling with this coding of `entry`, which is at `path`.
     pub fn find_sibling(
         &self,
         path: &[u8],
@@ -165,7 +167,7 @@ impl Cache {
             return None;
         }
         let sibling = [path, b".", coding.extension().as_bytes()].concat();
-        // A request for the sibling itself gets another reply: no path holds this byte.
+        // Not the key of the sibling itself, whose own reply differs. No path contains this byte.
         let key = [&sibling[..], b"\0"].concat();
         let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding) };
         match self.look_up(name, second) {
@@ -295,15 +297,15 @@ impl Cache {
     }
 }
 
-/// What is looked up.
+/// A file to look up.
 struct Name<'a> {
-    /// What the cache calls it.
+    /// Key in the cache.
     key: &'a [u8],
-    /// Where it is below the root.
+    /// Path below the root.
     path: &'a [u8],
-    /// The path whose ending gives its media type.
+    /// Path whose ending determines the media type.
     base: &'a [u8],
-    /// How its content is compressed.
+    /// Compression of the content.
     coding: Option<ContentCoding>,
 }
 
@@ -317,7 +319,7 @@ fn content_type(path: &[u8]) -> &'static str {
         .unwrap_or("application/octet-stream")
 }
 
-/// What a file that cannot be opened comes to.
+/// Returns the fault for a file that cannot be opened.
 pub fn fault(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::NotFound

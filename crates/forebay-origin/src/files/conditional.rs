@@ -10,25 +10,24 @@ use forebay_wire::range::{self, Ranges};
 
 use super::cache::Entry;
 
-/// What a request for a file comes to.
+/// Result of a request for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it.
+    /// The whole file.
     Whole,
     /// A part of it.
     Part(Part),
-    /// Two or more parts, in the order in which they were asked for; no two overlap.
+    /// Two or more parts in the requested order, without overlap.
     Parts(Vec<Part>),
-    /// The client has it already.
+    /// The client has the file already.
     NotModified,
-    /// A precondition does not hold.
+    /// A precondition failed.
     Failed,
-    /// The range lies behind the end.
+    /// The range begins after the end.
     Unsatisfiable,
 }
 
-/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then the range, of which there
-/// may be `max_ranges`.
+/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then up to `max_ranges` ranges.
 pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
     let asks = |known| {
         matches!(
@@ -73,8 +72,8 @@ pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
     }
 }
 
-/// Whether the list of tags in the lines of this field, all of them together, has that of `entry`;
-/// `None` where there is no such line.
+/// Returns true if the lines of this field list the tag of `entry`; `None` if there is no such
+/// line.
 fn lists(request: &Request, known: KnownField, entry: &Entry, weak: bool) -> Option<bool> {
     let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
     lines.peek()?;

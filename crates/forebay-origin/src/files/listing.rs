@@ -9,11 +9,11 @@ use rustix::fs::{Dir, FileType};
 
 use super::open::open_at;
 
-/// Entries listed at the most.
+/// Maximum number of listed entries.
 const LISTED: usize = 10_000;
 
-/// The page for `directory`, which clients know as `path`. Names with a dot in front are left
-/// out unless `settings` say otherwise, and links that may not be followed.
+/// Returns the page for `directory`, whose URL has this `path`. Leaves out names with a leading dot
+/// unless `settings` includes them, and links that may not be followed.
 pub fn page(directory: &File, settings: &Files, path: &[u8]) -> io::Result<String> {
     let mut entries = Vec::new();
     for entry in Dir::read_from(directory)?.take(LISTED) {
@@ -57,7 +57,8 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// `name` as part of a path in a URL: only slashes and unreserved characters stay as they are.
+/// Returns `name` percent-encoded for a URL path. Only slashes and unreserved characters stay
+/// unchanged.
 pub fn percent_encode(name: &[u8]) -> String {
     let mut encoded = String::new();
     for &byte in name {

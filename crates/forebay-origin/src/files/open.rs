@@ -1,7 +1,8 @@
-//! Opening a file below a root, under its rule for symbolic links.
+//! Opens a file below a root, under the root's rule for symbolic links.
 //!
-//! What is judged is what is opened: a link is read, and its owner compared, by descriptor, so that
-//! nobody gains by exchanging it meanwhile. The root itself may be reached by links.
+//! The checks use descriptors: a link is read, and its owner compared, through the descriptor that
+//! is then opened. So replacing a link meanwhile has no effect. The path of the root itself may
+//! contain links.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -15,17 +16,17 @@ use forebay_conf::Symlinks;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
-/// Links that one path may lead over, as in Linux.
+/// Maximum number of links in one path, as in Linux.
 const MOST_LINKS: usize = 40;
-/// How often a part that is now a link and now none is looked at.
+/// Number of attempts if a name keeps changing between link and file.
 const MOST_CHANGES: usize = 8;
-/// A FIFO without a writer must not hold up the thread.
+/// Flags for reading. NONBLOCK: a FIFO without a writer must not block the thread.
 const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-/// A directory on the way.
+/// Flags for a directory within the path.
 const PASS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens `path`, which is relative and free of dot segments, below `root`. A link that may not be
-/// followed is `ELOOP`.
+/// Opens `path` below `root`; it is relative and has no dot segments. A forbidden link returns
+/// `ELOOP`.
 pub fn open(root: &Path, path: &[u8], symlinks: Symlinks) -> io::Result<File> {
     let relative = plain(path)?;
     if symlinks == Symlinks::Always {
@@ -36,7 +37,7 @@ pub fn open(root: &Path, path: &[u8], symlinks: Symlinks) -> io::Result<File> {
     open_below(root.as_fd(), path, symlinks)
 }
 
-/// Opens `path` below a directory that is open.
+/// Opens `path` below an open directory.
 pub fn open_at(directory: &File, path: &[u8], symlinks: Symlinks) -> io::Result<File> {
     let relative = plain(path)?;
     if symlinks == Symlinks::Always {
@@ -45,7 +46,7 @@ pub fn open_at(directory: &File, path: &[u8], symlinks: Symlinks) -> io::Result<
     open_below(directory.as_fd(), path, symlinks)
 }
 
-/// Paths are clean by now; whatever is not a plain name would be a way out.
+/// Returns the path if it consists of plain names; anything else could leave the root.
 fn plain(path: &[u8]) -> io::Result<&Path> {
     let relative = Path::new(OsStr::from_bytes(path));
     if relative.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -61,7 +62,7 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], symlinks: Symlinks) -> io::Resu
     match openat2(root, whole, READ, Mode::empty(), resolve) {
         Ok(file) => Ok(file.into()),
         Err(Errno::LOOP) if symlinks == Symlinks::Owner => walk_below(root, path, symlinks),
-        // No such call: a kernel before 5.6, or a filter of system calls that does not know it.
+        // The call is missing: a kernel before 5.6, or a system call filter that does not know it.
         Err(Errno::NOSYS | Errno::PERM) => walk_below(root, path, symlinks),
         Err(error) => Err(error.into()),
     }
@@ -72,14 +73,14 @@ fn walk_below(root: BorrowedFd<'_>, path: &[u8], symlinks: Symlinks) -> io::Resu
     Ok(walk.path(root, path, READ)?.into())
 }
 
-/// A path gone part by part.
+/// Opens a path name by name.
 struct Walk {
     symlinks: Symlinks,
     links_left: usize,
 }
 
 impl Walk {
-    /// Opens what `path` leads to from `start`, with these flags.
+    /// Opens `path` relative to `start` with these flags.
     fn path(&mut self, start: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let mut at = match path.first() {
             Some(b'/') => openat(CWD, "/", PASS, Mode::empty())?,
@@ -97,7 +98,7 @@ impl Walk {
         Ok(at)
     }
 
-    /// Opens one name of a directory, or what it leads to if it is a link.
+    /// Opens one name of a directory, or its target if it is a link.
     fn part(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -106,7 +107,7 @@ impl Walk {
     ) -> io::Result<OwnedFd> {
         for _ in 0..MOST_CHANGES {
             let error = match openat(directory, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-                // O_NOFOLLOW with O_DIRECTORY has ENOTDIR for a link, else it is ELOOP.
+                // With O_DIRECTORY, O_NOFOLLOW returns ENOTDIR for a link, else ELOOP.
                 Err(error @ (Errno::LOOP | Errno::NOTDIR)) => error,
                 opened => return Ok(opened?),
             };
@@ -123,7 +124,7 @@ impl Walk {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens what a link of this owner leads to, if it may be followed.
+    /// Opens the target of a link if the link's owner allows following it.
     fn follow(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -153,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// `open` with and without openat2.
+    /// Calls `open` with and without openat2.
     fn both(root: &Path, path: &str, symlinks: Symlinks) -> Result<String, Errno> {
         let text = |file: io::Result<File>| {
             let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT);
@@ -248,7 +249,7 @@ mod tests {
         let root = dir.path().join("root");
         std::fs::write(root.join("plain"), "inside").unwrap();
         symlink("../secret", root.join("link")).unwrap();
-        // Dropped with the last look, also where one of them fails.
+        // Dropped after the last check, even if one of them fails.
         let (are_going_on, until) = channel::<()>();
         std::thread::scope(|scope| {
             let names = [root.join("plain"), root.join("link")];

@@ -8,7 +8,7 @@ use super::cache::Entry;
 use super::conditional::Part;
 use super::push;
 
-/// Answers with these parts of a file, in this order.
+/// Sends these parts of a file, in this order.
 pub async fn send(reply: &mut Reply, entry: &Entry, parts: &[Part]) -> Result<(), Fault> {
     let boundary = boundary();
     let heads: Vec<_> = parts.iter().map(|part| part_head(&boundary, entry, *part)).collect();
@@ -27,7 +27,7 @@ pub async fn send(reply: &mut Reply, entry: &Entry, parts: &[Part]) -> Result<()
     reply.finish().await
 }
 
-/// What stands between the parts. Nobody can know it beforehand, so no file can hold it on purpose.
+/// Returns the boundary between parts. It is random, so that no file can contain it on purpose.
 fn boundary() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

@@ -1,10 +1,10 @@
-//! Which files the script routes of a site run, so that no other route sends their source, or that of
-//! copies that editors leave beside them.
+//! Finds the files that the script routes of a site run, so that no other route sends their source.
+//! This includes copies that editors leave next to them.
 //!
-//! Each file that is read is looked up below the directories of the site's script routes, by its
-//! name and by its real path. One of theirs is left to the routes below; an index of theirs and
-//! `fallback_to` route the request anew by another path (`Reply::reroute`), while target, method
-//! and body stay. Each `fallback_to` is followed once per request, so there is no loop.
+//! Each file is looked up below the directories of the site's script routes, by its name and its
+//! real path. A script is left to the routes below. A script as index and `fallback_to` route the
+//! request again with another path (`Reply::reroute`), while target, method and body stay. Each
+//! `fallback_to` is followed once per request, so there is no loop.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,35 +23,35 @@ use crate::script::looks_like_script;
 #[derive(Clone, Default)]
 pub struct ScriptRoutes(Rc<[ScriptRoute]>);
 
-/// One route that runs scripts.
+/// A route that runs scripts.
 struct ScriptRoute {
     line: usize,
-    /// The directory of the scripts, as it was given and without links.
+    /// Directory of the scripts, as configured; `real` is its path without links.
     dir: PathBuf,
     real: Option<PathBuf>,
-    /// The only paths that it takes, without their slashes in front; empty: any.
+    /// The only paths that the route takes, without leading slash; empty: all.
     only: Vec<String>,
-    /// Ends of the names of scripts; empty: what looks like a script is one.
+    /// Endings of script names; empty: any file that looks like a script.
     ends: Vec<String>,
-    /// Directories right below `dir` that are the application's own, whatever is in them.
+    /// Subdirectories of `dir` that belong to the application, with all their files.
     own: &'static [&'static str],
-    /// What it runs for a directory.
+    /// Index script of a directory.
     index: Option<String>,
 }
 
 impl ScriptRoutes {
-    /// Those of `site`.
+    /// Returns the script routes of `site`.
     pub fn of(site: &Site, plan: &Plan) -> Self {
         Self(site.routes.iter().filter_map(|route| script_route(route, plan)).collect())
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no script routes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The line of the route that would run `file`, or what it is a copy of by its name, which was opened as `path`; `start` is what it
-    /// begins with.
+    /// Returns the line of the route that would run `file`, or the original of a copy. `path` is
+    /// the path that was opened, `start` the beginning of the file.
     pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<usize> {
         if self.is_empty() {
             return None;
@@ -68,23 +68,24 @@ impl ScriptRoutes {
         found.map(|route| route.line)
     }
 
-    /// Whether the route on this line, which is that of a [`runner`](Self::runner), takes paths that
-    /// go on behind the names of its scripts.
+    /// Returns true if the route on this line, a result of [`runner`](Self::runner), takes paths
+    /// that continue after a script's name.
     pub fn takes_path_info(&self, line: usize) -> bool {
         self.0.iter().any(|route| route.line == line && route.only.is_empty())
     }
 
-    /// What they run for directories.
+    /// Returns the index scripts.
     pub fn indexes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|route| route.index.as_deref())
     }
 
-    /// Whether one of them would run the file at `path`, or what it is a copy of, which is not looked at.
+    /// Returns true if a route would run the file at `path`, or the original of a copy. Does not
+    /// read the file.
     pub fn run_named(&self, path: &Path) -> bool {
         self.line_of(path).is_some()
     }
 
-    /// The line of the route that would run the file at `path`, which is not looked at.
+    /// Returns the line of the route that would run the file at `path`. Does not read the file.
     pub fn line_of(&self, path: &Path) -> Option<usize> {
         let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
         let mut routes = self.0.iter();
@@ -94,7 +95,8 @@ impl ScriptRoutes {
 }
 
 impl ScriptRoute {
-    /// Whether it would run the file with this path below its directory, or what that is a copy of.
+    /// Returns true if the route would run the file with this path below its directory, or its
+    /// original.
     fn runs(&self, below: &Path, start: &[u8]) -> bool {
         let below = below.as_os_str().as_bytes();
         self.runs_named(below, start)
@@ -124,8 +126,8 @@ impl ScriptRoute {
     }
 }
 
-/// The path of the file that the one at `path` is a copy of, by its name: `x~`, `#x#` and `x.bak` are
-/// copies of `x`, and so is `x.bak~`.
+/// Returns the path of the original if the name is that of a copy: `x~`, `#x#`, `x.bak` and
+/// `x.bak~` are copies of `x`.
 fn original(path: &[u8]) -> Option<Vec<u8>> {
     let start = memchr::memrchr(b'/', path).map_or(0, |at| at + 1);
     let (dir, mut name) = path.split_at(start);
@@ -146,10 +148,10 @@ fn without_mark(name: &[u8]) -> Option<&[u8]> {
     (!shorter.is_empty()).then_some(shorter)
 }
 
-/// What editors and admins end the names of copies with, behind a dot.
+/// Endings that editors and administrators give to copies, after a dot.
 const COPIES: [&[u8]; 6] = [b"bak", b"save", b"swp", b"swo", b"old", b"orig"];
 
-/// What ASP.NET runs, compiles or reads, and never sends.
+/// Endings of files that ASP.NET runs, compiles or reads, and never sends.
 const OF_ASP_NET: [&str; 24] = [
     ".ashx",
     ".aspx",
@@ -186,7 +188,7 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
     "App_WebReferences",
 ];
 
-/// Returns true if the route runs files by the paths that name them.
+/// Returns true if the route runs files, selected by their paths.
 pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
     match &route.action {
         Action::Cgi(cgi) => cgi.program.is_none(),
@@ -221,7 +223,7 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
         },
         _ => return None,
     };
-    // The matcher's own ends are as good a sign as any, where the application gives none.
+    // If the application names no endings, use those of the route's paths.
     let ends = if ends.is_empty() { route.matcher.suffixes.clone() } else { ends };
     let exact = route.matcher.paths.iter().map(|pattern| match pattern {
         PathPattern::Exact(path) => Some(path.trim_start_matches('/').to_owned()),
@@ -239,7 +241,7 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     })
 }
 
-/// The directory of an application's scripts, the ends of their names, and its index.
+/// Returns the directory of an application's scripts, their endings, and the index.
 fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)> {
     if !running::listens(app) {
         return None;

@@ -373,9 +373,9 @@ impl Connection {
     }
 
     /// Fails the streams whose reply has not begun.
-    // A GOAWAY with an error code ends the connection (RFC 9113 section 5.4.1), but a faulty
-    // backend may leave it open and send nothing more.
     fn fail_unanswered(&self, why: String) {
+        // A GOAWAY with an error code ends the connection (RFC 9113 section 5.4.1), but a faulty
+        // backend may leave it open and send nothing more.
         *self.failure.borrow_mut() = why;
         let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
         self.streams.all().iter().filter(unanswered).for_each(|s| s.finish(End::ConnectionLost));

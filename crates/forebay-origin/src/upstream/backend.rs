@@ -217,8 +217,8 @@ impl Backend {
 
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
     /// connection is always allowed.
-    // Without one, the thread has no way to the backend, whatever `max_connections` says.
     pub async fn right_to_share(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
+        // Without one, the thread has no way to the backend, whatever `max_connections` says.
         let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
             return Ok(ConnectionRight(permits.try_acquire()));

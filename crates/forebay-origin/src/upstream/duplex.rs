@@ -7,12 +7,12 @@ use forebay_engine::Fault;
 /// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
 /// before the reply ended. A complete reply outweighs a failure to send. If both fail, the send
 /// error counts.
-// An application may answer while it still reads, stop reading until its output is read, or not
-// read at all.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
+    // An application may answer while it still reads, stop reading until its output is read, or not
+    // read at all.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {
