@@ -1,4 +1,4 @@
-# For the scripts beside this: a temporary directory, and servers that end with the script.
+# For the scripts in this directory: a temporary directory, and servers that end with the script.
 # shellcheck shell=sh disable=SC2034 # `address` and `pid` are for the caller
 
 tmp=$(mktemp -d)
@@ -17,7 +17,7 @@ trap 'exit 130' HUP INT TERM
 # NAME CONFIGURATION: starts `forebay serve`; sets `address` and `pid`.
 start_forebay() {
     printf '%s\n' "$2" >"$tmp/$1.toml"
-    # One thread each, as one core is for the clients.
+    # One thread each, because the clients need the other core.
     "$forebay" serve --threads "${THREADS:-1}" "$tmp/$1.toml" 2>"$tmp/$1.log" &
     pid=$!
     others="$others $pid"
@@ -32,12 +32,12 @@ start_forebay() {
     exit 3
 }
 
-# PID: its open descriptors.
+# PID: prints the number of its open descriptors.
 descriptors() {
     ls "/proc/$1/fd" | wc -l | tr -d ' '
 }
 
-# PID: memory that is its own, in KiB.
+# PID: prints its own memory in KiB.
 resident() {
     sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"
 }

@@ -41,7 +41,7 @@ kind = \"$kind\"
 $keys
 workers = 4"
 
-# PID: its own id, then those of all that it has started.
+# PID: prints it and the ids of all processes that it has started.
 all_of() {
     echo "$1"
     for child in $(cat "/proc/$1/task"/*/children); do

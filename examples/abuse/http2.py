@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an ordinary client of HTTP/2 sees while others abuse the protocol, and what it costs Forebay.
+"""Measures an ordinary client of HTTP/2 and the memory of Forebay while others abuse the protocol.
 
 python3 examples/abuse/http2.py FOREBAY [STREAMS]
 
@@ -34,7 +34,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def request(path):
-    """GET by http of localhost, without Huffman coding: a header block of RFC 7541."""
+    """Returns the header block (RFC 7541) of a GET over http from localhost, without Huffman coding."""
     block = b"\x82\x86"
     for index, value in ((0x04, path), (0x01, "localhost")):
         block += bytes([index, len(value)]) + value.encode()
@@ -48,7 +48,7 @@ def connect(settings=b""):
 
 
 def send_until_refused(pieces):
-    """Sends `pieces` over one connection; how many, and whether the server ended it."""
+    """Sends `pieces` over one connection; returns their number and True if the server ended it."""
     sent = 0
     with connect() as connection:
         reader = threading.Thread(target=drain, args=(connection,), daemon=True)
@@ -71,7 +71,7 @@ def drain(connection):
 
 
 def resets(count):
-    """Streams in hundreds, each opened and reset."""
+    """Opens and resets streams, a hundred at a time."""
     done = connections = 0
     while done < count:
         left = range(min(count - done, 100_000))
@@ -98,7 +98,7 @@ def in_hundreds(pieces):
 
 
 def continuations(count):
-    """Heads that never end."""
+    """Sends heads that never end."""
     done = connections = 0
     line = b"\x00\x01a\x7f\x01" + 128 * b"b"
     while done < count:
@@ -111,7 +111,7 @@ def continuations(count):
 
 
 def closed_windows(_):
-    """1,000 connections, each with a reply that it gives no window for."""
+    """Holds 1,000 connections, each with a reply for which it gives no window."""
     settings = INITIAL_WINDOW_SIZE + bytes(4)
     held = []
     for _ in range(1000):
@@ -150,7 +150,7 @@ def bench(forebay, seconds):
 
 
 def attack(forebay, pid, assault, count):
-    """The row of one attacker, and whether it is within bounds."""
+    """Returns the row of one attacker, and True if it is within bounds."""
     before, peak = resident_mib(pid), Peak(pid)
     peak.start()
     client = bench(forebay, 12)

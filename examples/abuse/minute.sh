@@ -16,7 +16,7 @@ server=$!
 trap 'kill $server 2>/dev/null || true; wait $server 2>/dev/null || true; rm -rf "$tmp"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# The children that are no shell: those guard the workers.
+# Prints the children except shells, which guard the workers.
 workers() {
     for pid in $(cat /proc/$server/task/*/children 2>/dev/null); do
         { tr '\0' ' ' <"/proc/$pid/cmdline"; } 2>/dev/null | grep -q '^/bin/sh' || echo "$pid"

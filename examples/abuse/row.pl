@@ -1,4 +1,4 @@
-# Prints a row of the table: what `forebay bench` reported, and what the server held meanwhile.
+# Prints a row of the table: the figures of `forebay bench`, and descriptors and memory of the server.
 # exit 1: requests failed, or the 99th percentile was 100 ms or more
 use strict;
 use warnings;

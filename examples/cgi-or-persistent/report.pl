@@ -3,7 +3,7 @@
 #
 #   /report.pl?gauge=Alder+Weir&from=2024-03-10&to=2024-04-20
 #
-# All three parameters may be left out. The readings are in gauges.csv, beside this script.
+# All three parameters are optional. The readings are in gauges.csv, in the directory of this script.
 
 use strict;
 use warnings;
@@ -29,7 +29,7 @@ sub page {
     return reply('200 OK', 'River report', $body);
 }
 
-# "a=1&b=two+words" as a hash. Of a name given twice, the first value counts.
+# Returns "a=1&b=two+words" as a hash. If a name occurs twice, the first value counts.
 sub parse_query {
     my ($query) = @_;
     my %value;
@@ -47,15 +47,15 @@ sub decode {
     return $text;
 }
 
-# The server says where the script is; $0 does when it is run from a shell.
+# SCRIPT_FILENAME is set by the server; $0 is the path if a shell runs the script.
 sub data_file {
     my $folder = $ENV{SCRIPT_FILENAME} || $0;
     $folder =~ s{[^/]*\z}{};
     return "${folder}gauges.csv";
 }
 
-# The readings wanted, as { date, gauge, level, flow, rain }, and the names of all gauges in the
-# order of the file. An empty list when the file cannot be read.
+# Returns the selected readings, as { date, gauge, level, flow, rain }, and the names of all gauges
+# in the order of the file. Returns an empty list if the file cannot be read.
 sub read_readings {
     my ($file, $want) = @_;
     my $csv;
@@ -127,7 +127,7 @@ sub median {
     return @sorted % 2 ? $sorted[$middle] : ($sorted[$middle - 1] + $sorted[$middle]) / 2;
 }
 
-# Seven days to a row, counted from the first day chosen, with a bar as long as the mean flow.
+# Each row has seven days, counted from the first selected day, and a bar as long as the mean flow.
 sub weeks {
     my ($chosen) = @_;
     my (%number, @weeks);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs Apache in the foreground until told to stop.
+# Runs Apache in the foreground until a signal stops it.
 #   sh start-apache.sh DIR TMP CONF
-# DIR holds the scripts. CONF lies in TMP, its paths filled in. TMP takes every file that is written.
+# DIR has the scripts. CONF is in TMP, with its paths filled in. Apache writes all files to TMP.
 
 set -eu
 dir=$1 tmp=$2 conf=$3
@@ -11,8 +11,8 @@ APP=$dir
 RUN_USER="#$(id -u)"
 RUN_GROUP="#$(id -g)"
 
-# Apache does no work as root. The user it works as may have no way to reach the scripts (a clone
-# in /root, say): then a copy in TMP serves.
+# The workers of Apache do not run as root. If their user cannot read the scripts (for example in a
+# clone in /root), Apache serves a copy in TMP.
 if [ "$(id -u)" = 0 ]; then
     name=www-data
     id "$name" >/dev/null 2>&1 || name=nobody

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs nginx and fcgiwrap in the foreground until told to stop.
+# Runs nginx and fcgiwrap in the foreground until a signal stops them.
 #   sh start-nginx-fcgiwrap.sh TMP
-# TMP holds nginx.conf with its paths filled in, and takes every file that the two write.
+# TMP has nginx.conf with its paths filled in. Both write all files to TMP.
 
 set -eu
 tmp=$1
@@ -11,7 +11,7 @@ PATH=$PATH:/usr/sbin:/sbin
 fcgiwrap -f -c 10 -s "unix:$tmp/fcgiwrap.sock" &
 wrap=$!
 
-# root's nginx would hand its work to a user who may not be able to read the scripts.
+# Started by root, nginx would run its workers as a user who may not be able to read the scripts.
 if [ "$(id -u)" = 0 ]; then
     nginx -c "$tmp/nginx.conf" -g 'user root;' &
 else
@@ -33,7 +33,7 @@ children=$(cat "/proc/$wrap/task/$wrap/children" 2>/dev/null || :)
 # shellcheck disable=SC2086 # a list of numbers
 kill "$wrap" $children 2>/dev/null || :
 wait "$wrap" 2>/dev/null || :
-# They are no children of ours to wait for: 5 s at the most, in all.
+# They are not children of this shell, so it cannot `wait` for them: it polls for 5 s at most.
 tries=100
 for child in $children; do
     while [ "$tries" -gt 0 ] && kill -0 "$child" 2>/dev/null; do

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs a PostgreSQL of its own until told to stop: data in TMP/data, no TCP, the socket in TMP.
+# Runs a new PostgreSQL until a signal stops it: data in TMP/data, no TCP, the socket in TMP.
 #   sh start-postgres.sh TMP
-# Nothing is flushed to disk: it is thrown away afterwards.
+# Nothing is flushed to disk, because the data is deleted afterwards.
 
 set -eu
 tmp=$1
 for bin in /usr/lib/postgresql/*/bin; do :; done
 [ -x "$bin/postgres" ] || bin=$(dirname "$(command -v postgres)")
 
-# PostgreSQL does no work as root.
+# PostgreSQL refuses to run as root.
 as=
 if [ "$(id -u)" = 0 ]; then
     name=postgres
@@ -24,7 +24,7 @@ cd "$tmp"
     $as "$bin/initdb" -D "$tmp/data" -U postgres --auth=trust --no-sync >"$tmp/initdb.log" 2>&1 ||
     { cat "$tmp/initdb.log" >&2; exit 1; }
 
-# SIGTERM would have it wait until every client has gone; SIGINT ends it at once, cleanly.
+# After SIGTERM it would wait for all clients to disconnect; SIGINT ends it at once, cleanly.
 trap 'kill -INT $server 2>/dev/null || true' TERM INT HUP
 $as "$bin/postgres" -D "$tmp/data" -k "$tmp" -c listen_addresses= -c fsync=off \
     -c synchronous_commit=off -c shared_buffers=16MB -c max_connections=50 &

@@ -1,5 +1,5 @@
 // A web application that listens by itself:  mcs Listener.cs && mono Listener.exe 8100
-// site.toml has Forebay start it.
+// Forebay starts it with site.toml.
 using System;
 using System.Net;
 using System.Text;
@@ -9,7 +9,7 @@ static class Listener {
     static void Main(string[] arguments) {
         var listener = new HttpListener();
         listener.Prefixes.Add("http://127.0.0.1:" + arguments[0] + "/");
-        // A client that goes away is no reason to end.
+        // A client that disconnects must not end the program.
         listener.IgnoreWriteExceptions = true;
         listener.Start();
         Console.WriteLine("listening");

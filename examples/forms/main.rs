@@ -1,11 +1,11 @@
-//! How fast forebay-wire reads forms, beside `form_urlencoded` and `multer`, and beside
-//! `WWW::Form::UrlEncoded` and `HTTP::Entity::Parser` where this machine has them:
+//! Compares the time in which forebay-wire reads forms with `form_urlencoded` and `multer`, and with
+//! `WWW::Form::UrlEncoded` and `HTTP::Entity::Parser` if this machine has them:
 //!
 //!     cargo run --release --manifest-path examples/forms/Cargo.toml [ROUNDS]
 //!
-//! In each round every reader has its turn with every form, so that whatever else the machine does
-//! falls on all of them. Time is that of the processor, not of the clock. What is printed is the
-//! median of the rounds, and between which bounds half of them lie.
+//! In each round every reader has its turn with every form, so that other load on the machine
+//! affects all of them. The time is processor time, not clock time. The program prints the median
+//! of the rounds and the bounds of the middle half.
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -17,10 +17,10 @@ use forebay_wire::forms::{Dialect, decode, pairs, text};
 use forebay_wire::multipart::{Boundary, Decoder, Event, Limits};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time that a reader gets in a round for one form.
+/// Processor time of a reader in a round for one form.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Bytes that come at once, as from a socket.
+/// Bytes that arrive at once, as from a socket.
 const PIECE: usize = 64 * 1024;
 
 const BOUNDARY: &str = "----WebKitFormBoundaryA1b2C3d4E5f6G7h8";
@@ -76,7 +76,7 @@ fn forms() -> Vec<Form> {
     ]
 }
 
-/// A form of fields, and a file of noise where `file` is not zero bytes.
+/// Returns a form of fields, and a file of noise if `file` is not zero bytes.
 fn parts(fields: &[(&str, usize)], file: usize) -> Vec<u8> {
     let mut form = Vec::new();
     let mut part = |head: String, content: &[u8]| {
@@ -99,7 +99,7 @@ fn parts(fields: &[(&str, usize)], file: usize) -> Vec<u8> {
     form
 }
 
-/// Each reader of this process with one form: seconds for reading it once.
+/// Runs each reader of this process with one form; returns the seconds for reading it once.
 fn turn(form: &Form) -> Vec<(&'static str, f64)> {
     let bytes = &form.bytes[..];
     if form.is_multipart {
@@ -129,8 +129,8 @@ fn turn(form: &Form) -> Vec<(&'static str, f64)> {
     ]
 }
 
-/// The parts' names and the length of their contents, from pieces put into a buffer as a server
-/// would read them.
+/// Returns the names of the parts and the length of their contents. Puts the pieces into a buffer
+/// as a server would read them.
 fn ours_in_parts(form: &[u8]) -> (Vec<Vec<u8>>, usize) {
     let boundary = Boundary::new(BOUNDARY.as_bytes()).expect("a boundary");
     let mut decoder = Decoder::new(&boundary, Limits::default());
@@ -158,7 +158,7 @@ fn ours_in_parts(form: &[u8]) -> (Vec<Vec<u8>>, usize) {
 }
 
 fn multer_in_parts(form: &[u8]) -> (Vec<Vec<u8>>, usize) {
-    // Pieces are copied, as reading from a socket would.
+    // Copies the pieces, as a read from a socket would.
     let pieces = form
         .chunks(PIECE)
         .map(|piece| Ok::<_, std::io::Error>(bytes::Bytes::copy_from_slice(piece)));
@@ -175,7 +175,7 @@ fn multer_in_parts(form: &[u8]) -> (Vec<Vec<u8>>, usize) {
     (names, length)
 }
 
-/// Seconds of processor time that one call takes, by as many as fit into a turn.
+/// Returns the seconds of processor time of one call, from as many calls as fit into a turn.
 fn time<T>(mut read: impl FnMut() -> T) -> f64 {
     let start = processor_time();
     let mut calls = 0u32;
@@ -196,7 +196,7 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Perl's readers with one form; none where Perl or the modules are not there.
+/// Runs the readers of Perl with one form; returns none if Perl or the modules are missing.
 fn perl(directory: &Path, form: &Form) -> Vec<(String, f64)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("timing.pl");
     let kind = match form.is_multipart {

@@ -1,6 +1,6 @@
 #!/usr/bin/perl
-# timing.pl FILE CONTENT-TYPE SECONDS: for each of Perl's readers that is installed one line, its
-# name, a tab, and the seconds of processor time that reading the form in FILE once takes it.
+# timing.pl FILE CONTENT-TYPE SECONDS: prints a line for each installed reader of Perl: its name, a
+# tab, and the seconds of processor time that it takes to read the form in FILE once.
 use strict;
 use warnings;
 use Time::HiRes qw(clock_gettime CLOCK_PROCESS_CPUTIME_ID);

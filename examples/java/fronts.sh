@@ -1,9 +1,9 @@
 #!/bin/sh
-# Asks Tomcat and Jetty through each front, one after the other: 700 MB down, 700 MB up, and 170 slow requests at once.
-# A row each: MB/s and processor time for a MB, of the front and of the container, both ways; threads of the front before
-# and during the slow requests, connections to the container then, and how many of the 170 were answered.
+# Requests from Tomcat and Jetty through each front, one after the other: 700 MB down, 700 MB up, and 170 slow requests at once.
+# Prints a row for each: MB/s and processor time for a MB, of the front and of the container, both ways; threads of the
+# front before and during the slow requests, connections to the container then, and the number of answered requests.
 #   fronts.sh [MB [LINES [MS]]]      700, 10 and 1000: a slow request is LINES lines, one each MS ms
-# FOREBAY names the program, if not in PATH.
+# Set FOREBAY to the program if it is not in PATH.
 set -eu
 export PATH="$PATH:/usr/sbin:/sbin"
 dir=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,7 @@ fill() {
         -e "s|{jetty.port}|$jetty|g" "$dir/$1" >"$2/$1"
 }
 
-# Waits until a port is listened on: listens PORT.
+# Waits until a process listens on a port: listens PORT.
 listens() {
     for _ in $(seq 600); do
         perl -MIO::Socket::INET -e 'exit !IO::Socket::INET->new(PeerAddr => "127.0.0.1:$ARGV[0]")' "$1" && return
@@ -57,7 +57,7 @@ connections() {
     awk -v port="$(printf ':%04X$' "$1")" '$3 ~ port && $4 == "01"' /proc/net/tcp /proc/net/tcp6 | wc -l
 }
 
-# Runs a front and asks it: front NAME TEMPLATE CONTAINER COMMAND...
+# Runs a front and sends the requests: front NAME TEMPLATE CONTAINER COMMAND...
 front() {
     name=$1 template=$2 container=$3
     shift 3
@@ -72,10 +72,10 @@ front() {
     pid=
 }
 
-# Asks the server on a port, in the process $2: ask NAME PROCESS PORT CONTAINER, which is PROCESS:PORT.
+# Sends the requests to the server on a port, in the process $2: ask NAME PROCESS PORT CONTAINER, which is PROCESS:PORT.
 ask() {
     url=http://127.0.0.1:$3 behind=${4%:*} bench_url=$scheme://127.0.0.1:$3
-    # Pages and the virtual machine compile themselves meanwhile.
+    # Meanwhile the container compiles its pages and the virtual machine compiles the container.
     curl -sf $prior_knowledge -o /dev/null "$url/large.jsp?mb=$mb"
     curl -sf $prior_knowledge -o /dev/null -T "$tmp/body" -H Expect: -X POST "$url/count.jsp?piece=32768"
     curl -sf $prior_knowledge -o /dev/null "$url/lines.jsp?n=1&ms=1"
@@ -115,7 +115,7 @@ listens "$jetty"
 
 echo '| front, protocol, container | down MB/s | CPU ms/MB | up MB/s | CPU ms/MB | threads before, during | connections | answered |'
 echo '|---|---|---|---|---|---|---|---|'
-# What clients speak.
+# The protocol of the clients.
 scheme=http prior_knowledge=
 ask 'Tomcat, HTTP/1.1, directly' "${by_http%:*}" "$http" "$by_http"
 ask 'Jetty, HTTP/1.1, directly' "${by_jetty%:*}" "$jetty" "$by_jetty"

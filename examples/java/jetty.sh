@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs Debian's Jetty 9.4 in the foreground: jetty.sh FOLDER PORT, for HTTP/1.1 and HTTP/2 by prior knowledge, with the
-# pages of this example. It keeps its things in FOLDER/jetty.
+# Runs Debian's Jetty 9.4 in the foreground: jetty.sh FOLDER PORT, for HTTP/1.1 and HTTP/2 with prior knowledge, with the
+# pages of this example. It writes its files to FOLDER/jetty.
 set -eu
 dir=$(dirname "$0")
 base=$1/jetty

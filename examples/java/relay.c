@@ -1,5 +1,5 @@
-// What a server in between costs that reads nothing: passes bytes between each client and a backend, by
-// recv and send or by splice, which copies none of them.
+// The minimum cost of a server in between: passes bytes between each client and a backend without parsing them,
+// with recv and send or with splice, which copies none of them.
 //   relay PORT BACKEND_PORT copy|splice      on loopback, a process for each client
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -36,7 +36,7 @@ static ssize_t give(struct way *way, int splices) {
     return send(way->to, way->bytes + way->sent, left, MSG_NOSIGNAL);
 }
 
-// Passes on what there is; 0 when one side has ended.
+// Passes on the available bytes; returns 0 if one side has ended.
 static int pass(struct way *way, int splices) {
     for (;;) {
         ssize_t count;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds relay.c in the directory that is given and runs it.
+# Builds relay.c in the given directory and runs it.
 #   relay.sh DIRECTORY PORT BACKEND_PORT copy|splice
 set -eu
 cc -O2 -Wall -Wextra -o "$1/relay" "$(dirname "$0")/relay.c"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs Debian's Tomcat 10 in the foreground: tomcat.sh FOLDER CONNECTORS, with CONNECTORS as its server.xml and the
-# pages of this example. It keeps its things in FOLDER/tomcat.
+# pages of this example. It writes its files to FOLDER/tomcat.
 set -eu
 dir=$(dirname "$0")
 base=$1/tomcat

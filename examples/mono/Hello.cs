@@ -1,6 +1,6 @@
 // site/hello.ashx as a program that listens by itself:
 //   mcs -r:System.Web.Extensions Hello.cs && mono Hello.exe PORT
-// With PORT 0 it takes a free port, and writes it to the file that is named behind it.
+// With PORT 0 it takes a free port, and writes it to the file named by the next argument.
 using System;
 using System.IO;
 using System.Net;
@@ -18,7 +18,7 @@ static class Hello {
         if (isChosen) port = FreePort();
         var listener = new HttpListener();
         listener.Prefixes.Add("http://127.0.0.1:" + port + "/");
-        // A client that goes away is no reason to end.
+        // A client that disconnects must not end the program.
         listener.IgnoreWriteExceptions = true;
         listener.Start();
         if (isChosen) File.WriteAllText(arguments[1], port.ToString());

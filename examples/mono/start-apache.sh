@@ -1,5 +1,5 @@
 #!/bin/sh
-# Apache with mod_mono, in the foreground, with a copy of the application that its user can read:
+# Runs Apache with mod_mono in the foreground, with a copy of the application that its user can read:
 # start-apache.sh DIR TMP [OPTION...]
 set -eu
 dir=$1 tmp=$2
@@ -18,6 +18,6 @@ if [ "$(id -u)" = 0 ]; then
 else
     mkdir "$tmp/mono"
 fi
-# Where mono compiles, and where it keeps what its processes share.
+# The directories for compiled pages and for the shared files of the mono processes.
 export RUN_USER RUN_GROUP TMPDIR="$tmp/mono" HOME="$tmp/mono"
 exec apache2 -DFOREGROUND -f "$tmp/apache.conf" "$@"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Hello.cs compiled into TMP and run, by itself or behind nginx:
+# Compiles Hello.cs into TMP and runs it, by itself or behind nginx:
 #   start-listener.sh DIR TMP PORT
 #   start-listener.sh DIR TMP nginx
 set -eu

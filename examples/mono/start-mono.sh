@@ -1,8 +1,8 @@
 #!/bin/sh
-# A FastCGI server for mono on the socket TMP/mono.sock, and a web server in front of it:
+# Runs a FastCGI server for mono on the socket TMP/mono.sock, and a web server in front of it:
 #   start-mono.sh DIR TMP COMMAND...
-# The first is fastcgi-mono-server4, or FASTCGI_MONO with the same options; HyperFastCgi where TMP
-# has a configuration file of it.
+# The FastCGI server is HyperFastCgi if TMP has its configuration file, otherwise fastcgi-mono-server4, or the program
+# in FASTCGI_MONO with the options of fastcgi-mono-server4.
 set -eu
 dir=$1 tmp=$2
 shift 2
@@ -13,7 +13,7 @@ else
     "${FASTCGI_MONO:-fastcgi-mono-server4}" "/applications=/:$dir/site" "/socket=unix:$tmp/mono.sock" &
 fi
 until [ -S "$tmp/mono.sock" ]; do sleep 0.1; done
-# nginx's workers are another user where it is started by root.
+# If root starts nginx, its workers run as another user.
 chmod 666 "$tmp/mono.sock"
 chmod 711 "$tmp"
 exec "$@"

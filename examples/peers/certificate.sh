@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the certificate and key (ECDSA, P-256) that the servers of tls*.toml and http2.toml show.
+# Makes the certificate and key (ECDSA, P-256) of the servers of tls*.toml and http2.toml.
 set -eu
 cd "$(dirname "$0")"
 umask 077

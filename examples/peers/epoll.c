@@ -1,6 +1,6 @@
-/* A bare loop over epoll that answers each request with the same bytes: what the kernel and the loop
- * cost, below which no server comes. It looks for the end of a head and reads nothing else. One thread,
- * level-triggered, one recv and one send for each event.
+/* A bare loop over epoll that answers each request with the same bytes. The cost of the kernel and the
+ * loop is the lower bound for any server. It looks for the end of a head and parses nothing else. One
+ * thread, level-triggered, one recv and one send for each event.
  *   cc -O2 -o epoll epoll.c && ./epoll PORT
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 
 #define CONNECTIONS 65536 /* descriptors above are closed at once */
 #define EVENTS 512
-#define PIPELINED 16 /* replies in one send; a client that sends more requests at once is cut off */
+#define PIPELINED 16 /* replies in one send; the loop closes the connection if more requests arrive at once */
 
 static const char body[] =
     "<!DOCTYPE html><title>A small page</title><h1>A small page</h1><p>It is as long as many answers of small "
@@ -25,7 +25,7 @@ static const char body[] =
 
 static char replies[PIPELINED * 1024];
 static size_t reply_length;
-/* Of each connection, how many bytes of CR LF CR LF were seen last. */
+/* For each connection, the number of bytes of CR LF CR LF at the end of its input. */
 static unsigned char matched[CONNECTIONS];
 
 static void fail(const char *what)
@@ -61,7 +61,7 @@ static void accept_all(int poll, int listener)
     }
 }
 
-/* How many heads end in what came. */
+/* Counts the heads that end in the received bytes. */
 static size_t count_heads(int fd, const char *data, size_t length)
 {
     static const char end[4] = "\r\n\r\n";
@@ -86,7 +86,7 @@ static void answer(int fd)
     size_t heads;
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     heads = length > 0 ? count_heads(fd, data, (size_t)length) : 0;
-    /* What the kernel does not take at once it never will: the client reads nothing. */
+    /* If the kernel does not accept all at once, the client does not read: close. */
     if (length <= 0 || heads > PIPELINED ||
         (heads && send(fd, replies, heads * reply_length, MSG_NOSIGNAL) != (ssize_t)(heads * reply_length)))
         close(fd);

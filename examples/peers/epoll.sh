@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds epoll.c in the directory that is given and runs it at the port that is given.
+# Builds epoll.c in the given directory and runs it on the given port.
 #   epoll.sh DIRECTORY PORT
 set -eu
 cc -O2 -Wall -Wextra -o "$1/epoll" "$(dirname "$0")/epoll.c"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an idle connection costs Forebay in resident anonymous memory.
+"""Measures the resident anonymous memory of Forebay for an idle connection.
 
 python3 examples/peers/idle.py FOREBAY [CONNECTIONS]
 
@@ -20,7 +20,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PLAIN, TLS = 8195, 8196
 GET = b"GET /small.html HTTP/1.1\r\nHost: localhost\r\n\r\n"
-# The preface, SETTINGS, and HEADERS of stream 1: GET by http, /small.html, localhost (RFC 7541).
+# The preface, SETTINGS, and HEADERS of stream 1: GET over http, /small.html, localhost (RFC 7541).
 BLOCK = b"\x82\x86\x04\x0b/small.html\x01\x09localhost"
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 HTTP2 += bytes([0, 0, len(BLOCK), 1, 5, 0, 0, 0, 1]) + BLOCK

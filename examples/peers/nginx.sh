@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs nginx, or the one of another name in NGINX, in the foreground with the configuration file that is given.
-# As root it keeps root for its workers, who might not be able to read the checkout otherwise.
+# Runs nginx, or the program in NGINX, in the foreground with the given configuration file.
+# Started by root it keeps root for its workers, because another user may not be able to read the checkout.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 if [ "$(id -u)" = 0 ]; then

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the installed php-fpm in the foreground with the configuration file that is given.
+# Runs the installed php-fpm in the foreground with the given configuration file.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 for program in php-fpm8.4 php-fpm8.3 php-fpm8.2 php-fpm8.1 php-fpm; do

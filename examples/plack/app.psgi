@@ -1,5 +1,5 @@
 # The application of a well-known benchmark of Plack: it reads one parameter and answers with 4,000
-# bytes, behind an access log whose lines go nowhere.
+# bytes. An access log formats a line for each request and discards it.
 use strict;
 use warnings;
 use Plack::Builder;

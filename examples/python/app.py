@@ -1,4 +1,4 @@
-"""A WSGI application that answers with a page made from a parameter."""
+"""A WSGI application that makes a page from a parameter."""
 import html
 from urllib.parse import parse_qs
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A page of what was measured at a gauge: an ordinary CGI script, with nothing but Python's own library.
+"""A page with the readings of a gauge: an ordinary CGI script, with nothing but Python's own library.
 
     /report.py?gauge=Alder+Weir&from=2024-03-10&to=2024-04-20
 

@@ -1,4 +1,4 @@
-"""A server of which the work is known: one process, kept connections, a fixed loop for each request.
+"""A server with a known amount of work: one process, kept connections, a fixed loop for each request.
 
 python3 server.py PORT TURNS LEAK
 
@@ -11,7 +11,7 @@ import socket
 import sys
 
 REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
-# What Python 3 (64 bits) adds to a bytes object, and the list of them for each.
+# The bytes that Python 3 (64 bits) adds to a bytes object, and those of its list for each.
 OVERHEAD = sys.getsizeof(b"") + 8
 
 
@@ -24,7 +24,7 @@ def main():
     port, turns, leak = (int(argument) for argument in sys.argv[1:])
     filling = b"x" * max(leak - OVERHEAD, 0)
     kept = []
-    # Taken from one buffer, as a large one for each read would leave holes in memory.
+    # All reads use one buffer, because a large buffer for each read would fragment the memory.
     buffer = bytearray(65536)
     selector = selectors.DefaultSelector()
     listener = socket.create_server(("127.0.0.1", port), backlog=1024)
@@ -50,7 +50,7 @@ def main():
                 del unread[: end + 4]
                 work(turns)
                 if leak:
-                    # bytes(filling) would be the same object once more.
+                    # bytes(filling) would return the same object again.
                     kept.append(bytes(memoryview(filling)))
                 connection.sendall(REPLY)
 

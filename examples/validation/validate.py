@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does `forebay compare` find what is there, and nothing else?
+"""Checks that `forebay compare` finds real differences and nothing else.
 
 python3 examples/validation/validate.py FOREBAY [RUNS]
 
@@ -16,12 +16,12 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# A run that takes longer than this hangs.
+# A run that takes longer hangs.
 PATIENCE_S = 300
 
 
 def compare(forebay, experiment, seed, *more):
-    """The report of one run, whose exit code does not matter here."""
+    """Returns the report of one run. Its exit code does not matter here."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(HERE, experiment)
         command = [forebay, "compare", path, "--quiet", "--seed", str(seed), "--out", folder, *more]
@@ -42,7 +42,7 @@ def ratio_in_words(ratio):
 
 
 def in_words(candidate):
-    """What was found of rate and CPU per request, and from how many slices."""
+    """Returns the result for rate and CPU per request, and the number of slices."""
     slices = candidate["slices"]
     return (
         f"rate {ratio_in_words(candidate['ratio'])}, CPU {ratio_in_words(candidate['cpu_ratio'])}, "
@@ -58,14 +58,14 @@ def equal(forebay, seed):
 
 
 def slower(forebay, seed):
-    """5 % more work: slower, and by how much."""
+    """5 % more work: slower, with the measured factor."""
     candidate = compare(forebay, "slower.toml", seed)["configurations"][1]
     ratio = candidate["ratio"]
     return ratio is not None and ratio["verdict"] == "slower", in_words(candidate)
 
 
 def leak(forebay, seed):
-    """1 kB a request: found with its size (within a fifth), and the clean server not accused."""
+    """1 kB a request: the report shows its size (within a fifth), and no leak of the clean server."""
     clean, leaks = compare(forebay, "leak.toml", seed)["configurations"]
     found, other = leaks["memory_per_request"], clean["memory_per_request"]
     if found is None or other is None:
@@ -76,7 +76,7 @@ def leak(forebay, seed):
     return is_right, words + (" accused" if other["leaks"] else "")
 
 
-# What is run, and how many of twenty have to be right.
+# The experiments, and the number of correct runs required in twenty.
 SETS = [(equal, 19), (slower, 18), (leak, 20)]
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/perl
-# Prints the time of the database and its first tables. `?connections`: how many connections the
-# script has to the database, over all processes.
+# Prints the time of the database and its first tables. `?connections` prints the number of
+# connections of the script to the database, over all processes.
 #
-# The handle is kept in a package variable. As a CGI script, where the variable is new each time, it
-# connects for each request; in a persistent interpreter once. No module and no change is needed.
+# A package variable keeps the handle. As a CGI script, with a new variable each time, the script
+# connects for each request; in a persistent interpreter once. It needs no module and no change.
 use strict;
 use warnings;
 use DBI;
-use DBD::Pg;    # else loaded by the first connect: in mode fork, by each process
+use DBD::Pg;    # otherwise the first connect loads it: in mode fork, in each process
 
 our $dbh;
 
@@ -16,7 +16,7 @@ sub connected {
         { RaiseError => 1, PrintError => 0, AutoInactiveDestroy => 1 });
 }
 
-# Runs a query; once more over a new connection where the kept one was lost.
+# Runs a query, and again over a new connection if the kept one was lost.
 sub rows {
     my ($query) = @_;
     if ($dbh) {

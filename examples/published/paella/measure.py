@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""One server, asked by three clients: curl a thousand times, the raw pokes, and `forebay bench`; then by
+"""Measures one server with three clients: curl a thousand times, the raw pokes, and `forebay bench`; then with
 the last through Forebay, whose steps are timed beside the nine of the server.
 
     python3 measure.py FOREBAY [--quick]       # JSON on standard output, progress on standard error
@@ -51,7 +51,7 @@ def bench(port):
 
 
 def curls(port):
-    """A process for each request, four at a time: what was published took 3.35 processors."""
+    """Starts a process for each request, four at a time: the published run took 3.35 processors."""
     command = ["curl", "-sf", "-o", "/dev/null", "http://127.0.0.1:%d/index?a=b" % port]
     start = time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
@@ -66,7 +66,7 @@ def pokes(port):
 
 
 def steps_of(admin):
-    """Mean of each step of Forebay, in us, from its histogram."""
+    """Returns the mean of each step of Forebay, in us, from its histogram."""
     text = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % admin, timeout=10).read().decode()
     found = {}
     for name, kind, step, value in re.findall(r"^(forebay\w*step\w*)_(sum|count)\{[^}]*step=\"([^\"]+)\"[^}]*\} (\S+)", text, re.M):

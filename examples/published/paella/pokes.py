@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The published raw pokes: 100 threads of 100 requests each, over a connection of their own.
+"""The published raw pokes: 100 threads of 100 requests each, each over its own connection.
 
     python3 pokes.py HOST PORT [THREADS REQUESTS]      # prints requests a second and failures, as JSON
 """

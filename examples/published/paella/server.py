@@ -2,9 +2,9 @@
 """A server that behaves as Paella does: each connection carries one request and is closed without
 `Connection: close`, the body is read before the answer, and `Vary` ends in a space.
 
-    python3 server.py PORT      # until SIGTERM; then it prints what each of its nine steps took, as JSON
+    python3 server.py PORT      # until SIGTERM; then it prints the time of each of its nine steps, as JSON
 
-One thread for each connection, as there is no other way in its language either.
+One thread for each connection, because the language of Paella has no other way either.
 """
 
 import json
@@ -24,7 +24,7 @@ lock = threading.Lock()
 
 
 def read_head(stream):
-    """The lines of a head, without their ends."""
+    """Returns the lines of a head without their line ends."""
     lines, size = [], 0
     while True:
         line = stream.readline(LARGEST_HEAD)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a PSGI server on TMP/app.sock by start_server, and nginx in front of it, until told to stop.
+# Runs a PSGI server on TMP/app.sock with start_server, and nginx in front of it, until a signal stops them.
 #   sh start-behind-nginx.sh TMP CONF SERVER OPTIONS... APP
 set -eu
 tmp=$1 conf=$2

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Loads the PostgreSQL whose socket is at URL by pgbench's own transactions, for whole seconds.
+# Loads the PostgreSQL whose socket is at URL with pgbench's own transactions, for whole seconds.
 #   sh pgbench.sh unix:DIR/.s.PGSQL.5432 SECONDS CLIENTS SEED kept|each
 set -eu
 socket=${1#unix:}

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs Apache in the foreground until told to stop.
+# Runs Apache in the foreground until a signal stops it.
 #   sh start-apache.sh DIR TMP CONF
-# Started by root it works as www-data, from a copy of the scripts that this user can reach.
+# Started by root, it runs as www-data with a copy of the scripts that this user can read.
 
 set -eu
 dir=$1 tmp=$2 conf=$3

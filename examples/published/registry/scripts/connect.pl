@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Prints the time, over a database handle that is kept where the interpreter is.
+# Prints the time, over a database handle that stays open as long as the interpreter.
 use strict;
 use warnings;
 use DBI;

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Prints what psql's \dt would, as a table, over a database handle that is kept where the interpreter is.
+# Prints the output of psql's \dt as a table, over a database handle that stays open as long as the interpreter.
 use strict;
 use warnings;
 use DBI;

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Prints the time: what is left to measure when a script does next to nothing.
+# Prints the time: a script with almost no work, so the cost of the server remains.
 
 use strict;
 use warnings;
