@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::context::FrontContext;
-use crate::deadline::TICK;
+use crate::deadline::{Activity, TICK};
 use crate::fault::Fault;
 use crate::front::{Protocol, serve_connection};
 use crate::limit::Limit;
-use crate::listen::{Handed, Listener};
+use crate::listen::{Handed, Listener, Message};
 use crate::socket::Socket;
 use crate::stream::Accepted;
 use crate::thread::Thread;
@@ -25,8 +25,10 @@ use crate::tls::Session;
 
 mod handshake;
 mod quic;
+mod room;
 
 use handshake::accept_tls;
+pub use room::make_room;
 
 /// How often it is logged that no connections can be taken.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -40,7 +42,7 @@ pub struct Accepting {
 
 impl Accepting {
     /// Takes what other threads hand over.
-    pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Handed>) -> Self {
+    pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Message>) -> Self {
         let handed = spawn_local(take_handed(context.clone(), handed));
         Self { context: context.clone(), listeners: HashMap::new(), handed }
     }
@@ -99,13 +101,13 @@ async fn accept_tcp(
     let own = listener.local_addr()?;
     let mut pauses = Pauses::default();
     loop {
-        wait_for_room(&context.thread).await;
         tokio::select! {
             // What waits in the queue is taken before the end is noticed.
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     pauses.end(&context.thread);
+                    make_room(&context.thread, Some(peer.ip())).await;
                     place(context, stream, peer, own, index);
                 }
                 Err(error) => pauses.after(&context.thread, &error).await,
@@ -139,14 +141,23 @@ fn place(
     }
 }
 
-async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedReceiver<Handed>) {
-    while let Some(Handed { stream, peer, listener }) = handed.recv().await {
+async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedReceiver<Message>) {
+    while let Some(message) = handed.recv().await {
+        let Message::Connection(Handed { stream, peer, listener }) = message else {
+            if !context.thread.close_oldest() {
+                // Another thread may have one.
+                context.thread.load.pressure.notify();
+            }
+            continue;
+        };
         if let Ok(stream) = TcpStream::from_std(stream)
             && let Ok(own) = stream.local_addr()
         {
             let socket = Socket::tcp(stream, &context.thread.deadlines);
             start(&context, socket, peer.into(), own, listener);
         }
+        // From here on it is counted by what serves it.
+        context.thread.load.leave(context.thread.index);
     }
 }
 
@@ -159,12 +170,12 @@ async fn accept_unix(
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let mut pauses = Pauses::default();
     loop {
-        wait_for_room(&context.thread).await;
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     pauses.end(&context.thread);
+                    make_room(&context.thread, None).await;
                     let socket = Socket::unix(stream, &context.thread.deadlines);
                     start(context, socket, ClientAddress::Unix, local, index);
                 }
@@ -172,16 +183,6 @@ async fn accept_unix(
             },
             _ = &mut closed => return Ok(()),
         }
-    }
-}
-
-/// At the limit connections wait in the kernel's queue, as with HAProxy's maxconn.
-async fn wait_for_room(thread: &Thread) {
-    if !thread.load.has_room() {
-        thread.counters.count_limit(Limit::Connections);
-    }
-    while !thread.load.has_room() {
-        tokio::time::sleep(TICK / 10).await;
     }
 }
 
@@ -233,6 +234,7 @@ pub fn start(
     local: SocketAddr,
     index: usize,
 ) {
+    socket.set_counted();
     if context.table().is_proxied(index) {
         spawn_local(start_proxied(context.clone(), socket, peer, local, index));
         return;
@@ -275,6 +277,7 @@ async fn start_proxied(
     }
     let (announced, prefix) = match read_announcement(&thread, &socket).await {
         Ok(read) => read,
+        Err(_) if socket.is_evicted() => return,
         Err(error) => {
             thread.errors.log(&format!("{peer}: {error}: closed"));
             return;
@@ -323,13 +326,16 @@ async fn serve_secured(
 async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Announced, Vec<u8>)> {
     // The same time as for a request head.
     socket.limit_read(thread.settings().timeouts.head);
+    socket.set_activity(Activity::Idle);
     let mut bytes = Vec::with_capacity(2 * proxy_protocol::LARGEST);
     loop {
         if socket.read(&mut bytes).await? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "no PROXY header came"));
         }
         let decoded = proxy_protocol::decode(&bytes);
+        socket.set_activity(Activity::PartialHead);
         if let Some((announced, length)) = decoded.map_err(io::Error::other)? {
+            socket.set_activity(Activity::Busy);
             bytes.drain(..length);
             return Ok((announced, bytes));
         }

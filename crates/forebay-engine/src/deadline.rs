@@ -22,9 +22,12 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 
+mod eviction;
 mod outgoing;
 mod watched;
 
+use eviction::Candidates;
+pub use eviction::{Activity, Guest, Occupancy};
 use outgoing::Outgoing;
 pub use watched::Watched;
 
@@ -50,6 +53,7 @@ pub struct Deadlines {
     resumed: Notify,
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
+    candidates: Candidates,
     /// Waits of [`Deadlines::timeout`], each with the tick at which it is overdue.
     waits: RefCell<Slab<(Ticks, Waker)>>,
 }
@@ -160,9 +164,9 @@ impl Deadlines {
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.idle.get() && !socket.is_sending.get() && !socket.has_input() {
-                let sends_goaway = socket.sends_goaway.get();
-                socket.expire(if sends_goaway { Shutdown::Read } else { Shutdown::Both });
+            if socket.occupancy.is_idle() && !socket.is_sending.get() && !socket.has_input() {
+                // Its owner may have something to send at the end: GOAWAY, or TLS's `close_notify`.
+                socket.expire(Shutdown::Read);
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));
             }

@@ -7,7 +7,7 @@
 //!
 //! From the bottom up, each module knows those before it alone: `clock`, `sys`, `limit`, `fault`,
 //! `timing`, `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `log`,
-//! `listen`, `thread`; `stream`, `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`;
+//! `pressure`, `listen`, `thread`; `stream`, `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`;
 //! `forwarded`, `route`, `context`; `dispatch`, `internal_redirect`, `request`; `front`, `accept`,
 //! `serving`, `server`.
 #![deny(unsafe_code)]
@@ -38,6 +38,7 @@ mod log_opener;
 pub mod memory;
 mod memory_gateway;
 mod pool;
+mod pressure;
 mod privileges;
 mod reply;
 mod request;

@@ -26,6 +26,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
+use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::choose_by_connection;
 
@@ -257,7 +258,15 @@ fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeE
     Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))
 }
 
-/// A connection handed to a thread that has fewer.
+/// What a thread gets from another one.
+pub enum Message {
+    /// A connection.
+    Connection(Handed),
+    /// A connection waits for a place, which the oldest idle one of the thread is to give up.
+    MakeRoom,
+}
+
+/// A connection handed to a thread that has fewer. It is counted there already.
 pub struct Handed {
     pub stream: std::net::TcpStream,
     pub peer: SocketAddr,
@@ -276,18 +285,22 @@ pub struct Loads {
     addresses: Mutex<HashMap<IpAddr, usize>>,
     /// What is kept of replies for slow clients.
     pub buffered: Arc<Buffered>,
+    /// Who waits for a place.
+    pub pressure: Pressure,
 }
 
 struct Load {
     connections: AtomicUsize,
-    hand: UnboundedSender<Handed>,
+    hand: UnboundedSender<Message>,
 }
 
 impl Loads {
     /// `most` connections in all and `most_per_address` from each client address; 0: no limit.
-    pub fn new(hands: Vec<UnboundedSender<Handed>>, most: usize, most_per_address: usize) -> Self {
+    pub fn new(hands: Vec<UnboundedSender<Message>>, most: usize, most_per_address: usize) -> Self {
         let load = |hand| Load { connections: AtomicUsize::new(0), hand };
+        let pressure = Pressure::new(hands.len());
         Self {
+            pressure,
             threads: hands.into_iter().map(load).collect(),
             most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
             most_per_address: AtomicUsize::new(most_per_address),
@@ -303,9 +316,24 @@ impl Loads {
 
     /// Whether one more connection may be taken.
     pub fn has_room(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed);
-        most == usize::MAX
-            || (0..self.threads.len()).map(|thread| self.connections(thread)).sum::<usize>() < most
+        let most = self.most();
+        most == usize::MAX || self.all_connections() < most
+    }
+
+    /// Whether seven of eight places are taken: another connection may have to be closed soon.
+    pub fn is_crowded(&self) -> bool {
+        let most = self.most();
+        most != usize::MAX && self.all_connections() >= most - most / 8
+    }
+
+    /// The limit on connections.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    fn all_connections(&self) -> usize {
+        // In one order with the counting of who waits (`Pressure::wait`).
+        self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 
     /// The thread that has least to do, if one has at least two connections fewer than `own`.
@@ -317,8 +345,17 @@ impl Loads {
         (self.connections(least) + 2 <= self.connections(own)).then_some(least)
     }
 
+    /// Gives a connection to a thread, for which it counts from now on.
     pub fn hand(&self, thread: usize, handed: Handed) {
-        let _ = self.threads[thread].hand.send(handed);
+        self.enter(thread);
+        if self.threads[thread].hand.send(Message::Connection(handed)).is_err() {
+            self.leave(thread);
+        }
+    }
+
+    /// Has a thread close the connection that has been idle for longest.
+    pub fn ask_for_room(&self, thread: usize) {
+        let _ = self.threads[thread].hand.send(Message::MakeRoom);
     }
 
     pub fn connections(&self, thread: usize) -> usize {
@@ -328,6 +365,13 @@ impl Loads {
     /// Whether there is a limit on the connections of an address.
     pub fn limits_addresses(&self) -> bool {
         self.most_per_address.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether an address has as many connections as it may have.
+    pub fn is_address_full(&self, address: IpAddr) -> bool {
+        let most = self.most_per_address.load(Ordering::Relaxed);
+        let addresses = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        most > 0 && addresses().get(&address).is_some_and(|count| *count >= most)
     }
 
     /// From now on other limits hold; 0: no limit.
@@ -343,7 +387,8 @@ impl Loads {
 
     /// Counts it no longer.
     pub fn leave(&self, thread: usize) {
-        self.threads[thread].connections.fetch_sub(1, Ordering::Relaxed);
+        self.threads[thread].connections.fetch_sub(1, Ordering::SeqCst);
+        self.pressure.notify();
     }
 
     /// Counts a connection against the limit of its address, if there is one, and returns whether

@@ -9,7 +9,7 @@ use forebay_conf::{self as conf, Listen};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::accept::start;
+use crate::accept::{make_room, start};
 use crate::context::FrontContext;
 use crate::counters::{Counters, Totals};
 use crate::limit::Limit;
@@ -27,7 +27,7 @@ pub struct MemoryGateway {
     log: Kept,
     tasks: [JoinHandle<()>; 2],
     /// Other threads would hand connections over here.
-    _handed: mpsc::UnboundedReceiver<crate::listen::Handed>,
+    _handed: mpsc::UnboundedReceiver<crate::listen::Message>,
 }
 
 impl MemoryGateway {
@@ -62,8 +62,20 @@ impl MemoryGateway {
     pub fn connect(&self, listener: usize, peer: SocketAddr) -> Link {
         let (near, far) = Link::pair();
         let local = SocketAddr::from(([127, 0, 0, 1], 80));
-        let socket = Socket::memory(near, &self.context.thread.deadlines);
-        start(&self.context, socket, peer.into(), local, listener);
+        let context = self.context.clone();
+        let begin = move || {
+            let socket = Socket::memory(near, &context.thread.deadlines);
+            start(&context, socket, peer.into(), local, listener);
+        };
+        if self.context.thread.load.has_room() {
+            begin();
+            return far;
+        }
+        let thread = self.context.thread.clone();
+        tokio::task::spawn_local(async move {
+            make_room(&thread, Some(peer.ip())).await;
+            begin();
+        });
         far
     }
 

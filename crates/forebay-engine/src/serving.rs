@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::accept::Accepting;
 use crate::context::FrontContext;
 use crate::deadline::TICK;
-use crate::listen::{Handed, Listener};
+use crate::listen::{Listener, Message};
 use crate::log::AccessLog;
 use crate::route::Table;
 use crate::thread::{Settings, Thread};
@@ -42,7 +42,7 @@ pub struct Serving {
     /// Where they listen.
     pub listens: Vec<Option<Listen>>,
     /// Connections from other threads.
-    pub handed: mpsc::UnboundedReceiver<Handed>,
+    pub handed: mpsc::UnboundedReceiver<Message>,
     /// Other configurations.
     pub changes: mpsc::UnboundedReceiver<Change>,
     /// How far serving is.

@@ -28,7 +28,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::byte_stream::Io;
-use crate::deadline::{Deadlines, NEVER, Ticks, Watched};
+use crate::deadline::{Activity, Deadlines, NEVER, Ticks, Watched};
 use crate::memory::Link;
 use crate::tls::Session;
 
@@ -150,12 +150,23 @@ impl Socket {
 
     /// Marks the connection as one that may be closed at any time, or not.
     pub fn set_idle(&self, idle: bool) {
-        self.shared.idle.set(idle);
+        self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// From now on its owner writes something before it is closed while idle.
-    pub fn set_sends_goaway(&self) {
-        self.shared.sends_goaway.set(true);
+    /// Marks the connection as one that may be closed at any time, or for others, or not.
+    pub(crate) fn set_activity(&self, activity: Activity) {
+        self.shared.occupancy.set(activity, &self.deadlines);
+    }
+
+    /// From now on the connection counts against the limit on connections of clients, and may be closed
+    /// for others unless it is busy.
+    pub(crate) fn set_counted(&self) {
+        self.shared.occupancy.set_counted();
+    }
+
+    /// Whether the connection was closed for others.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.shared.occupancy.is_evicted()
     }
 
     /// From now on the connection carries a tunnel, which ends soon after the server begins to
@@ -170,6 +181,11 @@ impl Socket {
         self.shared.expired.get()
     }
 
+    /// Whether a deadline has passed, and the connection was not closed for others.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.is_expired() && !self.is_evicted()
+    }
+
     /// Waits until there is something to read, or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
         // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
@@ -177,13 +193,12 @@ impl Socket {
     }
 
     /// Appends what has come to `buffer`, at most its spare capacity, which must not be nothing.
-    /// 0 means that the peer has closed.
+    /// 0 means that the peer has closed; after a deadline the error is `TimedOut`.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             self.readable().await?;
             match self.read_now(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(0) | Err(_) if self.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
                 outcome => return outcome,
             }
         }
@@ -191,6 +206,15 @@ impl Socket {
 
     /// As [`Socket::read`], without waiting: `WouldBlock` where nothing has come.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self.read_ready(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            // With TLS the end that a deadline makes is an error, as no `close_notify` has come.
+            Ok(0) | Err(_) if self.is_expired() => Err(io::ErrorKind::TimedOut.into()),
+            outcome => outcome,
+        }
+    }
+
+    fn read_ready(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
         if let Some(tls) = self.tls() {
@@ -212,7 +236,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_now`], whatever readiness the event loop holds.
+    /// As [`Socket::read_ready`], whatever readiness the event loop holds.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         let outcome = self.shared.io.read(buffer);

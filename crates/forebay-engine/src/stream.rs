@@ -28,7 +28,7 @@ pub use ajp::Ajp;
 use backlog::Backlog;
 pub use http1::Http1;
 pub use http2::{Connection, Http2, websocket_key};
-pub use http3::{Arrived, Connection as Http3Connection, Http3};
+pub use http3::{Arrived, Connection as Http3Connection, Http3, Open as Http3Open};
 
 /// A client's connection, as it was accepted.
 pub struct Accepted {

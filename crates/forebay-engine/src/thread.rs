@@ -14,9 +14,11 @@ use forebay_wire::http1;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
+use crate::limit::Limit;
 use crate::log::{AccessLog, Entry, ErrorLog};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
+use crate::pressure::Oldest;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::recycled::Blocks;
 use rustix::io::Errno;
@@ -239,8 +241,50 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
+    /// Has the connection end that has been idle for longest of all threads; false where there is none.
+    pub(crate) fn close_for_another(&self) -> bool {
+        let pressure = &self.load.pressure;
+        pressure.publish(self.index, self.deadlines.oldest());
+        match pressure.oldest(|thread| self.load.connections(thread) > 0) {
+            Oldest::On(thread) if thread != self.index => {
+                self.load.ask_for_room(thread);
+                true
+            }
+            Oldest::On(_) => self.close_oldest(),
+            Oldest::Unknown => false,
+            Oldest::Nowhere => {
+                pressure.set_stuck();
+                false
+            }
+        }
+    }
+
+    /// Has the connection of this thread end that has been idle for longest; false where there is none.
+    pub(crate) fn close_oldest(&self) -> bool {
+        let is_closed = self.deadlines.evict();
+        if is_closed {
+            self.counters.count_limit(Limit::ClosedForOthers);
+            self.load.pressure.count_closed();
+        }
+        self.load.pressure.publish(self.index, self.deadlines.oldest());
+        is_closed
+    }
+
+    fn watch_pressure(&self) {
+        let pressure = &self.load.pressure;
+        if self.load.is_crowded() {
+            pressure.publish(self.index, self.deadlines.oldest());
+        } else {
+            pressure.forget(self.index);
+        }
+        if let Some(line) = pressure.line(self.load.most()) {
+            self.errors.log(&line);
+        }
+    }
+
     pub(crate) fn tick(&self) {
         self.deadlines.tick();
+        self.watch_pressure();
         self.free_lists.tick();
         self.hand_over_log();
     }

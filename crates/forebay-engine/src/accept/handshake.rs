@@ -11,6 +11,7 @@ use std::rc::Rc;
 use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
+use crate::deadline::Activity;
 use crate::limit::Limit;
 use crate::socket::Socket;
 use crate::tls::{Handshake, Session};
@@ -58,7 +59,9 @@ pub async fn accept_tls(
     match shake_hands(context, socket, listener, prefix).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
-            if socket.is_expired() && !thread.is_stopping() {
+            // What is left to send is a reply.
+            socket.set_activity(Activity::Busy);
+            if socket.is_overdue() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
             }
             if matches!(failure, Failure::Plain) && socket.write_all(PLAIN_REPLY).await.is_ok() {
@@ -82,6 +85,7 @@ async fn shake_hands(
     if bytes[0] != HANDSHAKE_RECORD {
         return Err(Failure::Broken);
     }
+    socket.set_activity(Activity::PartialHead);
     let mut acceptor = Acceptor::default();
     let (accepted, rest) = loop {
         let mut unread = &bytes[..];
@@ -110,6 +114,8 @@ async fn shake_hands(
     let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
     let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
+    // Who waits for its turn could not be closed before that comes.
+    socket.set_activity(Activity::Busy);
     let turn = context.thread.handshake_turn().await;
     let is_challenge = challenge.is_some();
     let config = challenge.unwrap_or_else(|| tls.config().clone());
@@ -127,7 +133,9 @@ async fn shake_hands(
     session.feed(rest)?;
     socket.start_tls(session);
     turn.end().await;
+    socket.set_activity(Activity::PartialHead);
     let session = socket.finish_handshake().await?;
+    socket.set_activity(Activity::Busy);
     if is_challenge {
         // The authority has seen what it came for.
         return Err(Failure::Broken);
@@ -139,9 +147,7 @@ async fn shake_hands(
 async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     loop {
         socket.set_idle(true);
-        let ready = socket.readable().await;
-        socket.set_idle(false);
-        ready?;
+        socket.readable().await?;
         let mut bytes = Vec::with_capacity(HELLO);
         match socket.read_now(&mut bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

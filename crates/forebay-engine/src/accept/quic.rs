@@ -24,8 +24,9 @@ use rustls::version::TLS13;
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
 
-use super::{Counted, wait_for_room};
+use super::{Counted, make_room};
 use crate::context::FrontContext;
+use crate::deadline::Activity;
 use crate::front::serve_http3;
 use crate::limit::Limit;
 use crate::listen::{DatagramSocket, SocketGroup};
@@ -125,7 +126,6 @@ pub async fn accept(
     // Whoever is in a handshake receives its end.
     let (handshakes, handshake) = watch::channel(());
     loop {
-        wait_for_room(&context.thread).await;
         let incoming = tokio::select! {
             biased;
             incoming = listening.0.accept() => incoming,
@@ -135,12 +135,16 @@ pub async fn accept(
             return Err(std::io::Error::other("its socket has failed"));
         };
         // Who only says that it has an address must not use up the connections which that may have.
-        let is_wary =
-            handshakes.receiver_count() > TRUSTING || context.thread.load.limits_addresses();
+        let load = &context.thread.load;
+        let is_wary = handshakes.receiver_count() > TRUSTING
+            || load.limits_addresses()
+            // Nor must it drive others out.
+            || !load.has_room();
         if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
         }
+        make_room(&context.thread, Some(incoming.remote_address().ip())).await;
         sites.renew(context, index);
         let held = (handshake.clone(), group.clone());
         begin(context, incoming, (index, own), &sites, held).await;
@@ -162,6 +166,7 @@ async fn begin(
     if !counted.count_address(peer.into()) {
         return incoming.refuse();
     }
+    let (guest, admitted) = thread.deadlines.admit();
     let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
     // What costs time is done in here.
@@ -171,6 +176,7 @@ async fn begin(
     // Packets that make no sense are no reason to do anything.
     let Ok(connecting) = connecting else { return };
     let (context, shown) = (context.clone(), sites.shown.clone());
+    guest.occupancy.set(Activity::PartialHead, &thread.deadlines);
     spawn_local(async move {
         let thread = context.thread.clone();
         let limit = thread.settings().timeouts.head;
@@ -180,6 +186,7 @@ async fn begin(
                 quic = connecting => quic.ok(),
                 // The listener is closed, which who has no connection yet need not outlive.
                 _ = handshaking.changed() => None,
+                () = guest.evicted.notified() => None,
             }
         };
         let quic = match thread.deadlines.timeout(limit, connecting).await {
@@ -195,9 +202,9 @@ async fn begin(
         if let Some(tls) = tls {
             let tls = Some(Rc::new(Handshake::of_quic(tls, server_name)));
             let accepted = Accepted { thread, peer: peer.into(), local, listener: index, tls };
-            serve_http3(&context, quic, accepted).await;
+            serve_http3(&context, quic, accepted, guest).await;
         }
-        drop((counted, sockets));
+        drop((admitted, counted, sockets));
     });
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::{NEVER, Ticks};
+use super::{NEVER, Occupancy, Ticks};
 use crate::byte_stream::Io;
 use crate::tls::Session;
 
@@ -27,9 +27,8 @@ pub struct Watched {
     pub has_rest: Cell<bool>,
     /// Who is to be woken when all has been sent.
     pub at_sent: Cell<Option<Waker>>,
-    pub idle: Cell<bool>,
-    /// When it is closed because nothing is under way, its owner writes something before.
-    pub sends_goaway: Cell<bool>,
+    /// Whether it may be closed at any time.
+    pub occupancy: Occupancy,
     pub tunnel: Cell<bool>,
     /// Who is to be woken at the next tick.
     pub at_tick: Cell<Option<Waker>>,
@@ -48,8 +47,7 @@ impl Watched {
             is_sending: Cell::new(false),
             has_rest: Cell::new(false),
             at_sent: Cell::new(None),
-            idle: Cell::new(false),
-            sends_goaway: Cell::new(false),
+            occupancy: Occupancy::default(),
             tunnel: Cell::new(false),
             at_tick: Cell::new(None),
             expired: Cell::new(false),

@@ -85,9 +85,8 @@ impl Front<'_> {
         let (client, thread) = (&self.client, self.stream.thread());
         client.socket.set_idle(true);
         let ready = client.socket.readable().await;
-        client.socket.set_idle(false);
         if ready.is_err() || client.socket.is_expired() {
-            if client.socket.is_expired() && !thread.is_stopping() {
+            if client.socket.is_overdue() && !thread.is_stopping() {
                 let limit = if is_first { Limit::Head } else { Limit::KeepAlive };
                 thread.counters.count_limit(limit);
             }
@@ -95,7 +94,10 @@ impl Front<'_> {
         }
         match client.receive_now() {
             Err(error) => error.kind() == ErrorKind::WouldBlock,
-            Ok(read) => read > 0,
+            Ok(read) => {
+                client.socket.set_idle(false);
+                read > 0
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use forebay_wire::http2::PREFACE;
 
 use super::{head_fault, refuse, requests_allowed};
 use crate::context::FrontContext;
+use crate::deadline::Activity;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::head::Request;
@@ -56,9 +57,8 @@ async fn serve_requests(
         if prefix.is_none() {
             client.socket.set_idle(true);
             let ready = client.socket.readable().await;
-            client.socket.set_idle(false);
             if ready.is_err() || client.socket.is_expired() {
-                if client.socket.is_expired() && !thread.is_stopping() {
+                if client.socket.is_overdue() && !thread.is_stopping() {
                     let limit = if is_first { Limit::Head } else { Limit::KeepAlive };
                     thread.counters.count_limit(limit);
                 }
@@ -82,6 +82,7 @@ async fn serve_requests(
                 }
             },
         }
+        client.socket.set_idle(false);
         // Elsewhere, so that an idle connection does not hold room for a busy one's state.
         let may_be_http2 = may_be_http2 && is_first;
         let served = Recycled::new(&thread.blocks, || {
@@ -121,7 +122,9 @@ async fn serve_waiting(
 ) -> Served {
     let thread = stream.thread();
     loop {
-        match read_head(stream, socket, &mut exchange.request, may_be_http2).await {
+        let found = read_head(stream, socket, &mut exchange.request, may_be_http2).await;
+        socket.set_activity(Activity::Busy);
+        match found {
             Ok(Found::Head) => may_be_http2 = false,
             Ok(Found::Http2) => return Served::Http2,
             Ok(Found::End) => return Served::Last,
@@ -211,15 +214,13 @@ async fn read_head(
             request.bytes.reserve(BUFFER);
         }
         // What woke the connection may have been known already: then it is idle still.
-        socket.set_idle(request.bytes.is_empty());
-        let read = socket.read(&mut request.bytes).await;
-        socket.set_idle(false);
-        match read {
+        let is_idle = request.bytes.is_empty();
+        socket.set_activity(if is_idle { Activity::Idle } else { Activity::PartialHead });
+        match socket.read(&mut request.bytes).await {
             Ok(0) => return Ok(Found::End),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                let waiting = request.bytes.is_empty();
-                return if waiting {
+                return if is_idle || socket.is_evicted() {
                     Ok(Found::End)
                 } else {
                     Err(Fault::client(408, "slow head").limited_by(Limit::Head))

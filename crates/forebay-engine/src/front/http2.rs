@@ -18,7 +18,7 @@ use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, Http2Error
 
 use super::{refuse, requests_allowed, rule_fault};
 use crate::context::FrontContext;
-use crate::deadline::Ticks;
+use crate::deadline::{Activity, Ticks};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
@@ -41,7 +41,6 @@ pub async fn serve_connection(
 ) {
     let settings = accepted.thread.settings();
     socket.limit_writes(settings.timeouts.write);
-    socket.set_sends_goaway();
     let left = requests_allowed(&accepted.thread);
     let codec = http2::Connection::server(config(&settings));
     let mut front = Front {
@@ -257,6 +256,7 @@ impl Front {
 
     fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {
         (self.is_first, self.is_idle) = (false, false);
+        self.connection.socket.set_activity(Activity::Busy);
         self.left -= 1;
         let stream = Stream::Http2(self.connection.open(id, is_tunnel, end));
         stream.begin_steps();
@@ -341,8 +341,13 @@ impl Front {
         let codec = connection.codec.borrow();
         let is_partial = codec.is_within_block() || !self.input.is_empty() && codec.can_receive();
         drop(codec);
+        let is_idle = connection.is_idle();
+        connection.socket.set_activity(match (is_idle, is_partial) {
+            (false, _) => Activity::Busy,
+            (true, true) => Activity::PartialHead,
+            (true, false) => Activity::Idle,
+        });
         if is_partial {
-            connection.socket.set_idle(false);
             self.is_idle = false;
             if !std::mem::replace(&mut self.has_partial, true) {
                 connection.socket.limit_read(timeouts.head);
@@ -350,7 +355,6 @@ impl Front {
             return;
         }
         self.has_partial = false;
-        let is_idle = connection.is_idle();
         if is_idle && !self.is_idle {
             connection.shrink();
             connection.shorten_write_limit(timeouts.write);
@@ -360,7 +364,6 @@ impl Front {
             connection.socket.unlimit_read();
         }
         self.is_idle = is_idle;
-        connection.socket.set_idle(is_idle);
     }
 
     async fn wait(&self) -> Ready {
@@ -399,23 +402,23 @@ impl Front {
         self.input.reserve(BUFFER);
         let socket = &self.connection.socket;
         match socket.read_now(&mut self.input) {
-            Ok(0) if socket.is_expired() => Err(ErrorKind::TimedOut.into()),
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// A time limit has passed, or the server stops and nothing is under way.
+    /// A time limit has passed, or nothing is under way and the server stops or another client needs the place.
     async fn end_overdue(&mut self) -> bool {
-        let thread = self.thread();
-        if !thread.is_stopping() {
+        let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
+        if !thread.is_stopping() && !is_evicted {
             let is_head = self.is_first || self.has_partial;
             let limit = if is_head { Limit::Head } else { Limit::KeepAlive };
             thread.counters.count_limit(limit);
         }
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
-        self.write(true).await.is_ok()
+        // Another client waits for its place: what has no room now is not sent.
+        self.write(!is_evicted).await.is_ok()
     }
 }
 

@@ -16,12 +16,13 @@ use quinn::{RecvStream, SendStream};
 use super::http2::{Answered, Answering, answer_stream, refuse_stream, run};
 use super::{requests_allowed, rule_fault};
 use crate::context::FrontContext;
-use crate::deadline::{NEVER, TICK, Ticks};
+use crate::deadline::{Guest, NEVER, TICK, Ticks};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::stream::{
-    Accepted, Arrived, Http3, Http3Connection as Connection, Stream, websocket_key,
+    Accepted, Arrived, Http3, Http3Connection as Connection, Http3Open as Open, Stream,
+    websocket_key,
 };
 use crate::timing::Step;
 
@@ -30,12 +31,13 @@ pub async fn serve_connection(
     context: &Rc<FrontContext>,
     quic: quinn::Connection,
     accepted: Accepted,
+    guest: Rc<Guest>,
 ) {
     let left = requests_allowed(&accepted.thread);
     let due = accepted.thread.deadlines.due(accepted.thread.settings().timeouts.head);
     let mut front = Front {
         context: context.clone(),
-        connection: Connection::new(quic, accepted),
+        connection: Connection::new(quic, accepted, guest),
         control: None,
         uni: Rc::default(),
         next: 0,
@@ -45,7 +47,10 @@ pub async fn serve_connection(
         due,
     };
     let code = match front.serve().await {
-        Ok(()) => ErrorCode::NO_ERROR,
+        Ok(()) => {
+            front.send_last_goaway().await;
+            ErrorCode::NO_ERROR
+        }
         Err(_) => ErrorCode::INTERNAL_ERROR,
     };
     let connection = front.connection;
@@ -109,7 +114,8 @@ impl Front {
             let thread = &connection.accepted.thread;
             let changed = thread.changed.notified();
             self.send_goaway();
-            if self.goaway == Goaway::Sent && connection.is_idle() || self.is_overdue() {
+            let has_ended = self.goaway == Goaway::Sent && connection.is_idle();
+            if has_ended || connection.guest.occupancy.is_evicted() || self.is_overdue() {
                 return Ok(());
             }
             let ready = async {
@@ -120,6 +126,7 @@ impl Front {
                     }
                     uni = connection.quic.accept_uni() => uni.map(Ready::Uni),
                     () = connection.ended.notified() => Ok(Ready::Look),
+                    () = connection.guest.evicted.notified() => Ok(Ready::Look),
                     () = changed => Ok(Ready::Look),
                 }
             };
@@ -181,6 +188,18 @@ impl Front {
         self.send_control(frame);
     }
 
+    /// Sends GOAWAY before the connection is closed, unless it has been sent.
+    async fn send_last_goaway(&mut self) {
+        if self.goaway != Goaway::Sent {
+            let mut frame = Vec::new();
+            http3::goaway(&mut frame, Some(self.next));
+            self.goaway = Goaway::Sent;
+            self.send_control(frame);
+            // A task of the connection's own sends it, which a close would have drop it.
+            tokio::task::yield_now().await;
+        }
+    }
+
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
@@ -227,7 +246,7 @@ impl Front {
         let stream = Rc::new(Http3::new(connection, (send, receive), largest));
         let context = self.context.clone();
         let answering: Answering = Box::pin(async move {
-            serve_stream(context, stream).await;
+            serve_stream(context, stream, &open).await;
             drop(open);
         });
         run(answering).await;
@@ -279,10 +298,11 @@ async fn read_uni(
 }
 
 /// Reads a request's head, and has the request answered.
-async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>) {
+async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open) {
     let thread = context.thread.clone();
     let limit = thread.settings().timeouts.head;
     let came = thread.deadlines.timeout(limit, stream.next()).await;
+    open.end_head();
     let answered = Answered { context, stream: Stream::Http3(stream.clone()) };
     answered.stream.begin_steps();
     answered.stream.enter(Step::Route);

@@ -48,7 +48,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_now`], through TLS.
+    /// As [`Socket::read_ready`], through TLS.
     pub(super) fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
         // A peer that sends records without data has others of this thread wait no longer than
         // this.
@@ -75,7 +75,7 @@ impl Socket {
         let outcome = self.shared.io.try_io(Interest::READABLE, || {
             let is_short = tls.receive(&self.shared.io)?.is_short;
             received = true;
-            // As in `read_now`: the socket is empty.
+            // As in `read_ready`: the socket is empty.
             if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if received { Ok(()) } else { outcome }

@@ -137,11 +137,7 @@ impl Ajp {
         if input.capacity() - input.len() < BUFFER / 8 {
             input.reserve(BUFFER);
         }
-        match self.socket.read_now(&mut input) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
-            Ok(0) | Err(_) if self.socket.is_expired() => Err(ErrorKind::TimedOut.into()),
-            outcome => outcome,
-        }
+        self.socket.read_now(&mut input)
     }
 
     /// Drops so many bytes from the front of the input; an empty buffer goes back to the thread.

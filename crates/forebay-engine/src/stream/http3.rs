@@ -23,8 +23,8 @@ mod receive;
 mod room_queue;
 mod send;
 
-pub use connection::Connection;
 use connection::Partial;
+pub use connection::{Connection, Open};
 
 /// How often who waits looks whether the server stops.
 const LOOK: Duration = Duration::from_secs(1);

@@ -42,7 +42,6 @@ struct Task<'a> {
 impl Connection {
     /// Reads and writes until the connection breaks or is no longer needed.
     pub async fn run(self: Rc<Self>) {
-        self.link.socket.set_sends_goaway();
         let nudges = self.link.permit().map(|permit| permit.join().1);
         let mut task =
             Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
@@ -75,7 +74,7 @@ impl Task<'_> {
                 Ready::Woken => {}
                 Ready::Tick => self.tick()?,
                 Ready::Readable => match self.read() {
-                    Ok(0) if connection.link.socket.is_expired() && connection.is_idle() => {
+                    Err(error) if error.kind() == ErrorKind::TimedOut && connection.is_idle() => {
                         self.send_goaway();
                         return Ok(());
                     }

@@ -1,5 +1,11 @@
 //! Limits of size and number: what runs into them, and what just fits.
 
+use std::time::Duration;
+
+use forebay_engine::Limit;
+use forebay_wire::http2::ErrorCode;
+
+use crate::http2_client::Http2Client;
 use crate::world::in_memory;
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
@@ -152,8 +158,79 @@ fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
         other.send(get).await;
         assert_eq!(other.reply(get).await.status(), 200);
         drop(one);
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(world.ask(get).await.status(), 200);
+    });
+}
+
+#[test]
+fn at_the_limit_idle_connections_make_room_then_half_heads_and_busy_ones_never() {
+    in_memory(&with("connections = 4", PROXIED), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut busy = world.client();
+        busy.send(get).await;
+        let mut held = backend.accept().await;
+        held.request().await;
+        let mut half = world.client();
+        half.send("GET / HT").await;
+        let idle = Http2Client::connect(world).await;
+        let mut silent = world.client();
+        assert_eq!(world.gateway.connections(), 4);
+        let mut newcomers = Vec::new();
+        for _ in 0..3 {
+            let mut client = world.client();
+            client.send(get).await;
+            let mut connection = backend.accept().await;
+            connection.request().await;
+            newcomers.push((client, connection));
+        }
+        let mut idle = idle;
+        idle.end().await;
+        assert_eq!(idle.goaway, Some(ErrorCode::NO_ERROR));
+        assert!(silent.is_closed().await && half.is_closed().await);
+        assert_eq!(world.gateway.reached(Limit::ClosedForOthers), 3);
+        // All are busy: one more waits until one of them is done.
+        let mut waiting = world.client();
+        waiting.send(get).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!backend.has_visitor());
+        held.send(OK).await;
+        assert_eq!(busy.reply(get).await.text(), "ok");
+        held.request().await;
+        held.send(OK).await;
+        assert_eq!(waiting.reply(get).await.text(), "ok");
+        assert!(busy.is_closed().await, "it became idle");
+        for (mut client, mut connection) in newcomers {
+            connection.send(OK).await;
+            assert_eq!(client.reply(get).await.text(), "ok");
+        }
+        let lines = world.errors();
+        assert_eq!(lines.len(), 1, "one line in ten seconds: {lines:?}");
+        assert!(lines[0].contains("the limit of 4 connections is reached: "), "{lines:?}");
+    });
+}
+
+#[test]
+fn an_address_with_too_many_connections_drives_nobody_out() {
+    let limits = "connections = 3\nconnections_per_address = 2";
+    in_memory(&with(limits, FIXED), async |world| {
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut other = world.client_from("192.0.2.8:4000");
+        let mut own = [world.client(), world.client()];
+        for client in own.iter_mut().chain([&mut other]) {
+            client.send(get).await;
+            assert_eq!(client.reply(get).await.status(), 200);
+        }
+        for _ in 0..5 {
+            let (_, outcome) = world.client().rest().await;
+            assert!(outcome.is_err(), "it is reset");
+        }
+        for client in own.iter_mut().chain([&mut other]) {
+            client.send(get).await;
+            assert_eq!(client.reply(get).await.status(), 200);
+        }
+        assert_eq!(world.gateway.reached(Limit::ClosedForOthers), 0);
     });
 }
 
@@ -201,7 +278,7 @@ fn no_more_idle_connections_to_a_backend_are_kept_than_keepalive_says() {
             connection.send(OK).await;
             assert_eq!(client.reply("GET ").await.text(), "ok");
         }
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let kept = connections.iter().filter(|connection| !connection.link.is_finished()).count();
         assert_eq!(kept, 2);
     });

@@ -11,6 +11,7 @@ use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
 use tokio::sync::Notify;
 
 use super::room_queue::RoomQueue;
+use crate::deadline::{Activity, Guest};
 use crate::limit::Limit;
 use crate::stream::Accepted;
 
@@ -30,6 +31,10 @@ pub struct Connection {
     pub ended: Notify,
     budget: RefCell<Budget>,
     open: Cell<usize>,
+    /// Of those that are open, the ones whose head has not come.
+    reading: Cell<usize>,
+    /// What the limit on connections knows of it.
+    pub guest: Rc<Guest>,
     /// Bytes of field sections that have come in part.
     partial: Cell<usize>,
     /// The streams that wait for room.
@@ -37,12 +42,29 @@ pub struct Connection {
 }
 
 /// A stream that is counted until it is dropped, even by a panic.
-pub struct Open(Rc<Connection>);
+pub struct Open {
+    connection: Rc<Connection>,
+    is_reading: Cell<bool>,
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.ended.notify_one();
+        self.end_head();
+        let connection = &self.connection;
+        connection.open.set(connection.open.get() - 1);
+        connection.set_activity();
+        connection.ended.notify_one();
+    }
+}
+
+impl Open {
+    /// Its head has come, or will not.
+    pub fn end_head(&self) {
+        if self.is_reading.take() {
+            let connection = &self.connection;
+            connection.reading.set(connection.reading.get() - 1);
+            connection.set_activity();
+        }
     }
 }
 
@@ -76,7 +98,8 @@ impl Drop for Partial {
 
 impl Connection {
     /// A connection without streams.
-    pub fn new(quic: quinn::Connection, accepted: Accepted) -> Rc<Self> {
+    pub fn new(quic: quinn::Connection, accepted: Accepted, guest: Rc<Guest>) -> Rc<Self> {
+        guest.occupancy.set(Activity::Idle, &accepted.thread.deadlines);
         Rc::new(Self {
             quic,
             accepted,
@@ -84,6 +107,8 @@ impl Connection {
             ended: Notify::new(),
             budget: RefCell::default(),
             open: Cell::new(0),
+            reading: Cell::new(0),
+            guest,
             partial: Cell::new(0),
             waiting: RoomQueue::default(),
         })
@@ -92,7 +117,18 @@ impl Connection {
     /// Takes a stream up.
     pub fn open(self: &Rc<Self>) -> Open {
         self.open.set(self.open.get() + 1);
-        Open(self.clone())
+        self.reading.set(self.reading.get() + 1);
+        self.set_activity();
+        Open { connection: self.clone(), is_reading: Cell::new(true) }
+    }
+
+    fn set_activity(&self) {
+        let activity = match (self.open.get(), self.reading.get()) {
+            (0, _) => Activity::Idle,
+            (open, reading) if open == reading => Activity::PartialHead,
+            _ => Activity::Busy,
+        };
+        self.guest.occupancy.set(activity, &self.accepted.thread.deadlines);
     }
 
     /// Whether no stream is open.

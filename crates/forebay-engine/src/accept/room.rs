@@ -1,0 +1,31 @@
+//! A place for a new connection. At the limit it takes that of the connection that has been idle for longest,
+//! over all threads; while all have requests under way it waits.
+
+use std::net::IpAddr;
+use std::pin::pin;
+
+use crate::deadline::TICK;
+use crate::limit::Limit;
+use crate::thread::Thread;
+
+/// Waits until one more connection may be taken, that of a client with this address where it has one. A client
+/// that has too many drives nobody out: its connection is to be refused at once.
+pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
+    let load = &thread.load;
+    if load.has_room() || address.is_some_and(|address| load.is_address_full(address)) {
+        return;
+    }
+    thread.counters.count_limit(Limit::Connections);
+    let waiting = load.pressure.wait();
+    loop {
+        let mut changed = pin!(waiting.changed());
+        // From here on no change is missed.
+        changed.as_mut().enable();
+        if load.has_room() {
+            return;
+        }
+        // A connection may become idle at any time, which nobody says.
+        let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
+        let _ = tokio::time::timeout(patience, changed).await;
+    }
+}

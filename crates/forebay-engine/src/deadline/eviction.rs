@@ -1,0 +1,314 @@
+//! Connections of clients that may be closed when others need their places: those that are idle, and
+//! those that have sent a part of a request head or of a handshake.
+//!
+//! nginx closes the connection that has been idle for longest (`ngx_drain_connections`), and so does this.
+//! Each connection has the time since which it does what it does. Threads compare these times only when most
+//! places are taken, and find [`AT_ONCE`] connections with each look at all.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use rustix::net::Shutdown;
+use rustix::time::{ClockId, clock_gettime};
+use slab::Slab;
+use tokio::sync::Notify;
+
+use super::{Deadlines, Ticks, Watched};
+
+/// How many candidates one look at all connections finds.
+const AT_ONCE: usize = 64;
+
+/// A younger connection is closed after all older ones, in ticks: a second. The first packets of a new
+/// client take a round trip each, during which clients that send half heads must not drive it out.
+const YOUNG: Ticks = 10;
+
+/// What a connection of a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// No request is under way and none has begun to come in.
+    Idle,
+    /// A request head, a handshake or a PROXY header has come in part, and no request is under way.
+    PartialHead,
+    /// A request is under way.
+    Busy,
+}
+
+/// What a connection does, since when, and whether it has to end for another one.
+pub struct Occupancy {
+    activity: Cell<Activity>,
+    since: Cell<Since>,
+    /// It counts against the limit on connections of clients.
+    is_counted: Cell<bool>,
+    is_evicted: Cell<bool>,
+}
+
+/// A moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Since {
+    /// In nanoseconds, which all threads count alike.
+    time: u64,
+    tick: Ticks,
+}
+
+impl Since {
+    fn now(deadlines: &Deadlines) -> Self {
+        // No system call. Ticks differ between threads, and are too long to tell who came first.
+        let now = clock_gettime(ClockId::Monotonic);
+        let time = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        Self { time, tick: deadlines.now() }
+    }
+}
+
+/// Who is closed first: the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    class: u8,
+    since: Since,
+}
+
+/// A connection of QUIC, which has no socket of its own.
+pub struct Guest {
+    pub occupancy: Occupancy,
+    /// Notified when it has to end for another one.
+    pub evicted: Notify,
+}
+
+/// Where a candidate is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Socket(usize),
+    Guest(usize),
+}
+
+/// The candidates of a thread.
+#[derive(Default)]
+pub struct Candidates {
+    guests: RefCell<Slab<Rc<Guest>>>,
+    /// Those of the last look at all connections, the first to be closed at the end.
+    found: RefCell<Vec<(Rank, Key)>>,
+}
+
+/// Has a guest forgotten when it is dropped.
+pub struct Admitted {
+    deadlines: Rc<Deadlines>,
+    key: usize,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let guest = self.deadlines.candidates.guests.borrow_mut().try_remove(self.key);
+        drop(guest);
+    }
+}
+
+impl Default for Occupancy {
+    fn default() -> Self {
+        Self {
+            activity: Cell::new(Activity::Busy),
+            since: Cell::default(),
+            is_counted: Cell::new(false),
+            is_evicted: Cell::new(false),
+        }
+    }
+}
+
+impl Occupancy {
+    pub fn set(&self, activity: Activity, deadlines: &Deadlines) {
+        if self.activity.replace(activity) != activity && activity != Activity::Busy {
+            self.since.set(Since::now(deadlines));
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.activity.get() == Activity::Idle
+    }
+
+    /// From now on it counts against the limit on connections of clients.
+    pub fn set_counted(&self) {
+        self.is_counted.set(true);
+    }
+
+    /// Whether it has to end for another one.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.get()
+    }
+
+    /// When it is its turn to be closed; `None` while it must not be.
+    fn rank(&self, now: Ticks) -> Option<Rank> {
+        if !self.is_counted.get() || self.is_evicted.get() {
+            return None;
+        }
+        let since = self.since.get();
+        let is_young = now.saturating_sub(since.tick) < YOUNG;
+        let class = match self.activity.get() {
+            Activity::Busy => return None,
+            Activity::Idle => 0,
+            Activity::PartialHead => 1,
+        };
+        Some(Rank { class: class + if is_young { 2 } else { 0 }, since })
+    }
+}
+
+impl Deadlines {
+    /// Has a connection of QUIC be a candidate until what is returned is dropped.
+    pub(crate) fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
+        let guest = Rc::new(Guest { occupancy: Occupancy::default(), evicted: Notify::new() });
+        guest.occupancy.set_counted();
+        let key = self.candidates.guests.borrow_mut().insert(guest.clone());
+        (guest, Admitted { deadlines: self.clone(), key })
+    }
+
+    /// Has the connection end that is the first to be closed for another one; false where there is none.
+    pub(crate) fn evict(&self) -> bool {
+        // Some may have become busy since they were found. A second look finds only others.
+        for _ in 0..2 {
+            loop {
+                let candidate = self.candidates.found.borrow_mut().pop();
+                let Some((rank, key)) = candidate else { break };
+                if self.rank(key).is_some_and(|now| now.since == rank.since) && self.end(key) {
+                    return true;
+                }
+            }
+            self.find_candidates();
+        }
+        false
+    }
+
+    /// The first to be closed, as a number that is smaller than those of threads whose first comes later;
+    /// `None` where there is none.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        for _ in 0..2 {
+            loop {
+                let candidate = self.candidates.found.borrow().last().copied();
+                let Some((rank, key)) = candidate else { break };
+                if let Some(now) = self.rank(key).filter(|now| now.since == rank.since) {
+                    // Time since the start of the machine: 36 years have room.
+                    return Some(u64::from(now.class) << 60 | now.since.time);
+                }
+                self.candidates.found.borrow_mut().pop();
+            }
+            self.find_candidates();
+        }
+        None
+    }
+
+    fn find_candidates(&self) {
+        let mut first = BinaryHeap::with_capacity(AT_ONCE + 1);
+        let mut consider = |rank: Option<Rank>, key| {
+            let Some(rank) = rank else { return };
+            if first.len() < AT_ONCE || first.peek().is_some_and(|(last, _)| rank < *last) {
+                first.push((rank, key));
+                if first.len() > AT_ONCE {
+                    first.pop();
+                }
+            }
+        };
+        let now = self.now();
+        for (key, socket) in self.sockets.borrow().iter() {
+            consider(socket.occupancy.rank(now), Key::Socket(key));
+        }
+        for (key, guest) in self.candidates.guests.borrow().iter() {
+            consider(guest.occupancy.rank(now), Key::Guest(key));
+        }
+        let mut found = first.into_sorted_vec();
+        found.reverse();
+        self.candidates.found.replace(found);
+    }
+
+    fn rank(&self, key: Key) -> Option<Rank> {
+        let now = self.now();
+        match key {
+            Key::Socket(key) => self.sockets.borrow().get(key)?.occupancy.rank(now),
+            Key::Guest(key) => self.candidates.guests.borrow().get(key)?.occupancy.rank(now),
+        }
+    }
+
+    /// Has a connection end, unless it is about to have something to do.
+    fn end(&self, key: Key) -> bool {
+        match key {
+            Key::Socket(key) => {
+                let socket = self.sockets.borrow().get(key).cloned();
+                socket.is_some_and(|socket| socket.evict())
+            }
+            Key::Guest(key) => {
+                let guest = self.candidates.guests.borrow().get(key).cloned();
+                let Some(guest) = guest else { return false };
+                guest.occupancy.is_evicted.set(true);
+                guest.evicted.notify_one();
+                true
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Has its owner find the end of the stream; false where something has come in or is being sent.
+    fn evict(&self) -> bool {
+        if self.expired.get() || self.is_sending.get() || self.peek().is_some() {
+            return false;
+        }
+        self.occupancy.is_evicted.set(true);
+        self.expire(Shutdown::Read);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread with guests that do this since these ticks.
+    fn guests(of: &[(Activity, Ticks)]) -> (Rc<Deadlines>, Vec<(Rc<Guest>, Admitted)>) {
+        let deadlines = Rc::<Deadlines>::default();
+        let mut guests = Vec::new();
+        for &(activity, since) in of {
+            while deadlines.now() < since {
+                deadlines.tick();
+            }
+            let (guest, admitted) = deadlines.admit();
+            guest.occupancy.set(activity, &deadlines);
+            guests.push((guest, admitted));
+        }
+        (deadlines, guests)
+    }
+
+    /// The order in which they are closed.
+    fn order(deadlines: &Deadlines, guests: &[(Rc<Guest>, Admitted)]) -> Vec<usize> {
+        let mut order = Vec::new();
+        while deadlines.evict() {
+            let is_new = |at: &usize| !order.contains(at) && guests[*at].0.occupancy.is_evicted();
+            order.push((0..guests.len()).find(is_new).expect("one more"));
+        }
+        order
+    }
+
+    #[test]
+    fn the_oldest_idle_goes_first_then_half_heads_then_the_young_and_never_the_busy() {
+        use Activity::{Busy, Idle, PartialHead};
+        let of = [(PartialHead, 1), (Busy, 1), (Idle, 2), (Idle, 2), (Idle, 48), (PartialHead, 50)];
+        let (deadlines, guests) = guests(&of);
+        assert!(deadlines.oldest().is_some_and(|oldest| oldest >> 60 == 0));
+        assert_eq!(order(&deadlines, &guests), [2, 3, 0, 4, 5]);
+        assert_eq!(deadlines.oldest(), None);
+    }
+
+    #[test]
+    fn who_was_found_and_has_become_busy_is_left_alone() {
+        let (deadlines, mut guests) = guests(&[(Activity::Idle, 1); 3]);
+        assert!(deadlines.evict());
+        assert!(guests[0].0.occupancy.is_evicted());
+        guests[1].0.occupancy.set(Activity::Busy, &deadlines);
+        guests.remove(2);
+        assert!(!deadlines.evict());
+        guests[1].0.occupancy.set(Activity::Idle, &deadlines);
+        assert!(deadlines.evict() && guests[1].0.occupancy.is_evicted());
+    }
+
+    #[test]
+    fn more_than_one_look_finds_are_closed_in_order() {
+        let of: Vec<_> = (1..=3 * AT_ONCE as Ticks).map(|tick| (Activity::Idle, tick)).collect();
+        let (deadlines, guests) = guests(&of);
+        assert_eq!(order(&deadlines, &guests), (0..3 * AT_ONCE).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,187 @@
+//! The limit on connections: who waits for a place, which thread has the connection to close for it, and what
+//! is logged.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+/// How often it is logged that the limit is reached.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// Of a thread that has no connection to close.
+const NONE: u64 = u64::MAX - 1;
+
+/// Of a thread that has not looked at its connections since most places are taken.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Where there is a connection to close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oldest {
+    /// On this thread.
+    On(usize),
+    /// All have requests under way.
+    Nowhere,
+    /// A thread has yet to look, which it does with its next tick.
+    Unknown,
+}
+
+/// What all threads know of the limit on connections.
+pub struct Pressure {
+    started: Instant,
+    /// How many connections wait for a place.
+    waiting: AtomicUsize,
+    /// Notified while some wait, when a connection has ended or its thread has none to close.
+    changed: Notify,
+    /// For each thread, the connection that it would close first (`Deadlines::oldest`).
+    oldest: Vec<AtomicU64>,
+    /// How many were closed since the last line in the log.
+    closed: AtomicUsize,
+    /// None could be closed when one waited.
+    is_stuck: AtomicBool,
+    /// When the next line may be logged, in milliseconds.
+    next_line: AtomicU64,
+}
+
+/// A connection that waits for a place.
+pub struct Waiting<'a>(&'a Pressure);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Waiting<'_> {
+    /// Waits for the next change.
+    pub fn changed(&self) -> Notified<'_> {
+        self.0.changed.notified()
+    }
+}
+
+impl Pressure {
+    pub fn new(threads: usize) -> Self {
+        Self {
+            // Ages of before the start are told apart, too.
+            started: Instant::now(),
+            waiting: AtomicUsize::new(0),
+            changed: Notify::new(),
+            oldest: (0..threads).map(|_| AtomicU64::new(UNKNOWN)).collect(),
+            closed: AtomicUsize::new(0),
+            is_stuck: AtomicBool::new(false),
+            next_line: AtomicU64::new(0),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A connection begins to wait for a place.
+    pub fn wait(&self) -> Waiting<'_> {
+        // Before it looks for a place, as `notify` looks at this after it has given one up.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(self)
+    }
+
+    /// Wakes who waits for a place, if anybody does.
+    pub fn notify(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Keeps which connection a thread would close first.
+    pub fn publish(&self, thread: usize, oldest: Option<u64>) {
+        self.oldest[thread].store(oldest.unwrap_or(NONE), Ordering::Relaxed);
+    }
+
+    /// Forgets it while there are enough places.
+    pub fn forget(&self, thread: usize) {
+        self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// Where the connection is that is to be closed first; `has_connections` says of which threads an answer
+    /// has to be waited for.
+    pub fn oldest(&self, has_connections: impl Fn(usize) -> bool) -> Oldest {
+        let mut found = (NONE, Oldest::Nowhere);
+        for (thread, oldest) in self.oldest.iter().enumerate() {
+            match oldest.load(Ordering::Relaxed) {
+                UNKNOWN if has_connections(thread) => return Oldest::Unknown,
+                oldest if oldest < found.0 => found = (oldest, Oldest::On(thread)),
+                _ => {}
+            }
+        }
+        found.1
+    }
+
+    /// A connection was closed for another one.
+    pub fn count_closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A connection waits, and none can be closed for it.
+    pub fn set_stuck(&self) {
+        self.is_stuck.store(true, Ordering::Relaxed);
+    }
+
+    /// What is to be logged now, at most once in [`PERIOD`], where `most` connections are the limit.
+    pub fn line(&self, most: usize) -> Option<String> {
+        if self.closed.load(Ordering::Relaxed) == 0 && !self.is_stuck.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (now, next) = (self.now(), self.next_line.load(Ordering::Relaxed));
+        let after = now + PERIOD.as_millis() as u64;
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        if now < next || self.next_line.compare_exchange(next, after, set, get).is_err() {
+            return None;
+        }
+        let closed = self.closed.swap(0, Ordering::Relaxed);
+        let what = match (closed, self.is_stuck.swap(false, Ordering::Relaxed)) {
+            (0, _) => "all of them have requests under way, and new ones wait".to_owned(),
+            (1, _) => "1 idle connection was closed to admit another".to_owned(),
+            (_, false) => format!("{closed} idle connections were closed to admit others"),
+            (_, true) => format!(
+                "{closed} idle connections were closed to admit others, and new ones waited as all others \
+                 had requests under way"
+            ),
+        };
+        Some(format!(
+            "the limit of {most} connections is reached: {what}; raise `connections` in [server.limits] or \
+             the limit on open files (ulimit -n, LimitNOFILE of systemd)"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_with_the_oldest_is_asked() {
+        let pressure = Pressure::new(3);
+        assert_eq!(pressure.oldest(|_| false), Oldest::Nowhere);
+        pressure.publish(1, Some(900));
+        assert_eq!(pressure.oldest(|thread| thread == 2), Oldest::Unknown);
+        assert_eq!(pressure.oldest(|thread| thread == 1), Oldest::On(1));
+        pressure.publish(0, Some(20));
+        pressure.publish(2, Some(21));
+        assert_eq!(pressure.oldest(|_| true), Oldest::On(0));
+        pressure.publish(0, None);
+        assert_eq!(pressure.oldest(|_| true), Oldest::On(2));
+        pressure.forget(1);
+        assert_eq!(pressure.oldest(|_| true), Oldest::Unknown);
+    }
+
+    #[test]
+    fn one_line_is_logged_in_a_period() {
+        let pressure = Pressure::new(1);
+        assert_eq!(pressure.line(10), None);
+        (0..3).for_each(|_| pressure.count_closed());
+        let line = pressure.line(10).unwrap();
+        assert!(line.starts_with("the limit of 10 connections is reached: 3 idle connections"));
+        pressure.count_closed();
+        assert_eq!(pressure.line(10), None);
+    }
+}
