@@ -133,6 +133,16 @@ impl Deadlines {
         }
     }
 
+    /// Gives memory back that so few connections do not need.
+    pub(crate) fn shrink(&self) {
+        let mut sockets = self.sockets.borrow_mut();
+        if sockets.capacity() > 4 * sockets.len() {
+            sockets.shrink_to_fit();
+        }
+        drop(sockets);
+        self.outgoing.shrink();
+    }
+
     /// Whether there is nothing that a tick could end or wake.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()

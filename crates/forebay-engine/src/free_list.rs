@@ -42,19 +42,19 @@ impl<T> FreeList<T> {
 }
 
 trait Trim {
-    /// Frees what nobody has taken since the last call.
-    fn trim(&self);
+    /// Frees what nobody has taken since the last call; returns how many.
+    fn trim(&self) -> usize;
 
     fn is_empty(&self) -> bool;
 }
 
 impl<T> Trim for FreeList<T> {
-    fn trim(&self) {
+    fn trim(&self) -> usize {
         let mut free = self.free.borrow_mut();
         let unused: Vec<_> = free.drain(..self.unused.get()).collect();
         self.unused.set(free.len());
         drop(free);
-        drop(unused);
+        unused.len()
     }
 
     fn is_empty(&self) -> bool {
@@ -83,18 +83,20 @@ impl FreeLists {
         self.lists.borrow().iter().filter_map(Weak::upgrade).all(|list| list.is_empty())
     }
 
-    /// To be called with each tick.
-    pub fn tick(&self) {
+    /// To be called with each tick. When things were freed, or could have been, returns how many.
+    pub fn tick(&self) -> Option<usize> {
         self.ticks.set(self.ticks.get() + 1);
         if self.ticks.get() < TRIM_EVERY {
-            return;
+            return None;
         }
         self.ticks.set(0);
         // What is freed might add a list.
         let mut lists = self.lists.take();
-        lists.retain(|list| list.upgrade().inspect(|list| list.trim()).is_some());
+        let mut freed = 0;
+        lists.retain(|list| list.upgrade().inspect(|list| freed += list.trim()).is_some());
         lists.append(&mut self.lists.borrow_mut());
         self.lists.replace(lists);
+        Some(freed)
     }
 }
 
@@ -103,7 +105,9 @@ mod tests {
     use super::*;
 
     fn wait(lists: &FreeLists) {
-        (0..TRIM_EVERY).for_each(|_| lists.tick());
+        for _ in 0..TRIM_EVERY {
+            lists.tick();
+        }
     }
 
     fn len<T>(list: &FreeList<T>) -> usize {

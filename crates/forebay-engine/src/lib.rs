@@ -29,6 +29,7 @@ mod forwarded;
 mod free_list;
 mod front;
 mod head;
+mod heap_watch;
 mod internal_redirect;
 mod limit;
 mod listen;

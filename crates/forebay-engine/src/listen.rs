@@ -26,6 +26,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::buffered::Buffered;
+use crate::heap_watch::HeapWatch;
 use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::choose_by_connection;
@@ -287,6 +288,8 @@ pub struct Loads {
     pub buffered: Arc<Buffered>,
     /// Who waits for a place.
     pub pressure: Pressure,
+    /// When memory is given back.
+    pub heap: HeapWatch,
 }
 
 struct Load {
@@ -301,6 +304,7 @@ impl Loads {
         let pressure = Pressure::new(hands.len());
         Self {
             pressure,
+            heap: HeapWatch::default(),
             threads: hands.into_iter().map(load).collect(),
             most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
             most_per_address: AtomicUsize::new(most_per_address),
@@ -331,7 +335,8 @@ impl Loads {
         self.most.load(Ordering::Relaxed)
     }
 
-    fn all_connections(&self) -> usize {
+    /// How many connections there are on all threads.
+    pub fn all_connections(&self) -> usize {
         // In one order with the counting of who waits (`Pressure::wait`).
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }

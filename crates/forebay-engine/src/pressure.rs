@@ -1,5 +1,5 @@
-//! The limit on connections: who waits for a place, which thread has the connection to close for it, and what
-//! is logged.
+//! The limit on connections: clients that wait for a place, the thread that closes a connection for one, and the
+//! line in the log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const NONE: u64 = u64::MAX - 1;
 /// Of a thread that has not looked at its connections since most places are taken.
 const UNKNOWN: u64 = u64::MAX;
 
-/// Where there is a connection to close.
+/// The thread that has the connection to close first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
     /// On this thread.
@@ -27,7 +27,7 @@ pub enum Oldest {
     Unknown,
 }
 
-/// What all threads know of the limit on connections.
+/// The state of the limit on connections, shared by all threads.
 pub struct Pressure {
     started: Instant,
     /// How many connections wait for a place.
@@ -85,7 +85,7 @@ impl Pressure {
         Waiting(self)
     }
 
-    /// Wakes who waits for a place, if anybody does.
+    /// Wakes the connections that wait for a place.
     pub fn notify(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_waiters();
@@ -102,8 +102,8 @@ impl Pressure {
         self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Where the connection is that is to be closed first; `has_connections` says of which threads an answer
-    /// has to be waited for.
+    /// Returns the thread with the connection to close first. An answer is needed of all threads for which
+    /// `has_connections` is true.
     pub fn oldest(&self, has_connections: impl Fn(usize) -> bool) -> Oldest {
         let mut found = (NONE, Oldest::Nowhere);
         for (thread, oldest) in self.oldest.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Pressure {
         self.is_stuck.store(true, Ordering::Relaxed);
     }
 
-    /// What is to be logged now, at most once in [`PERIOD`], where `most` connections are the limit.
+    /// Returns the line to log now, at most once in [`PERIOD`]; `most` is the limit on connections.
     pub fn line(&self, most: usize) -> Option<String> {
         if self.closed.load(Ordering::Relaxed) == 0 && !self.is_stuck.load(Ordering::Relaxed) {
             return None;

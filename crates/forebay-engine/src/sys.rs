@@ -1,8 +1,10 @@
 //! The one place with `unsafe`: descriptors that the process was started with, the memory of futures
-//! (`recycled`), and which of several sockets a datagram goes to (`datagrams`).
+//! (`recycled`), memory that the allocator gives back (`heap`), and which of several sockets a datagram goes to
+//! (`datagrams`).
 #![allow(unsafe_code)]
 
 pub mod datagrams;
+pub mod heap;
 pub mod recycled;
 
 use std::io;

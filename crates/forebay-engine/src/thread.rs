@@ -20,6 +20,7 @@ use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
 use crate::socket::{BUFFER, Socket};
+use crate::sys::heap;
 use crate::sys::recycled::Blocks;
 use rustix::io::Errno;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -241,7 +242,7 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
-    /// Has the connection end that has been idle for longest of all threads; false where there is none.
+    /// Closes the connection that has been idle for longest on any thread. Returns false if there is none.
     pub(crate) fn close_for_another(&self) -> bool {
         let pressure = &self.load.pressure;
         pressure.publish(self.index, self.deadlines.oldest());
@@ -259,7 +260,7 @@ impl Thread {
         }
     }
 
-    /// Has the connection of this thread end that has been idle for longest; false where there is none.
+    /// Closes the connection of this thread that has been idle for longest. Returns false if there is none.
     pub(crate) fn close_oldest(&self) -> bool {
         let is_closed = self.deadlines.evict();
         if is_closed {
@@ -268,6 +269,17 @@ impl Thread {
         }
         self.load.pressure.publish(self.index, self.deadlines.oldest());
         is_closed
+    }
+
+    /// Gives memory back that a burst of connections has left, on a thread for blocking work: 100 MB take
+    /// milliseconds.
+    fn give_memory_back(&self, freed: usize) {
+        let load = &self.load;
+        let is_over = load.heap.is_over(load.all_connections(), freed);
+        // A gateway in memory shares its process with tests.
+        if is_over && self.network.is_none() {
+            tokio::task::spawn_blocking(heap::trim);
+        }
     }
 
     fn watch_pressure(&self) {
@@ -285,7 +297,11 @@ impl Thread {
     pub(crate) fn tick(&self) {
         self.deadlines.tick();
         self.watch_pressure();
-        self.free_lists.tick();
+        self.load.heap.see(self.load.all_connections());
+        if let Some(freed) = self.free_lists.tick() {
+            self.deadlines.shrink();
+            self.give_memory_back(freed);
+        }
         self.hand_over_log();
     }
 
@@ -295,6 +311,7 @@ impl Thread {
         self.load.connections(self.index) == 0
             && self.deadlines.is_empty()
             && self.free_lists.are_empty()
+            && !self.load.heap.was_used()
             && self.log.borrow().is_empty()
     }
 

@@ -8,8 +8,8 @@ use crate::deadline::TICK;
 use crate::limit::Limit;
 use crate::thread::Thread;
 
-/// Waits until one more connection may be taken, that of a client with this address where it has one. A client
-/// that has too many drives nobody out: its connection is to be refused at once.
+/// Waits until one more connection may be taken. If its client's `address` has too many connections, it returns at
+/// once and closes none: the caller refuses the connection.
 pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     let load = &thread.load;
     if load.has_room() || address.is_some_and(|address| load.is_address_full(address)) {
@@ -24,7 +24,7 @@ pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
         if load.has_room() {
             return;
         }
-        // A connection may become idle at any time, which nobody says.
+        // A connection that becomes idle notifies no other task.
         let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
         let _ = tokio::time::timeout(patience, changed).await;
     }

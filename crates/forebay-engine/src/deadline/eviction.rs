@@ -23,7 +23,7 @@ const AT_ONCE: usize = 64;
 /// client take a round trip each, during which clients that send half heads must not drive it out.
 const YOUNG: Ticks = 10;
 
-/// What a connection of a client does.
+/// The use of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// No request is under way and none has begun to come in.
@@ -34,7 +34,7 @@ pub enum Activity {
     Busy,
 }
 
-/// What a connection does, since when, and whether it has to end for another one.
+/// The use of a connection, since when it is so, and a request to end for another one.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,
@@ -60,7 +60,7 @@ impl Since {
     }
 }
 
-/// Who is closed first: the smallest.
+/// The order of closing: the smallest is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     class: u8,
@@ -74,7 +74,7 @@ pub struct Guest {
     pub evicted: Notify,
 }
 
-/// Where a candidate is.
+/// The place of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Socket(usize),
@@ -89,7 +89,7 @@ pub struct Candidates {
     found: RefCell<Vec<(Rank, Key)>>,
 }
 
-/// Has a guest forgotten when it is dropped.
+/// Removes a guest when it is dropped.
 pub struct Admitted {
     deadlines: Rc<Deadlines>,
     key: usize,
@@ -134,7 +134,7 @@ impl Occupancy {
         self.is_evicted.get()
     }
 
-    /// When it is its turn to be closed; `None` while it must not be.
+    /// Returns its place in the order of closing; `None` while it must stay open.
     fn rank(&self, now: Ticks) -> Option<Rank> {
         if !self.is_counted.get() || self.is_evicted.get() {
             return None;
@@ -159,7 +159,7 @@ impl Deadlines {
         (guest, Admitted { deadlines: self.clone(), key })
     }
 
-    /// Has the connection end that is the first to be closed for another one; false where there is none.
+    /// Ends the connection that is the first to be closed for another one. Returns false if there is none.
     pub(crate) fn evict(&self) -> bool {
         // Some may have become busy since they were found. A second look finds only others.
         for _ in 0..2 {
@@ -175,8 +175,8 @@ impl Deadlines {
         false
     }
 
-    /// The first to be closed, as a number that is smaller than those of threads whose first comes later;
-    /// `None` where there is none.
+    /// Returns the rank of the first connection to close. The ranks of all threads can be compared; `None`
+    /// if there is none.
     pub(crate) fn oldest(&self) -> Option<u64> {
         for _ in 0..2 {
             loop {
@@ -224,7 +224,7 @@ impl Deadlines {
         }
     }
 
-    /// Has a connection end, unless it is about to have something to do.
+    /// Ends a connection, unless bytes have come in or are being sent.
     fn end(&self, key: Key) -> bool {
         match key {
             Key::Socket(key) => {
@@ -243,7 +243,7 @@ impl Deadlines {
 }
 
 impl Watched {
-    /// Has its owner find the end of the stream; false where something has come in or is being sent.
+    /// Ends its input, which wakes its owner. Returns false if bytes have come in or are being sent.
     fn evict(&self) -> bool {
         if self.expired.get() || self.is_sending.get() || self.peek().is_some() {
             return false;

@@ -46,6 +46,14 @@ impl Outgoing {
         self.queue.borrow().bytes.len() + data.len() > FULL
     }
 
+    /// Gives memory back; called when nothing waits to be sent, as with each tick.
+    pub fn shrink(&self) {
+        let mut queue = self.queue.borrow_mut();
+        if queue.writes.is_empty() && queue.writes.capacity() > 1000 {
+            queue.writes = Vec::new();
+        }
+    }
+
     fn push(&self, socket: &Rc<Watched>, data: &[u8]) {
         let mut queue = self.queue.borrow_mut();
         queue.bytes.extend_from_slice(data);

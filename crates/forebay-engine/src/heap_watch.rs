@@ -1,0 +1,72 @@
+//! Decides when free memory is given back to the system, after a burst of connections.
+//!
+//! Looked at every ten seconds, when the lists of a thread have freed what lay unused (`free_list`), and only
+//! once the burst is over: a busy server would take the same pages again.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// A burst that is worth the work, in connections or in unused buffers.
+const BURST: usize = 64;
+
+/// The state of the decision, shared by all threads.
+#[derive(Default)]
+pub struct HeapWatch {
+    /// Most connections since memory was given back.
+    peak: AtomicUsize,
+    /// There were connections since a server without any gave memory back.
+    was_used: AtomicBool,
+}
+
+impl HeapWatch {
+    /// Takes the present number of connections.
+    pub fn see(&self, connections: usize) {
+        if connections > self.peak.load(Ordering::Relaxed) {
+            self.peak.store(connections, Ordering::Relaxed);
+        }
+        if connections > 0 && !self.was_used() {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if there were connections since memory was last given back without any.
+    pub fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if memory is to be given back now. `freed` is the number of things that a thread's lists have
+    /// just freed.
+    pub fn is_over(&self, connections: usize, freed: usize) -> bool {
+        let has_fallen = self.peak.load(Ordering::Relaxed) >= BURST.max(2 * connections);
+        let rests = connections == 0 && (freed > 0 || self.was_used());
+        if !(has_fallen || rests || freed >= BURST) {
+            return false;
+        }
+        self.peak.store(connections, Ordering::Relaxed);
+        if connections == 0 {
+            self.was_used.store(false, Ordering::Relaxed);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_back_when_a_burst_is_over_and_at_rest() {
+        let watch = HeapWatch::default();
+        assert!(!watch.is_over(0, 0), "there was nothing");
+        watch.see(1000);
+        assert!(!watch.is_over(1000, 0), "it goes on");
+        assert!(watch.is_over(500, 0));
+        assert!(!watch.is_over(400, 0), "more than half are left");
+        assert!(watch.is_over(400, BURST), "others lay unused");
+        assert!(watch.is_over(0, 3));
+        assert!(!watch.is_over(0, 0), "nothing since");
+        watch.see(1);
+        assert!(!watch.is_over(1, 0));
+        assert!(watch.is_over(0, 0));
+        assert!(watch.is_over(0, 1), "a list of another thread");
+    }
+}
