@@ -1,10 +1,9 @@
-//! Passes replies on to the client as they come. A client that takes nothing holds the reading up.
+//! Passes replies on to the client as they arrive. If the client takes nothing, reading pauses.
 //!
-//! Output of scripts and applications, whoever runs them, comes in pieces of any size and shows its
-//! head, length and end only when it is parsed: [`ReplyPump`] holds small pieces back until nothing
-//! has come for [`PAUSE`]. Replies of backends that frame them (HTTP, AJP) are passed on by
-//! [`FramedPump`] at each read, without that timer and without a copy: what was read goes out from
-//! the buffer that it was read into.
+//! Output of scripts and applications arrives in pieces of any size, and only parsing shows its
+//! head, length and end. So [`ReplyPump`] holds small pieces back until nothing has arrived for
+//! [`PAUSE`]. Backends with HTTP or AJP frame their replies: [`FramedPump`] passes these on after
+//! each read, without that timer and without a copy, from the buffer of the read.
 
 use forebay_engine::{Fault, Reply, Retry, Socket};
 
@@ -14,23 +13,23 @@ use crate::upstream::Backend;
 
 /// Size of a receive buffer, in bytes.
 const INBOX: usize = 16 * 1024;
-/// Size of one for a long body, in bytes: more than the largest packet of AJP.
+/// Size of a receive buffer for a long body, in bytes: more than the largest AJP packet.
 const LARGE_INBOX: usize = 128 * 1024;
 
-/// One reply on its way from where it is read to the client.
+/// Moves the output of a script or application to the client.
 pub struct ReplyPump<'a> {
     output: Output,
     reply: &'a mut Reply,
 }
 
 impl<'a> ReplyPump<'a> {
-    /// Makes `reply` of `output`, which is read from now on.
+    /// Creates the pump from `output` to `reply`.
     pub fn new(output: Output, reply: &'a mut Reply) -> Self {
         Self { output, reply }
     }
 
-    /// What `read` brings. Where that takes a moment, what has come so far goes to the client first;
-    /// `read` is given up meanwhile and called again, so it must lose nothing.
+    /// Returns the result of `read`. If `read` has to wait, the output so far is sent to the client
+    /// first. That cancels `read` and calls it again, so it must lose nothing.
     pub async fn next<T>(&mut self, mut read: impl AsyncFnMut() -> T) -> Result<T, Fault> {
         if self.output.has_output() {
             tokio::select! {
@@ -43,24 +42,25 @@ impl<'a> ReplyPump<'a> {
         Ok(read().await)
     }
 
-    /// Takes output.
+    /// Processes output.
     pub async fn feed(&mut self, output: &[u8]) -> Result<(), Fault> {
         self.output.feed(output, self.reply).await
     }
 
-    /// Nothing comes for a while: what has come goes to the client.
+    /// Sends the output so far to the client, because none may follow for a while.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         if self.output.has_output() { self.output.flush(self.reply).await } else { Ok(()) }
     }
 
-    /// All has come.
+    /// Ends the output.
     pub async fn finish(&mut self) -> Result<(), Fault> {
         self.output.finish(self.reply).await
     }
 
-    /// The script was killed: the client gets what the script printed, as with Apache, but never as a
-    /// whole reply unless all of its `Content-Length` has come. `fault` is the outcome otherwise: before
-    /// the end of the header an error page, after it the end of the connection or stream.
+    /// Ends the output of a killed script. The client gets what the script printed, as with Apache,
+    /// but it looks complete only if its whole `Content-Length` has arrived. Otherwise the result
+    /// is `fault`: an error page before the end of the header, else the end of the connection or
+    /// stream.
     pub async fn cut_off(mut self, fault: Fault) -> Result<(), Fault> {
         if self.output.is_complete() {
             return self.finish().await;
@@ -71,26 +71,27 @@ impl<'a> ReplyPump<'a> {
         Err(fault)
     }
 
-    /// The output so far.
+    /// Returns the output so far.
     pub fn output(&self) -> &Output {
         &self.output
     }
 }
 
-/// One reply, which its backend frames, on its way to the client.
+/// Moves a reply that its backend frames to the client.
 pub struct FramedPump<'a> {
     pub backend: &'a Backend,
     pub socket: &'a Socket,
-    /// Bytes of the reply came, so that the request must have been acted on.
+    /// True if bytes of the reply arrived, so the backend has processed the request.
     pub any: bool,
-    /// The head waits for the first of the body that it announces: one write in place of two, and a
-    /// backend that dies in between costs the client no cut-off reply.
+    /// True if the head waits for the first bytes of its body.
+    // One write instead of two. If the backend dies in between, the client gets an error page, not
+    // a cut-off reply.
     pub holds_head: bool,
 }
 
 impl FramedPump<'_> {
-    /// Reads more into `inbox`, whose first `used` bytes were passed to `reply`: the client is sent
-    /// them first, unless the head is held. 0 at the end of the connection.
+    /// Reads more into `inbox`, whose first `used` bytes were passed to `reply`. Sends those to the
+    /// client first, unless the head is held. Returns 0 at the end of the connection.
     pub async fn next(
         &mut self,
         inbox: &mut Vec<u8>,
@@ -107,13 +108,13 @@ impl FramedPump<'_> {
         Ok(read)
     }
 
-    /// The connection ended before the reply did.
+    /// Returns the fault of a connection that ended before its reply.
     pub fn cut_off(&self) -> Fault {
         self.backend.cut_off(self.any)
     }
 }
 
-/// Drops what has been passed on; a body that fills the buffer again gets a larger one.
+/// Removes the bytes that were passed on. Enlarges the buffer if a body has filled it.
 fn make_room(inbox: &mut Vec<u8>, used: usize) {
     let was_full = inbox.len() == inbox.capacity();
     inbox.drain(..used);

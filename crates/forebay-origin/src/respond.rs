@@ -1,4 +1,4 @@
-//! Replies that need no backend: fixed ones and redirections.
+//! Replies that need no backend: fixed replies and redirects.
 
 use forebay_conf::{Redirect, RedirectPart, Respond};
 use forebay_engine::{Exchange, Fault, Length, Origin, Request, Serving};
@@ -12,14 +12,15 @@ pub struct FixedReply {
 }
 
 impl FixedReply {
-    /// The reply that `respond` says.
+    /// Creates the reply from `respond`.
     pub fn new(respond: Respond) -> Self {
         let mut content_type = Vec::new();
         encode::field(&mut content_type, "Content-Type", respond.content_type.as_bytes());
         Self { respond, content_type }
     }
 
-    /// Returns true if a client of gRPC is to get an error, which it takes as status of gRPC alone.
+    /// Returns true if a gRPC client should get an error, which must have the form of a gRPC
+    /// status.
     fn is_grpc_error(&self, exchange: &Exchange) -> bool {
         self.respond.status >= 400 && exchange.reply.is_to_grpc()
     }
@@ -57,7 +58,7 @@ impl Origin for FixedReply {
     }
 }
 
-/// A redirection.
+/// A redirect.
 pub struct Redirection(pub Redirect);
 
 impl Origin for Redirection {
@@ -81,8 +82,9 @@ impl Origin for Redirection {
     }
 }
 
-/// Where `request` is sent. What a client wrote holds no control byte and no space, as its target and
-/// host were parsed; what is not of a URL is escaped.
+/// Returns the target of the redirect for `request`. The client's part contains no control byte and
+/// no space, because the target and host were parsed. Characters that a URL does not allow are
+/// escaped.
 pub fn location(parts: &[RedirectPart], request: &Request) -> Result<Vec<u8>, Fault> {
     let uri = request.target();
     let (path, query) = uri.split_at(memchr::memchr(b'?', uri).unwrap_or(uri.len()));
@@ -103,13 +105,13 @@ pub fn location(parts: &[RedirectPart], request: &Request) -> Result<Vec<u8>, Fa
             RedirectPart::Host => location.extend_from_slice(host(request)?),
         }
     }
-    // `//host` would be another host.
+    // A browser would read `//host` as another host.
     let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
     location.drain(..slashes.saturating_sub(1));
     Ok(location)
 }
 
-/// The host that was asked, if it is one that a URL can be made of.
+/// Returns the requested host, if a URL can contain it.
 fn host(request: &Request) -> Result<&[u8], Fault> {
     let authority = request.head.authority.map(|span| span.of(&request.bytes));
     let host = host_of(authority.unwrap_or_default());

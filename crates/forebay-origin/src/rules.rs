@@ -1,10 +1,10 @@
-//! Rules hold for what is run or sent, not for one way of writing its path.
+//! Applies rules to the files and scripts that a path names, not only to one spelling of the path.
 //!
-//! A route is a rule for the routes below if it admits some clients alone (`allow`, `deny`,
-//! `basic_auth`), answers in place of what is there (`respond`, `redirect`), or keeps a directory of
-//! files from being run. The engine matches rules with the path of the request, and with the other
-//! paths that this module finds: that of the script's file, of an index file, and the path as a server
-//! may read it that cannot be looked into.
+//! A route is a rule for the routes below it in three cases: it admits only some clients (`allow`,
+//! `deny`, `basic_auth`), it answers instead of them (`respond`, `redirect`), or it keeps files of
+//! a directory from being run. The engine matches rules with the path of the request and with the
+//! other paths that this module finds: the paths of the script and of an index file, and the path
+//! as an external server may read it.
 
 mod around;
 
@@ -26,12 +26,12 @@ use crate::script::Scripts;
 
 pub use around::{rules_beside, ways_around};
 
-/// Returns true if the route admits some clients alone.
+/// Returns true if the route admits only some clients.
 pub fn has_gate(route: &conf::Route) -> bool {
     route.access != Access::default()
 }
 
-/// Returns whether the route answers in place of what its path names.
+/// Returns the way in which the route answers instead of the file that its path names.
 pub fn instead(route: &conf::Route) -> Instead {
     match &route.action {
         Action::Respond(respond) if respond.status >= 400 => Instead::Refuses,
@@ -40,9 +40,9 @@ pub fn instead(route: &conf::Route) -> Instead {
     }
 }
 
-/// Returns, for each route of `site`, the script routes below it, by number, that get nothing of what it
-/// takes first: for a route of files, those that its `scripts` does not name. If it takes every request
-/// of a script route first, that one would run nothing, so it is what `fallback` is for.
+/// Returns, for each route of `site`, the numbers of the script routes below that get no file of
+/// it: for a route of files, those that its `scripts` does not name. A script route whose every
+/// request matches the route of files is excepted: `fallback` exists for that case.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {
@@ -59,13 +59,13 @@ pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     site.routes.iter().enumerate().map(kept_from).collect()
 }
 
-/// Returns those of the `at`th route.
+/// Returns the script routes below route `at` that get no file of it.
 pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules that hold for other paths of what `request` asks of the `at`th route of `site`, as
-/// the engine finds them: their numbers, each with the path.
+/// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers:
+/// their numbers, each with the path. The engine finds the same ones.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,
@@ -88,28 +88,28 @@ pub fn rules_above(
     Ok(found)
 }
 
-/// The other paths of what one route answers with.
+/// Finds the other paths of a route's answers.
 pub struct Others {
     named: Named,
     parameters: PathParameters,
     ignores_case: bool,
 }
 
-/// The things that paths of a route name.
+/// Targets of a route's paths.
 enum Named {
-    /// Files, with names that answer for their directory.
+    /// Files, and the index files of directories.
     Files(conf::Files),
-    /// Scripts, with what follows in the path.
+    /// Scripts, with the rest of the path.
     Scripts(Scripts),
-    /// Scripts that a FastCGI application is sent the names of.
+    /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Things that a server knows alone. It may have its scripts in this directory.
+    /// Targets that only the server knows. Its scripts may be in this directory.
     Unknown(Option<Scripts>),
 }
 
 impl Others {
-    /// Returns those of the `at`th route of `site`; `None` if it answers by itself, or no rule is above.
-    /// `kept` is what [`kept_scripts`] returns for the site.
+    /// Returns the finder for route `at` of `site`; `None` if the route answers itself, or if no
+    /// rule precedes it. `kept` is the result of [`kept_scripts`] for the site.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {
@@ -132,7 +132,7 @@ impl Others {
                 | AppKind::PerlCgi { dir, .. }
                 | AppKind::PythonCgi { dir, .. } => Named::Scripts(in_dir(dir)),
                 kind => {
-                    // Its names of files and its routing tables are compared without regard to case.
+                    // Mono compares file names and routes without regard to case.
                     ignores_case = matches!(kind, AppKind::Mono { .. });
                     of_program(&plan.apps[name])
                 }
@@ -142,7 +142,7 @@ impl Others {
         Some(Self { named, parameters: route.path_parameters, ignores_case })
     }
 
-    /// Appends the paths that a server may make of `path` that cannot be looked into.
+    /// Appends the paths that an external server may derive from `path`.
     fn guess(&self, path: &[u8], root: Option<&Scripts>, second: u64, found: &mut Vec<OtherPath>) {
         let mut guess = |path: &[u8], is_certain| {
             let ignores_case = self.ignores_case;
@@ -224,7 +224,7 @@ fn refused_parameter() -> Fault {
     Fault::client(404, "a path parameter, which `path_parameters = \"refuse\"` keeps out")
 }
 
-/// Returns the path of the index file that is sent for the directory that is asked for.
+/// Returns the path of the index file that answers for the requested directory.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     if !request.path.ends_with(b"/") {
         return None;
@@ -234,7 +234,7 @@ fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     Some([&request.path, name.as_bytes()].concat())
 }
 
-/// Returns true if the last segment of `path` ends as names of scripts and pages do: in a dot and a few
+/// Returns true if the last segment of `path` ends like a script or page: in a dot and a few
 /// letters.
 fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
@@ -246,7 +246,7 @@ fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
         && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Returns the things that paths name for an application that takes all of them.
+/// Returns the targets of paths for an application that takes all of them.
 fn of_program(app: &conf::App) -> Named {
     if !running::listens(app) {
         return Named::Unknown(None);

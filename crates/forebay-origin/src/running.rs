@@ -1,4 +1,4 @@
-//! Applications that run, whatever their kind.
+//! Running applications of all kinds.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::script::scripts_of;
 use crate::script_app::ScriptApp;
 use crate::warm::Warm;
 
-/// An application that runs.
+/// A running application.
 #[derive(Clone)]
 pub struct RunningApp {
     definition: Definition,
@@ -34,7 +34,7 @@ enum Processes {
     Program(Program, Arc<Connections>),
 }
 
-/// Workers for scripts, and what starts those that no worker runs.
+/// Workers for scripts, and the starter of scripts without a worker.
 struct ScriptProcesses {
     warm: Warm,
     perl: Option<App>,
@@ -70,7 +70,7 @@ impl ScriptProcesses {
         self.perl.iter().chain(&self.python)
     }
 
-    /// That of all workers.
+    /// Returns the health of all workers.
     fn health(&self) -> Health {
         self.workers().map(App::health).fold(Health::default(), |mut all, of_one| {
             all.workers.extend(of_one.workers);
@@ -85,7 +85,7 @@ impl ScriptProcesses {
 }
 
 impl RunningApp {
-    /// Starts the application, without waiting. An error is one that no later start would mend.
+    /// Starts the application without waiting. An error is permanent: retrying would not help.
     pub fn begin(
         definition: Definition,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -108,12 +108,12 @@ impl RunningApp {
         Ok((Self { definition, processes }, first))
     }
 
-    /// Whether it runs by this definition.
+    /// Returns true if the application runs with this definition.
     pub fn is(&self, definition: &Definition) -> bool {
         self.definition == *definition
     }
 
-    /// Whether the other one is this very application.
+    /// Returns true if both are the same running application.
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.processes, &other.processes) {
             (Processes::Workers(one), Processes::Workers(other)) => one.is_same(other),
@@ -123,7 +123,7 @@ impl RunningApp {
         }
     }
 
-    /// What passes the requests of `route` on.
+    /// Creates the origin for the requests of `route`.
     pub fn origin(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl RunningApp {
         }
     }
 
-    /// The configuration was read again, and it runs on.
+    /// Notifies the application that the configuration was reloaded and the application stays.
     pub fn reloaded(&self) {
         match &self.processes {
             Processes::Workers(app) => app.reloaded(),
@@ -163,7 +163,7 @@ impl RunningApp {
         }
     }
 
-    /// Has its processes replaced, one after the other.
+    /// Replaces its processes, one after the other.
     pub fn restart(&self) {
         match &self.processes {
             Processes::Workers(app) => app.restart(),
@@ -172,7 +172,7 @@ impl RunningApp {
         }
     }
 
-    /// Ends it, giving requests under way `grace` to end.
+    /// Ends the application; active requests have `grace` to end.
     pub async fn shutdown(&self, grace: Duration) {
         match &self.processes {
             Processes::Workers(app) => app.shutdown(grace).await,
@@ -186,7 +186,7 @@ impl RunningApp {
         }
     }
 
-    /// Ends it at once; blocks until nothing of it is left.
+    /// Ends the application at once. Blocks until all its processes are gone.
     pub fn end(&self) {
         match &self.processes {
             Processes::Workers(app) => app.end(),
@@ -198,7 +198,7 @@ impl RunningApp {
         }
     }
 
-    /// How it is.
+    /// Returns its status.
     pub fn status(&self, name: &str) -> AppStatus {
         let health = match &self.processes {
             Processes::Workers(app) => app.health(),
@@ -218,13 +218,13 @@ impl RunningApp {
     }
 }
 
-/// Whether it is a program that listens by itself.
+/// Returns true if the application is a program that listens itself.
 pub fn listens(plan: &conf::App) -> bool {
     use conf::AppKind::{Command, Mono, Php};
     matches!(plan.kind, Php { .. } | Mono { .. } | Command { .. })
 }
 
-/// How requests are passed on to a program of this plan.
+/// Returns the options for passing requests to a program.
 pub fn program_options(plan: &conf::App) -> ProgramOptions {
     let protocol = match &plan.kind {
         conf::AppKind::Php { root, scripts, .. } => {
@@ -269,7 +269,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 },
             })
         }
-        // No other kind listens.
+        // Other kinds do not listen.
         _ => Protocol::Http(HttpRoute::default()),
     };
     ProgramOptions {
@@ -279,7 +279,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
     }
 }
 
-/// What a route to a FastCGI application would say.
+/// Returns the settings of an equivalent route to a FastCGI application.
 fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     conf::Fastcgi {
         upstream: Arc::new(conf::Upstream::new(Vec::new())),
@@ -296,7 +296,7 @@ fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     }
 }
 
-/// What a route to an SCGI or uwsgi application would say.
+/// Returns the settings of an equivalent route to an SCGI or uwsgi application.
 fn server(
     plan: &conf::App,
     protocol: conf::ServerProtocol,

@@ -1,4 +1,4 @@
-//! Which file a path names, and what is left of the path behind it.
+//! Finds the script file that a path names, and the rest of the path after it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use forebay_wire::cgi;
 
 use crate::mount;
 
-/// Scripts remembered at the most; then all are forgotten.
+/// Maximum number of remembered scripts. Above it, all are forgotten.
 const REMEMBERED: usize = 10_000;
 
 /// A script that a path names.
@@ -21,13 +21,13 @@ const REMEMBERED: usize = 10_000;
 pub struct Script {
     /// The file.
     pub file: PathBuf,
-    /// How many bytes at the end of the looked-up path are PATH_INFO.
+    /// Number of bytes at the end of the path that are PATH_INFO.
     pub path_info: usize,
 }
 
 impl Script {
-    /// The one program of a route: what the `*` of the route's path matched is PATH_INFO, and
-    /// nothing where the path is one of `exact`.
+    /// Returns the only program of a route. The part that the `*` of the route's path matched is
+    /// PATH_INFO; for a path in `exact`, PATH_INFO is empty.
     pub fn one_for_all(program: &Path, request: &Request, exact: &[Vec<u8>]) -> Self {
         let path_info = if exact.contains(&request.path) {
             0
@@ -37,7 +37,7 @@ impl Script {
         Self { file: program.to_owned(), path_info }
     }
 
-    /// What the variables of `request` for this script, found below `dir`, are made from.
+    /// Returns the data for the variables of `request` for this script, found below `dir`.
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
@@ -64,54 +64,54 @@ impl Script {
     }
 }
 
-/// Why a path names no script.
+/// Reason why a path names no script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoScript {
     /// There is no such file.
     NotFound,
-    /// It is a directory, or something else that is not a file.
+    /// A directory, or another object that is not a file.
     NotAFile,
-    /// A file that is no script.
+    /// A file that is not a script.
     Data,
 }
 
 /// Finds scripts below a directory, and remembers them for a second.
 pub struct Scripts {
     dir: PathBuf,
-    /// Only what looks like a script is one.
+    /// True if a file must look like a script.
     only_scripts: bool,
-    /// The ends that a script's name may have; none: any.
+    /// Possible endings of a script's name; empty: any.
     ends: Vec<String>,
     known: RefCell<HashMap<Vec<u8>, Cached>>,
 }
 
-/// The second in which a script was found, and the script.
+/// A script, with the second in which it was found.
 type Cached = (u64, Rc<Script>);
 
 impl Scripts {
-    /// Scripts below `dir`.
+    /// Creates the finder for scripts below `dir`.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
     }
 
-    /// The same, where data among the scripts is left to others.
+    /// Returns the finder; with `only_scripts` it skips data files.
     pub fn only_scripts(self, only_scripts: bool) -> Self {
         Self { only_scripts, ..self }
     }
 
-    /// The same, where names have one of these ends, if there are any: those of the route, which may
-    /// stand in the path behind the name of another file.
+    /// Returns the finder with the required endings of names, if any: those of the route, which
+    /// could match a later part of the path than the script's name.
     pub fn ending_in(self, ends: Vec<String>) -> Self {
         Self { ends, ..self }
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The script that `path` names: its longest beginning that is a file. `path` is free of dot
-    /// segments. `second` is the present, in seconds of any epoch.
+    /// Returns the script that `path` names: its longest prefix that is a file. `path` has no dot
+    /// segments. `second` is the current time in seconds of any epoch.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)
@@ -135,8 +135,8 @@ impl Scripts {
     }
 }
 
-/// Whether a file of this name that begins so is a script or program, and not data beside one: what
-/// the system can run, and what languages name so.
+/// Returns true if a file with this name and beginning is a script or program, not data: the kernel
+/// can run it, or its name has the ending of a script language.
 pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
     let end = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
     let ends: [&[u8]; 8] = [b"cgi", b"fcgi", b"pl", b"plx", b"perl", b"py", b"php", b"rb"];
@@ -145,20 +145,20 @@ pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
         || (end.len() < name.len() && ends.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
-/// As [`looks_like_script`], for a file that is looked at now. One that cannot be read is one.
+/// Like [`looks_like_script`], but reads the file. An unreadable file counts as a script.
 pub fn is_script(file: &Path) -> bool {
     let mut start = [0; 4];
     let read = std::fs::File::open(file).and_then(|mut file| file.read(&mut start));
     read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
 }
 
-/// Whether a script route leaves what is no script to others. Where it asks for ends of names all that
-/// have one are scripts.
+/// Returns true if a script route leaves other files to the routes below. If the route requires
+/// endings, all files with such an ending are scripts.
 fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }
 
-/// The paths that the route takes as they are, without anything behind them.
+/// Returns the paths that the route takes exactly.
 pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
     let exact = route.matcher.paths.iter().filter_map(|pattern| match pattern {
         PathPattern::Exact(path) => Some(path.clone().into_bytes()),
@@ -167,13 +167,13 @@ pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
     exact.collect()
 }
 
-/// The scripts in `dir`, as `route` has them looked up.
+/// Returns the finder for the scripts in `dir`, with the rules of `route`.
 pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
     let ends = route.matcher.suffixes.clone();
     Scripts::new(dir.to_owned()).only_scripts(skips_non_scripts(route)).ending_in(ends)
 }
 
-/// Returns the script that `path` names below `dir`: its longest beginning that is a file.
+/// Returns the script that `path` names below `dir`: its longest prefix that is a file.
 pub fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut file = dir.to_path_buf();

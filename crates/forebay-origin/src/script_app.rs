@@ -1,5 +1,5 @@
-//! Applications of CGI scripts, in one language or in several: what a script is written in decides
-//! whether a worker runs it or a process of its own does.
+//! Applications of CGI scripts in one or several languages. The language decides if a worker or a
+//! new process runs a script.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::interpreter::Languages;
 use crate::script::Scripts;
 use crate::warm::{Runner, Warm};
 
-/// An application of CGI scripts, as one thread knows it.
+/// A thread's view of an application of CGI scripts.
 pub struct ScriptApp {
     thread: Rc<Thread>,
     scripts: Scripts,
@@ -27,8 +27,8 @@ pub struct ScriptApp {
 }
 
 impl ScriptApp {
-    /// Passes requests for the scripts of `plan` to the workers `perl` and `python`, or starts
-    /// `processes`.
+    /// Creates the origin: passes requests for the scripts of `plan` to the workers `perl` and
+    /// `python`, or starts `processes`.
     pub fn new(
         thread: Rc<Thread>,
         plan: &conf::App,
@@ -39,7 +39,7 @@ impl ScriptApp {
         let dir = script_dir(plan);
         let worker =
             |app: &App| WorkerApp::of_scripts(thread.clone(), app.clone(), dir.clone(), plan);
-        // What is started was found already.
+        // Scripts to start were found already, so this finder needs no rules.
         let all = Scripts::new(dir.clone());
         Self {
             scripts,
@@ -75,7 +75,7 @@ impl Origin for ScriptApp {
     }
 }
 
-/// The fault of a script that does not say what it is written in.
+/// Returns the fault of a script that does not name its language.
 pub fn unmarked(script: &Path) -> Fault {
     Fault::app(
         500,
@@ -87,7 +87,7 @@ pub fn unmarked(script: &Path) -> Fault {
     )
 }
 
-/// What a route with the scripts that no worker runs would say.
+/// Returns the settings of an equivalent route for the scripts that no worker runs.
 pub fn cgi_of(plan: &conf::App) -> conf::Cgi {
     conf::Cgi {
         dir: script_dir(plan),

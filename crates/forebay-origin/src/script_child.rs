@@ -1,5 +1,5 @@
-//! The process of one CGI script: a child of this process, or of the helper that starts what has
-//! another user. Dropped before its end, it ends with all the processes that it started.
+//! The process of one CGI script: a child of this process, or of the helper for processes of other
+//! users. If it is dropped early, it ends with all processes that it started.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::script_reaper::ScriptReaper;
 
-/// The process, until it was waited for.
+/// The process, until its end was awaited.
 pub struct ScriptChild(Option<Kind>);
 
 enum Kind {
@@ -21,7 +21,7 @@ enum Kind {
 }
 
 impl ScriptChild {
-    /// A child of this process, which `reaper` ends if this process is killed.
+    /// Creates a child of this process. `reaper` ends the child if this process is killed.
     pub fn own(child: Child, reaper: Arc<ScriptReaper>) -> Self {
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Self(leader.map(|leader| {
@@ -30,12 +30,12 @@ impl ScriptChild {
         }))
     }
 
-    /// A child of the helper.
+    /// Creates a child of the helper.
     pub fn helped(child: HelpedChild) -> io::Result<Self> {
         Ok(Self(Some(Kind::Helped(HelpedProcess::new(child)?))))
     }
 
-    /// Waits for the end of the process. Its own children go on.
+    /// Waits for the end of the process. Its own children continue.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = match &mut self.0 {
             Some(Kind::Own { child, leader, reaper }) => {
@@ -53,9 +53,9 @@ impl ScriptChild {
 
 impl Drop for ScriptChild {
     fn drop(&mut self) {
-        // A helper kills the process group of a child whose socket is closed.
+        // The helper kills the process group of a child whose socket is closed.
         let Some(Kind::Own { mut child, leader, reaper }) = self.0.take() else { return };
-        // The leader has not been waited for, so its number still is this group's.
+        // The leader was not waited for, so its number still belongs to this group.
         let _ = kill_process_group(leader, Signal::KILL);
         tokio::task::spawn_local(async move {
             let _ = child.wait().await;

@@ -1,6 +1,6 @@
-//! A script's output turned into a reply, as it comes.
+//! Converts a script's output into a reply while the output arrives.
 //!
-//! Output is held for a moment (up to 32 KiB, or 1 ms of silence), so that a short reply gets a
+//! The first output is held (up to 32 KiB, or until 1 ms of silence). So a short reply gets a
 //! `Content-Length`, HTTP/1.0 clients keep their connection, and one write is enough. Slow output
 //! is streamed.
 
@@ -15,21 +15,21 @@ use forebay_wire::sendfile;
 
 use crate::upgrade;
 
-/// Output up to this many bytes is held back until the script ends or pauses, so that a short
-/// reply gets a `Content-Length` and is written at once.
+/// Maximum of bytes to hold until the script ends or pauses, so that a short reply gets a
+/// `Content-Length` and needs one write.
 const HOLD: usize = 32 * 1024;
 
-/// Room for as many fields as few scripts write more of.
+/// Initial capacity for fields: few scripts write more.
 const USUAL_FIELDS: usize = 16;
 
-/// How long a script may pause before what it printed is sent on. Its last output and the word
-/// that it has ended come a few microseconds apart.
+/// Silence of a script after which its output is sent.
+// The last output and the signal of the end arrive a few microseconds apart.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
-/// Makes a fault of what is wrong with the output.
+/// Creates a fault for invalid output.
 pub type Blame = fn(u16, String) -> Fault;
 
-/// How much a script may still print.
+/// Remaining bytes that a script may print.
 #[derive(Clone, Copy)]
 pub struct OutputLimit {
     most: u64,
@@ -38,17 +38,17 @@ pub struct OutputLimit {
 }
 
 impl OutputLimit {
-    /// At most this many bytes; `blame` names who is at fault if they are more.
+    /// Creates a limit of `most` bytes. `blame` names the side at fault if there are more.
     pub fn new(most: u64, blame: Blame) -> Self {
         Self { most, left: most, blame }
     }
 
-    /// A bad reply, with the blame where it belongs.
+    /// Returns the fault of an invalid reply.
     pub fn fault(&self, message: String) -> Fault {
         (self.blame)(502, message)
     }
 
-    /// Some bytes of output have come.
+    /// Subtracts output from the limit.
     pub fn take(&mut self, output: &[u8]) -> Result<(), Fault> {
         let left = self.left.checked_sub(output.len() as u64);
         self.left = left.ok_or_else(|| {
@@ -62,32 +62,32 @@ impl OutputLimit {
     }
 }
 
-/// The reply being made of one script's output.
+/// The reply from the output of one script.
 pub struct ScriptReply {
     heads: ReplyReader<ReplyParser>,
     head: ReplyHead,
     output: Vec<u8>,
     stage: Stage,
     is_unflushed: bool,
-    /// It goes out as it comes.
+    /// True if output is sent as it arrives.
     is_immediate: bool,
     limit: OutputLimit,
-    /// Bytes of output so far.
+    /// Number of output bytes so far.
     len: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The head is not whole.
+    /// The head is incomplete.
     Head,
-    /// The head is whole and body may be there, all still in `output`.
+    /// The head is complete. Head and body, if any, are still in `output`.
     Held,
     /// The reply has begun.
     Streaming,
 }
 
 impl ScriptReply {
-    /// Ready for the first byte of output; who `limit` blames is at fault if it is malformed, too.
+    /// Creates an empty reply. Malformed output is blamed like output over the limit.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Limits::default())),
@@ -101,28 +101,28 @@ impl ScriptReply {
         }
     }
 
-    /// Whether all of the `Content-Length` that the script wrote has come.
+    /// Returns true if the whole body of the script's `Content-Length` has arrived.
     pub fn is_complete(&self) -> bool {
         let body = self.len.saturating_sub(self.head.len as u64);
         self.has_head() && self.head.content_length.is_some_and(|length| body >= length)
     }
 
-    /// Whether nothing has come yet.
+    /// Returns true if no output has arrived.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the head is whole.
+    /// Returns true if the head is complete.
     pub fn has_head(&self) -> bool {
         self.stage != Stage::Head
     }
 
-    /// Whether there is output that the client could already have.
+    /// Returns true if there is output that was not sent yet.
     pub fn has_output(&self) -> bool {
         self.stage == Stage::Held || self.stage == Stage::Streaming && self.is_unflushed
     }
 
-    /// Takes output.
+    /// Processes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         self.limit.take(output)?;
         self.len += output.len() as u64;
@@ -165,7 +165,7 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// The script pauses: what it printed goes to the client.
+    /// Sends the output so far to the client, because the script pauses.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         if self.stage == Stage::Held {
             self.start(Length::Unknown, reply).await?;
@@ -177,7 +177,7 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// The script has ended.
+    /// Ends the reply, because the script has ended.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self.stage {
             Stage::Head => {
@@ -185,7 +185,8 @@ impl ScriptReply {
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                // What answers HEAD without a body says nothing about the body of a GET.
+                // A script that answers HEAD without a body does not show the length of a GET's
+                // body.
                 let is_known = length > 0 || !reply.is_to_head();
                 let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;
@@ -213,8 +214,8 @@ impl ScriptReply {
         format!("{what} the script's output, which starts with {start:?}")
     }
 
-    /// Begins the reply and passes on the body held back. `length` is what is known of it; the
-    /// script's own `Content-Length` goes before that.
+    /// Begins the reply and passes on the held body. The script's own `Content-Length` takes
+    /// precedence over `length`.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {
@@ -259,8 +260,8 @@ impl ScriptReply {
     }
 }
 
-/// Returns true for a field that is kept when another document is sent (as Apache does): for cookies, and
-/// all others that do not describe the document or instruct the gateway.
+/// Returns true if a field of a local redirect is kept for the new document, as in Apache: cookies,
+/// and all fields that neither describe the document nor instruct the gateway.
 fn outlives_document(field: &Field, bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     let is_about = |other: &&[u8]| name.eq_ignore_ascii_case(other);
@@ -278,7 +279,7 @@ fn is_passed(known: KnownField) -> bool {
 fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {
     let Field { name, value, .. } = field;
     match (Span { start: name.end, end: value.start }).of(bytes) {
-        // As most write it: one copy.
+        // The usual form needs one copy.
         b": " => out.extend_from_slice((Span { start: name.start, end: value.end }).of(bytes)),
         _ => {
             out.extend_from_slice(name.of(bytes));

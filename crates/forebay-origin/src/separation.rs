@@ -1,4 +1,4 @@
-//! A server that gives root up while applications have users of their own.
+//! Helper for servers that give up root while applications have their own users.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use forebay_workers::{Helper, Identity};
 
 use crate::running::listens;
 
-/// Returns true if the server becomes a user that is not root.
+/// Returns true if the server switches to a user other than root.
 pub fn gives_up_root(server: &Server) -> bool {
     server.user.as_deref().is_some_and(|user| user != "root")
 }
 
-/// Starts the helper, if this process is root and will not be any more while applications and
-/// scripts of `plan` have users of their own. To be called before root is given up.
+/// Starts the helper if this process is root, will give that up, and `plan` has applications or
+/// scripts with their own users. Must be called before root is given up.
 pub fn start_helper(plan: &Plan) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() || !gives_up_root(&plan.server) {
         return Ok(());

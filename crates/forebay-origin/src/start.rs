@@ -1,5 +1,4 @@
-//! The starts of a plan's applications: all at once, so that one that is slow or broken keeps no other
-//! from serving.
+//! Starts a plan's applications all at once, so that a slow or broken one delays no other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,12 +10,13 @@ use forebay_workers::{FirstStart, StartError};
 use crate::definition::{Definition, definition};
 use crate::running::RunningApp;
 
-/// How long the start of `serve` waits for applications.
+/// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The applications of `plan`, but for those that `previous` finds running by the same definition.
-/// With `is_reload` all have to start, as the configuration before serves meanwhile. Else one that
-/// does not, or not within [`PATIENCE`], is logged, and its supervisor goes on trying.
+/// Starts the applications of `plan`, except those that `previous` already runs with equal
+/// definitions. With `is_reload`, all must start, because the previous configuration still serves.
+/// Otherwise an application that fails, or takes longer than [`PATIENCE`], is logged, and its
+/// supervisor keeps trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,
@@ -59,16 +59,16 @@ pub fn start_all(
     Ok(apps)
 }
 
-/// What became of one application in [`try_starts`].
+/// Result of one application in [`try_starts`].
 pub struct AppStart {
-    /// Its name.
+    /// Name of the application.
     pub name: String,
-    /// Why it cannot start.
+    /// Error of the start.
     pub outcome: Result<(), StartError>,
 }
 
-/// Starts a process of each application of `plan`, as `serve` does, and ends it; also of those that
-/// are otherwise started by their first request. `log` gets what they write. Blocks.
+/// Starts and ends a process of each application of `plan`, even of those that `serve` starts with
+/// their first request. `log` receives their output. Blocks.
 pub fn try_starts(
     plan: &Plan,
     log: impl Fn(&str) + Clone + Send + Sync + 'static,
@@ -80,7 +80,7 @@ pub fn try_starts(
             .and_then(|definition| RunningApp::begin(definition, log.clone()));
         (name, begun)
     });
-    // All begin before the first is waited for.
+    // All start before the first is awaited.
     let begun: Vec<_> = begun.collect();
     let ended = begun.into_iter().map(|(name, begun)| {
         let outcome = begun.and_then(|(app, first)| {

@@ -1,8 +1,8 @@
-//! Applications that take the client's connection over (PSGI's `psgix.io`): what they write to
-//! their end of it begins with a 101, and from then on bytes pass both ways, unread.
+//! Applications that take over the client's connection (PSGI's `psgix.io`). Their output begins
+//! with a 101; after that, bytes pass in both directions without parsing.
 //!
-//! The gateway's end of the worker's output socket becomes the far side of the tunnel, and the
-//! worker is spent.
+//! The gateway's end of the worker's output socket becomes the backend's end of the tunnel. The
+//! worker takes no further requests.
 
 use forebay_engine::{Exchange, Fault, Reply, Socket, Thread, Tunnel};
 use forebay_wire::http1::{
@@ -16,27 +16,26 @@ use crate::app_fault::worker_fault;
 use crate::fields::inform;
 use crate::upgrade;
 
-/// The variable that tells a worker that its application may take this request's connection over.
+/// Variable that permits the application to take over the connection of a request.
 pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";
 
-/// Whether the connection of this request may be taken over.
+/// Returns true if the connection of this request may be taken over.
 pub fn is_possible(exchange: &Exchange) -> bool {
     upgrade::is_requested(&exchange.request) && exchange.body.framing() == RequestFraming::None
 }
 
-/// What an application begins with that takes the connection over; one that declines begins with a
-/// header line.
+/// Beginning of the output of a takeover. An application that declines begins with a header line.
 const START: &[u8] = b"HTTP/1.";
 
-/// Whether this, the first that an application has written, takes the connection over; `None` if it
-/// is too short to tell.
+/// Returns true if the first output of an application takes the connection over; `None` if it is
+/// too short to decide.
 pub fn has_begun(output: &[u8]) -> Option<bool> {
     let length = output.len().min(START.len());
     (length == START.len() || output[..length] != START[..length])
         .then(|| output.starts_with(START))
 }
 
-/// Passes the 101 on that `output` begins with, and opens the tunnel.
+/// Passes on the 101 at the beginning of `output`, and opens the tunnel.
 pub async fn complete(
     mut lease: Lease,
     mut output: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The TLS of a plan's sites and backends, read from its files before root is given up.
+//! TLS of a plan's sites and backends, read from files before root is given up.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,19 +10,19 @@ use forebay_engine::{
     Challenges, ClientTls, ErrorLog, ServerTls, SiteCertificate, TicketKeys, TlsError,
 };
 
-/// What the clients of each site are shown.
+/// Certificates of all sites, and verification of all backends.
 pub struct SiteTls {
     /// By site, in the order of the plan.
     pub(crate) sites: Vec<Option<Arc<ServerTls>>>,
-    /// How backends are believed, by what the plan says of that.
+    /// TLS client configuration by settings.
     pub(crate) backends: HashMap<BackendTls, Arc<ClientTls>>,
     tickets: TicketKeys,
-    /// The sites whose certificates are had by ACME.
+    /// Certificates that sites obtain with ACME.
     pub(crate) acme: Vec<Wanted>,
 }
 
 impl SiteTls {
-    /// Reads the certificates and keys of `plan`; clients of `previous` may resume their sessions.
+    /// Reads the certificates and keys of `plan`. Clients of `previous` may resume their sessions.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
         let tickets = match previous {
             Some(previous) => Ok(previous.tickets.clone()),
@@ -58,7 +58,7 @@ impl SiteTls {
         }
     }
 
-    /// What is doubtful about the certificates of `plan`, of which this was read.
+    /// Returns warnings about the certificates of `plan`, the plan that these were read from.
     pub(crate) fn doubts(&self, plan: &Plan) -> Vec<Finding> {
         let sites = plan.sites.iter().zip(&self.sites).enumerate();
         let doubts = sites.filter_map(|(at, (site, tls))| {
@@ -74,7 +74,7 @@ impl SiteTls {
     }
 }
 
-/// What shows a certificate that is had by ACME: another site of this plan may want the same.
+/// Returns the certificate of a site with ACME. Sites of a plan that want the same one share it.
 fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     if let Some(same) = all.iter().find(|wanted| wanted.acme.is_same_certificate(by)) {
         return same.certificate.clone();
@@ -84,7 +84,7 @@ fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<S
     certificate
 }
 
-/// What shows a certificate that is had by ACME: what shows it already, or the one that was kept.
+/// Returns the ACME certificate: the one in use, else the one saved on disk.
 fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     let same = previous.and_then(|old| old.acme.iter().find(|wanted| wanted.acme == *acme));
     if let Some(wanted) = same {
@@ -92,13 +92,13 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
     }
     let shown = Arc::<SiteCertificate>::default();
     if let Some(stored) = forebay_acme::load(acme) {
-        // One that cannot be used is not shown, and another is had.
+        // If the saved certificate is unusable, it is ignored and ACME issues another.
         let _ = shown.replace(stored.chain.as_bytes(), stored.key.as_bytes());
     }
     shown
 }
 
-/// The thread that has certificates issued, and what authorities ask for meanwhile.
+/// The thread that obtains certificates, and the current challenges of authorities.
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
     manager: Arc<Manager>,
@@ -106,7 +106,8 @@ pub(crate) struct AcmeService {
 }
 
 impl AcmeService {
-    /// Starts the thread where a site wants one; that of `previous` goes on if it has the same to do.
+    /// Starts the thread if a site needs it. Keeps the thread of `previous` if its work is
+    /// unchanged.
     pub(crate) fn start(
         plan: &Plan,
         tls: &SiteTls,
@@ -131,7 +132,7 @@ impl AcmeService {
     }
 }
 
-/// What the plan says of backends that are spoken to by TLS, and the key that says it.
+/// Returns the TLS settings of all backends with TLS, each with its key in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
@@ -153,7 +154,7 @@ fn finding_at(mut table: Vec<String>, TlsError { key, message, help }: TlsError)
     Finding { key: table, message, help }
 }
 
-/// Of the site numbered `site`.
+/// Returns a finding about site number `site`.
 fn finding(site: usize, error: TlsError) -> Finding {
     finding_at(vec!["site".into(), site.to_string()], error)
 }

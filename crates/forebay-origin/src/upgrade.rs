@@ -1,19 +1,20 @@
-//! Upgrades (RFC 9110 section 7.8): which requests may turn their connection into a tunnel.
+//! Upgrades (RFC 9110 section 7.8): requests that may turn their connection into a tunnel.
 //!
-//! An upgrade to another version of HTTP, or to TLS, is not passed on but ignored, which is
-//! anyone's right: in a tunnel of HTTP requests would go past the routes.
+//! Upgrades to another HTTP version or to TLS are ignored, which the RFC permits. In such a tunnel,
+//! requests would bypass the routes.
 
 use forebay_engine::{Body, Fault, Request};
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
-/// Whether the request asks for protocols that can be tunnelled.
+/// Returns true if the request asks only for protocols that can use a tunnel.
 pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()
         && !protocols(&request.head.fields, &request.bytes).any(is_http_or_tls)
 }
 
-/// A body would have to end before the tunnel begins, and backends do not agree on where that is.
+/// Refuses an upgrade with a body. The body would have to end before the tunnel begins, and
+/// backends disagree about that point.
 pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     match body.framing() {
         RequestFraming::None => Ok(()),
@@ -21,8 +22,8 @@ pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     }
 }
 
-/// Appends the two fields that ask for the upgrade, agree to it or demand it; none where there is
-/// no `Upgrade`.
+/// Appends the two fields that request, accept or require the upgrade; none if there is no
+/// `Upgrade`.
 pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     if !fields.iter().any(|field| field.known == KnownField::Upgrade) {
         return;
@@ -33,7 +34,7 @@ pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     }
 }
 
-/// Whether the protocols that a backend switches to are among those asked for.
+/// Returns true if the backend switches to protocols that the client requested.
 pub fn is_answered(
     request: &[Field],
     request_bytes: &[u8],
@@ -48,14 +49,14 @@ pub fn is_answered(
         })
 }
 
-/// The protocols that `Upgrade` names, in order.
+/// Returns the protocols in `Upgrade`, in order.
 pub fn protocols<'a>(fields: &'a [Field], bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let upgrades = fields.iter().filter(|field| field.known == KnownField::Upgrade);
     let elements = upgrades.flat_map(|field| field.value.of(bytes).split(|&b| b == b','));
     elements.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// The name of `name/version`.
+/// Returns the name in `name/version`.
 fn name_of(protocol: &[u8]) -> &[u8] {
     protocol.split(|&b| b == b'/').next().unwrap_or_default()
 }

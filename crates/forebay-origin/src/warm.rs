@@ -1,50 +1,50 @@
-//! Who runs a script: a worker of the application, by what the script is written in, or a process.
+//! Selects the runner of a script by its language: a worker of the application, or a process.
 
 use std::path::{Path, PathBuf};
 
 use crate::interpreter::Language;
 
-/// Who runs a script.
+/// Runner of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
-    /// A worker that runs Perl scripts.
+    /// A worker for Perl scripts.
     Perl,
-    /// A worker that runs Python scripts.
+    /// A worker for Python scripts.
     Python,
-    /// A process for the request.
+    /// A new process for the request.
     Process,
-    /// Nobody: it does not say what it is written in.
+    /// None: the script does not name its language.
     Nobody,
 }
 
-/// Which scripts the workers of an application run.
+/// Scripts that the workers of an application run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warm {
-    /// Whether there are workers for Perl.
+    /// True if there are workers for Perl.
     pub perl: bool,
-    /// Whether there are workers for Python.
+    /// True if there are workers for Python.
     pub python: bool,
-    /// The interpreter of the workers for Python, where a virtual environment gave it.
+    /// Interpreter of the Python workers, if it belongs to a virtual environment.
     pub environment: Option<PathBuf>,
-    /// Whether the configuration names that interpreter, whatever scripts say.
+    /// True if the configuration names that interpreter, which overrides the scripts.
     pub is_named: bool,
-    /// What a script is taken for that has no `#!` line.
+    /// Language of scripts without a `#!` line.
     pub unmarked: Unmarked,
 }
 
-/// What a script is taken for that has no `#!` line.
+/// Language of scripts without a `#!` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmarked {
-    /// Perl, as with mod_perl, if its name does not speak against it.
+    /// Perl, as with mod_perl, unless the name has another language's ending.
     Perl,
-    /// Python, likewise.
+    /// Python, unless the name has another language's ending.
     Python,
-    /// Nothing: the kernel would not run it either.
+    /// None: the kernel would not run such a script either.
     Nothing,
 }
 
 impl Warm {
-    /// Who runs `file`.
+    /// Returns the runner of `file`.
     pub fn runner(&self, file: &Path, language: &Language) -> Runner {
         match language {
             Language::Perl if self.perl => Runner::Perl,

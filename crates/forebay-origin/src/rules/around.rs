@@ -1,5 +1,5 @@
-//! Ways around a rule: routes of the same site that answer with what the rule protects, by a path that
-//! it does not take. `check` warns of them and `explain` shows them.
+//! Finds bypasses of a rule: routes of the site that serve what the rule protects, by a path that
+//! the rule does not match. `check` warns about them, and `explain` shows them.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,18 +9,18 @@ use forebay_engine::Instead;
 
 use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
 
-/// A way around a rule.
+/// A bypass of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Around {
-    /// The number of the rule's route.
+    /// Number of the rule's route.
     pub rule: usize,
-    /// The number of the route that answers.
+    /// Number of the route that bypasses the rule.
     pub route: usize,
-    /// A path by which it does.
+    /// A path of the bypass.
     pub path: String,
 }
 
-/// The source of an answer, so that two routes can be compared.
+/// Source of an answer, comparable between routes.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     /// A file system, the addresses of servers, or an application.
@@ -28,18 +28,18 @@ struct Place {
     path: Vec<u8>,
 }
 
-/// The part of a place that a rule protects by one of its paths.
+/// The part of a place that one path of a rule protects.
 struct Region {
     place: Place,
-    /// True for all that is below the place.
+    /// True if the region includes everything below the place.
     is_dir: bool,
 }
 
-/// Rules of a site that are looked at, and routes that each is compared with, so that the time a file
-/// takes does not grow with its cube.
+/// Maximum number of rules per site, and of routes that each is compared with. Limits the time,
+/// which grows with the third power of the number.
 const MOST: usize = 100;
 
-/// Returns a way around each rule of `site` by each other route, if there is one.
+/// Returns one bypass for each rule of `site` and each other route, if there is any.
 pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let mut found: Vec<Around> = Vec::new();
     let kept = kept_scripts(site, plan);
@@ -59,8 +59,8 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns the rules of `site`, by number, that protect what the route numbered `at` answers with for
-/// `path`, and do not take that path.
+/// Returns the numbers of the rules of `site` that protect what route `at` serves for `path`, but
+/// do not match that path.
 pub fn rules_beside(site: &Site, plan: &Plan, at: usize, path: &[u8]) -> Vec<usize> {
     let Some(place) = place(&site.routes[at], plan, path) else { return Vec::new() };
     let protects_it = |rule: &usize| {
@@ -100,8 +100,8 @@ impl Region {
     }
 }
 
-/// Returns what the rule protects: what its own origin answers with or, if it answers in place of that,
-/// what the routes below would answer with.
+/// Returns what the rule protects: the answers of its own origin, or the answers of the routes
+/// below if the rule answers instead of them.
 fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let route = &site.routes[rule];
     let origins = match instead(route) {
@@ -123,7 +123,7 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     found
 }
 
-/// The beginnings of what a matcher takes, and whether it takes all that is below.
+/// Returns the prefixes of a matcher's paths, each with true if it includes everything below.
 fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     if matcher.paths.is_empty() {
         return vec![("/", true)];
@@ -135,8 +135,8 @@ fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     beginnings.collect()
 }
 
-/// Returns the routes that answer with something of the region, each by a path that the rule does not
-/// decide about.
+/// Returns the routes that serve a part of the region, each with a path that the rule does not
+/// match.
 fn others(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -169,7 +169,7 @@ fn others(
     found
 }
 
-/// Returns the path, of those that begin with `start`, that leads to something of the region.
+/// Returns a path that begins with `start` and leads into the region.
 fn path_to(
     region: &Region,
     name: &str,
@@ -187,7 +187,7 @@ fn path_to(
         let rest = String::from_utf8_lossy(&target[base.path.len()..]).into_owned();
         return Some(format!("{start}{}", rest.trim_start_matches('/')));
     }
-    // The other route has a part of the region.
+    // The other route serves a part of the region.
     (region.is_dir && region.has(base)).then(|| format!("{start}{name}"))
 }
 
@@ -196,7 +196,7 @@ fn below(dir: &[u8], name: &str) -> Vec<u8> {
     [dir, slash, name.as_bytes()].concat()
 }
 
-/// The ends of names that both matchers take.
+/// Returns the name endings that both matchers take.
 fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     let all = |matcher: &'m Matcher| matcher.suffixes.iter().map(String::as_str).collect();
     match (ours.suffixes.is_empty(), theirs.suffixes.is_empty()) {
@@ -212,8 +212,8 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     }
 }
 
-/// Returns the route that answers for `path`, unless it refuses some requests, or a rule above decides.
-/// A route above `rule` that has a part of its paths alone is an exception that somebody has made.
+/// Returns the route that serves `path`, unless it refuses some requests or an earlier rule
+/// decides. A route above `rule` for a part of its paths is an intended exception.
 fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
@@ -234,7 +234,7 @@ fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Opt
     None
 }
 
-/// Paths beside those of a rule that servers often take for the same.
+/// Returns paths that servers often treat like those of a rule.
 fn beside(matcher: &Matcher) -> Vec<String> {
     let mut found = Vec::new();
     if !matcher.suffixes.is_empty() {
@@ -256,7 +256,7 @@ fn beside(matcher: &Matcher) -> Vec<String> {
     found
 }
 
-/// Returns true if the route passes paths to a server or an application that cannot be looked into.
+/// Returns true if the route passes paths to a server or application that Forebay cannot inspect.
 fn is_unknown(route: &conf::Route, plan: &Plan) -> bool {
     match &route.action {
         Action::Proxy(_) | Action::Ajp(_) | Action::AppServer(_) => true,
@@ -265,7 +265,7 @@ fn is_unknown(route: &conf::Route, plan: &Plan) -> bool {
     }
 }
 
-/// Returns the directory of an application whose paths name files in it.
+/// Returns the directory of an application whose paths name files.
 fn dir_of_app(app: &conf::App) -> Option<&Path> {
     match &app.kind {
         AppKind::CgiBin { dir, .. }
@@ -276,7 +276,7 @@ fn dir_of_app(app: &conf::App) -> Option<&Path> {
     }
 }
 
-/// Returns the place of all that the route answers with below `start`.
+/// Returns the place of everything that the route serves below `start`.
 fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<Place> {
     let found = place(route, plan, start.as_bytes())?;
     let path = match found.path.strip_suffix(b"/") {
@@ -286,7 +286,7 @@ fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<Place> {
     Some(Place { path, ..found })
 }
 
-/// Returns where the route has what it answers with for `path`, which need not be one that it takes.
+/// Returns the place of the route's answer for `path`, even if the route does not match that path.
 fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
     let rest = route.matcher.paths.iter().find_map(|pattern| match pattern {
         PathPattern::Prefix(_) => pattern.matches(path),
