@@ -5,12 +5,12 @@
 //!     target/release/examples/instructions CASE REQUESTS
 //! ```
 //!
-//! The start, and what the first requests bring about, lie outside of `measured`.
+//! The start and the effects of the first requests are outside of `measured`.
 //!
-//! The gateway, its client and its backend are in one thread, over links in memory, so that a run is
-//! the same each time. The client and the backend do next to nothing: what they send is put together
-//! beforehand, and they look for the end of what they get. `CASE` is a name in [`CASES`]; without one
-//! they are listed.
+//! The gateway, its client and its backend run in one thread over memory links, so every run is
+//! identical. The client and the backend do almost nothing: their messages are prepared, and they
+//! look only for the end of what they receive. `CASE` is a name in [`CASES`]; without one, the
+//! names are listed.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -34,7 +34,7 @@ const HTTP_REPLY: &str = "HTTP/1.1 200 OK\r\nServer: backend\r\n\
     Date: Sun, 22 Nov 2026 19:00:00 GMT\r\nContent-Type: text/html\r\nContent-Length: 50\r\n\r\n";
 const SCRIPT_REPLY: &str = "Content-Type: text/html\r\nX-Powered-By: PHP/8.2\r\n\r\n";
 
-/// A way of answering a request.
+/// A case: a way of answering a request.
 struct Case {
     name: &'static str,
     route: &'static str,
@@ -42,20 +42,20 @@ struct Case {
     backend: Option<Peer>,
 }
 
-/// What a peer does again and again.
+/// The repeated action of a peer.
 struct Peer {
-    /// How what it gets ends.
+    /// End of a message to the peer.
     until: &'static [u8],
-    /// What it sends then.
+    /// Answer to that message.
     sends: fn() -> Vec<u8>,
 }
 
 enum Client {
-    /// None: the parser alone.
+    /// No requests: only the parser runs.
     Parser,
-    /// One request after the other.
+    /// Sends each request after the previous reply.
     Http1,
-    /// Eight requests at once, and again once all are answered.
+    /// Sends eight requests at once, and eight more after all replies.
     Http2,
 }
 
@@ -81,7 +81,7 @@ const CASES: [Case; 6] = [
         name: "ajp",
         route: "ajp = { to = \"127.0.0.1:8001\" }",
         client: Client::Http1,
-        // Its attributes end so.
+        // The attributes end like this.
         backend: Some(Peer { until: &[0xff], sends: ajp_reply }),
     },
     Case {
@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs what is counted, and nothing else.
+/// Runs the measured part only.
 #[inline(never)]
 fn measured(runtime: &LocalRuntime, requests: Pin<Box<dyn Future<Output = ()> + '_>>) {
     runtime.block_on(requests);
@@ -132,12 +132,12 @@ fn parse_heads(count: usize) {
     }
 }
 
-/// A gateway, and a connection to it.
+/// A gateway with one connection.
 struct Conversation {
     case: &'static Case,
     _gateway: MemoryGateway,
     client: Link,
-    /// The first stream of HTTP/2 that has not been used; 0 before the connection has begun.
+    /// First unused HTTP/2 stream; 0 before the connection has begun.
     stream: u32,
 }
 
@@ -157,7 +157,7 @@ impl Conversation {
         Self { case, _gateway: gateway, client, stream: 0 }
     }
 
-    /// Has `count` requests answered.
+    /// Sends `count` requests and reads the replies.
     async fn exchange(&mut self, count: usize) {
         match self.case.client {
             Client::Parser => parse_heads(count),
@@ -210,7 +210,7 @@ async fn ask(client: &Link, count: usize) {
     }
 }
 
-/// Requests before those that are counted: pools and tables have their sizes then.
+/// Number of requests before the measurement, which bring pools and tables to their final sizes.
 const WARM_UP: usize = 400;
 const STREAMS: usize = 8;
 /// Flags of frames.
@@ -241,7 +241,7 @@ async fn ask_by_http2(client: &Link, id: &mut u32, count: usize) {
     }
 }
 
-/// Takes whole frames off `read` and answers SETTINGS; how many streams have ended.
+/// Removes whole frames from `read` and answers SETTINGS. Returns the number of streams that ended.
 fn take_frames(read: &mut Vec<u8>, out: &mut Vec<u8>) -> usize {
     let (mut at, mut ended) = (0, 0);
     while let Some(frame) = read.get(at..at + 9) {
@@ -275,15 +275,15 @@ fn append_frame(out: &mut Vec<u8>, (kind, flags): (u8, u8), stream: u32, payload
     out.extend(payload);
 }
 
-/// GET /small.html of www.example.org by http: indexed where the static table has it, else literals
-/// that are not put into the dynamic table.
+/// GET /small.html of www.example.org over http: indexed fields if the static table has them, else
+/// literals outside of the dynamic table.
 fn header_block() -> Vec<u8> {
     let mut block = vec![0x82, 0x86];
     let accept = "text/html,application/xhtml+xml";
     for (name, value) in [(0x04, "/small.html"), (0x01, "www.example.org"), (0x0f, accept)] {
         block.push(name);
         if name == 0x0f {
-            // 19, accept, of a prefix of four bits.
+            // 19, accept, with a prefix of four bits.
             block.push(19 - 15);
         }
         block.push(u8::try_from(value.len()).expect("a short value"));

@@ -1,4 +1,4 @@
-//! Who may use a route, and where redirections lead that keep what was asked.
+//! Access to routes, and redirects that keep parts of the request.
 
 use forebay_engine::Limit;
 use tempfile::TempDir;
@@ -75,7 +75,7 @@ fn only_the_right_password_lets_a_user_in() {
             "Authorization: Basic bm9ib2R5OnA6c3Mgdw==\r\n",
             "Authorization: Basic OnA6c3Mgdw==\r\n",
         ] {
-            // Twice each: the second time, the right one is remembered.
+            // Each twice: the second time, the right password is remembered.
             assert_eq!(get(world, "/", RIGHT).await.text(), "in");
             let reply = get(world, "/", fields).await;
             let challenge = reply.field("www-authenticate").unwrap_or_default();
@@ -197,7 +197,7 @@ fn applications_know_the_user_and_not_the_password() {
     }
 }
 
-/// What requests for these targets of Example.org are redirected to.
+/// Returns the redirect targets of requests for these targets of Example.org.
 fn redirected(to: &str, path: &str, cases: &[(&str, Option<&str>)]) {
     let route = format!("[[site.route]]\npath = \"{path}\"\nredirect = \"{to}\"\n");
     in_memory(&route, async |world| {

@@ -1,5 +1,5 @@
-//! AJP as a servlet container speaks it: what it is sent, and what becomes of replies that are
-//! broken, cut off, early, or come in pieces.
+//! AJP backends: the packets that a container receives, and the handling of replies that are
+//! broken, cut off, early or in pieces.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::world::{Backend, Message, Peer, World, in_memory};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
-/// What a container asks for at a time, and the most that fits a packet of 8192 bytes.
+/// Number of bytes that a container requests at a time: the maximum for a packet of 8192 bytes.
 const DATA: usize = 8186;
 const PING: &[u8] = b"\x12\x34\0\x01\x0a";
 const PONG: &[u8] = b"AB\0\x01\x09";
@@ -22,7 +22,7 @@ fn route_to(to: &str, keys: &str) -> String {
     format!("[[site.route]]\npath = \"/*\"\najp = {{ to = {to}{keys} }}\n")
 }
 
-/// A packet of the container's.
+/// Returns a packet from the container.
 fn packet(payload: &[u8]) -> Vec<u8> {
     [&b"AB"[..], &(payload.len() as u16).to_be_bytes(), payload].concat()
 }
@@ -53,20 +53,20 @@ fn end(reuse: bool) -> Vec<u8> {
     packet(&[5, u8::from(reuse)])
 }
 
-/// A reply of one piece.
+/// Returns a complete reply with one piece of body.
 pub fn ok(data: &str) -> Vec<u8> {
     let length = data.len().to_string();
     [head(200, &[("Content-Length", &length)]), chunk(data.as_bytes()), end(true)].concat()
 }
 
-/// The payload of the next packet of the gateway's; `None` where it has closed.
+/// Returns the payload of the gateway's next packet; `None` if the gateway has closed.
 async fn next(connection: &mut Peer) -> Option<Vec<u8>> {
     let header = connection.exactly(4).await.ok()?;
     assert_eq!(header[..2], [0x12, 0x34]);
     connection.exactly(usize::from(u16::from_be_bytes([header[2], header[3]]))).await.ok()
 }
 
-/// The next data packet: its bytes, none at the end.
+/// Returns the bytes of the next data packet; none at the end.
 async fn data(connection: &mut Peer) -> Vec<u8> {
     let payload = next(connection).await.expect("a data packet comes");
     let Some((length, data)) = payload.split_at_checked(2) else { return Vec::new() };
@@ -78,11 +78,11 @@ async fn data(connection: &mut Peer) -> Vec<u8> {
 #[derive(Debug, Default)]
 struct ForwardRequest {
     method: u8,
-    /// Protocol, path, address, host of the client, host that was asked.
+    /// Protocol, path, client address, client host, requested host.
     line: Vec<String>,
     port: u16,
     is_ssl: bool,
-    /// By name or number.
+    /// Fields by name or number.
     fields: Vec<(String, String)>,
     attributes: Vec<(String, String)>,
 }
@@ -161,7 +161,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
 
-/// What a client gets where the container sends these bytes, in pieces, and closes.
+/// Returns the client's reply if the container sends these bytes in pieces and closes.
 fn answered(reply: &[u8], seed: u64) -> std::io::Result<Message> {
     let mut answered = None;
     in_memory(&route(""), async |world| {
@@ -289,7 +289,7 @@ fn of_a_body_of_unknown_length_nothing_is_sent_unasked() {
         let (mut connection, asked) = accept(&mut container).await;
         assert_eq!(asked.field("transfer-encoding"), Some("chunked"));
         assert_eq!(asked.field("a008"), None);
-        // What has come is sent, however little it is, and no more than is asked for.
+        // Bytes are sent as they arrive, however few, and never more than requested.
         connection.send(get_body(2)).await;
         assert_eq!(data(&mut connection).await, b"ab");
         connection.send(get_body(DATA)).await;
@@ -431,7 +431,7 @@ fn a_connection_is_kept_where_the_container_says_so() {
 
 #[test]
 fn a_container_may_answer_before_it_has_read_the_body() {
-    // Whether it waits for a packet, and whether the connection is good for another request.
+    // First value: the container waits for a packet. Second: the connection is reusable.
     for (asks, is_kept) in [(false, true), (true, false)] {
         in_memory(&route(""), async |world| {
             let mut container = world.backend("10.0.0.1:8009");
@@ -518,10 +518,11 @@ fn pings_tell_whether_a_container_answers() {
             assert_eq!(client.reply("POST ").await.text(), "pinged");
             client.send(&request).await;
             if ping == "always" {
-                // It does not answer any more; over a new connection it does.
+                // The kept connection no longer answers; a new one does.
                 assert_eq!(connection.exactly(5).await.unwrap(), PING);
             }
-            // Without a ping, what has just been used is not trusted with a request to be sent once.
+            // Without a ping, a request that may be sent only once gets no recently used
+            // connection.
             let mut other = container.accept().await;
             assert_eq!(other.exactly(5).await.unwrap(), PING);
             other.send(PONG).await;
@@ -559,7 +560,7 @@ fn a_request_that_a_dying_connection_lost_goes_out_again_with_its_body() {
         connection.send(ok("one")).await;
         client.reply(GET).await;
         sleep(Duration::from_secs(1)).await;
-        // More than a packet: the container asks for the rest before it dies.
+        // More than a packet: the container requests the rest before it dies.
         let body = pattern(9000);
         let put =
             [b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000\r\n\r\n", &body[..]].concat();
@@ -612,7 +613,7 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
         let mut client = world.client();
         client.send(&request).await;
         let (mut connection, _) = accept(&mut container).await;
-        // Packets of a container may be larger than those that it is sent.
+        // A container's packets may be larger than the gateway's.
         let large = [head(200, &[]), chunk(&[b'x'; 60_000]), end(true)].concat();
         let answering = connection.send(large);
         let (_, reply) = tokio::join!(answering, client.reply(&request));
@@ -620,8 +621,8 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
     });
 }
 
-/// The container at the address of this number answers each request with it, until it is aborted with
-/// all of its connections.
+/// Starts the container with this number, which answers each request with the number. Aborting it
+/// aborts all its connections.
 fn numbered(world: &World, number: u8) -> JoinHandle<()> {
     let mut container = world.backend(&format!("10.0.0.{number}:8009"));
     spawn_local(async move {

@@ -1,4 +1,4 @@
-//! AJP as web servers speak it to a listener: what origins are asked, and what comes back in packets.
+//! AJP listeners: the requests that origins receive, and the packets that web servers get back.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn a_backend_is_asked_for_what_the_web_server_was() {
         for name in ["x-hop", "upgrade", "expect", "connection"] {
             assert_eq!(asked.field(name), None, "{name}");
         }
-        // Where the client came from, the packet says, and nobody else.
+        // Only the packet names the client's address.
         assert_eq!(asked.values("x-forwarded-for"), ["192.0.2.9"]);
         assert_eq!(asked.values("x-forwarded-proto"), ["https"]);
         assert_eq!(reply(&mut peer, b"").await.body, b"ok");
@@ -93,7 +93,7 @@ fn bodies_are_asked_for_as_the_backend_reads_and_arrive_exactly() {
                 assert_eq!((reply.status, reply.reuse), (200, true), "{length} {is_known}");
                 assert!(asked.body == body[..length] && reply.body == body[..length]);
                 assert_eq!(asked.field("transfer-encoding").is_some(), !is_known);
-                // The next request goes over a connection of its own.
+                // The next request uses a new connection.
                 drop(connection);
                 sleep(Duration::from_secs(1)).await;
             }
@@ -112,7 +112,7 @@ fn an_answer_before_the_body_leaves_the_connection_in_order() {
         peer.send(data(&[b'a'; DATA])).await;
         let mut connection = backend.accept().await;
         connection.head().await.unwrap();
-        // It has asked for the second packet, which is on its way when the answer comes.
+        // The gateway has requested the second packet, which is in transit when the answer arrives.
         assert_eq!(next(&mut peer).await, Some(Sent::WantsBody(DATA)));
         connection.send(early).await;
         let answer = reply(&mut peer, b"").await;
@@ -235,7 +235,7 @@ fn the_secret_is_asked_for_before_anything_else() {
     });
 }
 
-/// A script's variables, from what a FastCGI application is sent.
+/// Returns a script's variables from a FastCGI request.
 async fn variables_of(world: &World, backend: &mut Backend, ask: &Ask<'_>) -> Vec<u8> {
     let mut peer = world.client();
     peer.send(ask.packet()).await;

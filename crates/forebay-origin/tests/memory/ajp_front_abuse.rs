@@ -1,4 +1,4 @@
-//! What becomes of packets that no web server may send to a listener of AJP, of floods and of slowness.
+//! AJP listeners and packets that no web server may send, floods and slow senders.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ fn bodies_of_another_length_than_announced_are_cut_off_before_the_backend_takes_
     in_memory(&site("", PROXIED), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let pieces: [&[u8]; 4] = [
-            // More than announced; the end, too early; another packet; a length that is wrong.
+            // More than announced, an early end, another packet, a wrong length.
             &data(&[b'a'; 101]),
             &packet(b""),
             &Ask::new(GET, "/").packet(),
@@ -164,7 +164,7 @@ fn what_takes_too_long_ends_the_connection() {
         assert!(slow.is_closed().await);
         took(since, 7);
         assert_eq!(world.gateway.reached(Limit::Head), 2);
-        // Pings do not keep a connection from growing old.
+        // Pings do not extend the age limit of a connection.
         let mut idle = world.client();
         idle.send(PING).await;
         assert_eq!(next(&mut idle).await, Some(Sent::Pong));

@@ -1,8 +1,8 @@
-//! A web server that speaks AJP, as tests of the listener play it, without the codec that is under test.
+//! A scripted web server that speaks AJP, without the codec under test.
 
 use crate::world::{Peer, World};
 
-/// What a listener asks for at a time, and the most that fits a packet of 8192 bytes.
+/// Number of bytes that a listener requests at a time: the maximum for a packet of 8192 bytes.
 pub const DATA: usize = 8186;
 pub const PING: &[u8] = b"\x12\x34\0\x01\x0a";
 pub const PONG: &[u8] = b"AB\0\x01\x09";
@@ -10,7 +10,7 @@ pub const HELLO: &str = "[[site.route]]\nrespond = \"here\"\n";
 pub const PROXIED: &str = "[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n";
 pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A site that takes AJP, with these keys.
+/// Returns a site with an AJP listener and these keys.
 pub fn site(keys: &str, routes: &str) -> String {
     format!("[[site]]\nlisten = \"ajp://127.0.0.1:8009\"\n{keys}\n{routes}")
 }
@@ -23,21 +23,21 @@ fn text(text: &[u8]) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text, b"\0"].concat()
 }
 
-/// A data packet.
+/// Returns a data packet.
 pub fn data(bytes: &[u8]) -> Vec<u8> {
     packet(&[&(bytes.len() as u16).to_be_bytes(), bytes].concat())
 }
 
-/// What a web server passes on.
+/// A request from a web server.
 pub struct Ask<'a> {
-    /// The number of the method.
+    /// Number of the method.
     pub method: u8,
     pub uri: &'a [u8],
     pub client: &'a [u8],
     pub server: &'a [u8],
     pub is_ssl: bool,
     pub fields: &'a [(&'a str, &'a str)],
-    /// Attributes, and what else there is before the end.
+    /// Attributes and other data before the end.
     pub attributes: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a listener sends.
+/// A packet from a listener.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Sent {
     Head(u16, Vec<(String, String)>),
@@ -103,7 +103,7 @@ pub enum Sent {
     Pong,
 }
 
-/// The next packet; `None` where the connection has ended.
+/// Returns the next packet; `None` if the connection has ended.
 pub async fn next(peer: &mut Peer) -> Option<Sent> {
     let header = peer.exactly(4).await.ok()?;
     assert_eq!(header[..2], *b"AB");
@@ -151,7 +151,7 @@ fn fields(payload: &[u8]) -> Vec<(String, String)> {
     (0..int(at - 2)).map(|_| (text(&mut at).to_lowercase(), text(&mut at))).collect()
 }
 
-/// A whole reply: its status, fields and body, and whether another request may follow.
+/// A complete reply: status, fields, body, and true if another request may follow.
 pub struct Reply {
     pub status: u16,
     pub fields: Vec<(String, String)>,
@@ -159,7 +159,7 @@ pub struct Reply {
     pub reuse: bool,
 }
 
-/// Reads a reply, answering with pieces of `body` where it is asked for.
+/// Reads a reply, and sends pieces of `body` on request.
 pub async fn reply(peer: &mut Peer, mut body: &[u8]) -> Reply {
     let mut reply = Reply { status: 0, fields: Vec::new(), body: Vec::new(), reuse: false };
     loop {

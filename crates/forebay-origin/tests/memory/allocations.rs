@@ -1,11 +1,11 @@
-//! What a kept connection asks the allocator for, once it is warm: nothing.
+//! A warm kept connection allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use crate::world::{Peer, World, in_memory};
 
-/// Counts what each thread asks the system's allocator for.
+/// Counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -13,11 +13,11 @@ thread_local! {
 }
 
 fn count() {
-    // At the end of a thread there is nothing to count in any more.
+    // At the end of a thread, its counter no longer exists.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: all is passed on to the system's allocator, which keeps the contract.
+// SAFETY: every call goes to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -44,7 +44,7 @@ const REQUEST: &[u8] = b"GET /small.html HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n\
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nServer: s\r\nDate: Sun, 22 Nov 2026 19:00:00 GMT\r\n\
     Content-Type: text/html\r\nContent-Length: 7\r\n\r\n<p>Page";
 
-/// Reads until `end` has come, with no more memory than `read` has.
+/// Reads until `end`, with no memory beyond that of `read`.
 async fn read_to(peer: &Peer, read: &mut Vec<u8>, end: &[u8]) {
     read.clear();
     while !read.ends_with(end) {
@@ -52,9 +52,8 @@ async fn read_to(peer: &Peer, read: &mut Vec<u8>, end: &[u8]) {
     }
 }
 
-/// The fewest allocations of all that ran in this thread during one of ten rounds of requests, after
-/// a round that warms up. In some round the clock may move on to the next second, in which files are
-/// looked at anew.
+/// Returns the smallest number of allocations in this thread during one of ten rounds of requests,
+/// after a warm-up round. In some rounds a new second may begin, in which files are checked again.
 async fn fewest(world: &World, mut backend: Option<Peer>, client: Peer) -> usize {
     const REQUESTS: usize = 20;
     let mut read = Vec::with_capacity(4096);

@@ -1,5 +1,5 @@
-//! FastCGI, SCGI and uwsgi applications: what they are sent, and what becomes of replies that are
-//! broken, cut off, or come in pieces.
+//! FastCGI, SCGI and uwsgi applications: the requests that they receive, and the handling of
+//! replies that are broken, cut off or in pieces.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::{Message, in_memory};
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A route to an application of this protocol at 10.0.0.1:9000, where any path is a script.
+/// Returns a route to an application of this protocol at 10.0.0.1:9000. Any path is a script.
 fn route(protocol: &str, keys: &str) -> String {
     let root = if protocol == "fastcgi" { ", root = \"/nowhere\", scripts = \"*\"" } else { "" };
     format!(
@@ -18,8 +18,8 @@ fn route(protocol: &str, keys: &str) -> String {
     )
 }
 
-/// What a client gets where the application sends these bytes, in pieces, and closes; and the errors
-/// that are logged.
+/// Returns the client's reply and the logged errors if the application sends these bytes in pieces
+/// and closes.
 fn answered(route: &str, reply: &[u8], seed: u64) -> (std::io::Result<Message>, Vec<String>) {
     let mut answered = None;
     in_memory(route, async |world| {

@@ -1,4 +1,4 @@
-//! Several backends: whose turn it is, and what a failure of one costs.
+//! Several backends: their order, and the cost of a failure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ path = "/*"
     )
 }
 
-/// Answers whatever comes, over connections that stay open, with the text `name`.
+/// Answers every request with the text `name`, and keeps connections open.
 fn serve(mut backend: Backend, name: &'static str) -> tokio::task::JoinHandle<()> {
     tokio::task::spawn_local(async move {
         loop {
@@ -126,7 +126,7 @@ fn a_kept_connection_that_died_unnoticed_costs_no_request() {
         client.send(GET).await;
         let (_, connection) = one.answer(OK).await;
         client.reply(GET).await;
-        // The other one's turn: nobody there, so the first again.
+        // It is the other backend's turn, which is not running, so the first answers again.
         client.send(GET).await;
         let mut kept = connection;
         kept.request().await;
@@ -191,7 +191,7 @@ fn one_name_is_sent_once_and_hop_by_hop_fields_stay_behind() {
     });
 }
 
-/// A reply of FastCGI to request 1: a page, and the end.
+/// Returns a FastCGI reply to request 1: a page and the end.
 fn fastcgi_page() -> Vec<u8> {
     let page = b"Content-Type: text/plain\r\n\r\nfine";
     let mut reply = vec![1, 6, 0, 1, 0, page.len() as u8, 0, 0];
@@ -201,8 +201,8 @@ fn fastcgi_page() -> Vec<u8> {
     reply
 }
 
-/// Routes to two backends of each protocol that takes one request per connection, with what they
-/// answer.
+/// Returns routes to two backends for each protocol with one request per connection, and the
+/// backends' replies.
 fn routes_to_two(root: &Path) -> Vec<(String, Vec<u8>)> {
     std::fs::write(root.join("x.php"), "").unwrap();
     let root = root.display();
@@ -260,7 +260,7 @@ fn a_backend_of_any_protocol_that_dies_over_a_request_costs_it_only_if_it_may_no
                     &format!("{method} /x.php HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
                 let mut client = world.client();
                 client.send(request).await;
-                // The other one's turn may be first.
+                // The other backend may have the first turn.
                 tokio::select! {
                     mut dying = one.accept() => {
                         dying.more().await.unwrap();

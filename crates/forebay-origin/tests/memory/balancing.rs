@@ -1,4 +1,4 @@
-//! Several HTTP backends behind one route: whose turn it is by weight, cookie and load.
+//! Several HTTP backends of one route: selection by weight, cookie and load.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn proxied(to: &str, keys: &str) -> String {
     format!("[[site.route]]\npath = \"/*\"\n[site.route.proxy]\nto = [{to}]\n{keys}\n")
 }
 
-/// The backend at the address of this number answers each request with `name`, and closes.
+/// Starts the backend with this number, which answers each request with `name` and closes.
 fn named(world: &World, number: u8, name: &'static str) -> tokio::task::JoinHandle<()> {
     let backend = world.backend(&format!("10.0.0.{number}:3000"));
     tokio::task::spawn_local(answer_all(backend, name))
@@ -282,7 +282,7 @@ fn who_has_less_to_do_is_asked() {
     });
 }
 
-/// Takes a request, and resets its connection in place of an answer.
+/// Reads a request, and resets its connection instead of answering.
 async fn lose(backend: &mut Backend) -> Message {
     let mut connection = backend.accept().await;
     let request = connection.request().await;

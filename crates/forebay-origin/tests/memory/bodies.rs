@@ -1,4 +1,4 @@
-//! Bodies in both directions: framing, back-pressure, early replies, and what breaks off.
+//! Bodies in both directions: framing, back-pressure, early replies and cut-off bodies.
 
 use std::time::Duration;
 

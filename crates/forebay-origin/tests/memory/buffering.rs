@@ -1,4 +1,4 @@
-//! What is kept of replies for slow readers, and of uploads for backends that take them whole.
+//! Buffers: replies for slow readers, and uploads for backends that take them whole.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::world::{Peer, World, in_memory};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Of a reply, in bytes: more than the links beside the gateway hold.
+/// Size of a reply in bytes: more than the links around the gateway hold.
 const LARGE: usize = 2 << 20;
 
-/// A route with these keys to a backend, on a server with these limits.
+/// Returns a route with these keys to a backend, on a server with these limits.
 fn route(limits: &str, keys: &str) -> String {
     format!(
         "[server.limits]\n{limits}\n[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\n\
@@ -24,7 +24,8 @@ fn pattern() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// A client that has asked and reads nothing, and what it asked, with a reply on its way.
+/// Returns a client that sent a request and reads nothing, and the backend, which is sending a
+/// reply.
 async fn slow_reader(world: &World, fields: &str) -> (Peer, Peer) {
     let mut backend = world.backend("10.0.0.1:3000");
     let mut client = world.client();
@@ -35,7 +36,8 @@ async fn slow_reader(world: &World, fields: &str) -> (Peer, Peer) {
     (client, connection)
 }
 
-/// Sends the body to its end while the client reads nothing; whether all of it is taken in time.
+/// Sends the body to its end while the client reads nothing. Returns true if the gateway takes all
+/// of it in time.
 async fn is_taken(connection: &mut Peer) -> bool {
     let sending = connection.send(pattern());
     tokio::time::timeout(Duration::from_secs(10), sending).await.is_ok()
@@ -65,7 +67,7 @@ fn a_reply_that_fits_in_memory_needs_no_file() {
     });
 }
 
-/// That the backend waits for the client, which gets everything in the end.
+/// Asserts that the backend waits for the client, which gets everything in the end.
 fn is_held_back(limits: &str, keys: &str, fields: &str) {
     in_memory(&route(limits, keys), async |world| {
         let (client, mut connection) = slow_reader(world, fields).await;
@@ -140,7 +142,7 @@ fn what_is_kept_of_all_replies_is_limited_and_freed() {
             if n % 2 == 0 {
                 assert_arrives(client).await;
             } else {
-                // A reply in the buffer goes with its client.
+                // A buffered reply is dropped with its client.
                 drop(client);
                 sleep(Duration::from_secs(1)).await;
             }
@@ -233,8 +235,8 @@ fn an_upload_goes_on_to_the_backend_as_it_comes_otherwise() {
     });
 }
 
-/// How long an application over SCGI waits for a client that reads nothing for 20 s, where its reply
-/// begins so and its route has these keys.
+/// Returns the time that an SCGI application waits for a client that reads nothing for 20 s. Its
+/// reply begins with `fields`; its route has `keys`.
 fn application_waits(keys: &str, fields: &str) -> Duration {
     let route = format!("[[site.route]]\nscgi = {{ to = \"10.0.0.1:9000\" }}\n{keys}\n");
     let mut waits = None;
@@ -283,7 +285,7 @@ fn an_error_page_on_a_buffered_route_reaches_a_client_that_reads_late() {
         client.link.limit_room(500);
         client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").await;
         client.send("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n").await;
-        // With it the link is nearly full, and the page about the second does not fit.
+        // This page nearly fills the link, so the page of the second request does not fit.
         let page = "x".repeat(380);
         let reply = format!("HTTP/1.1 200 OK\r\nContent-Length: 380\r\n\r\n{page}");
         let (_, _kept) = backend.answer(&reply).await;

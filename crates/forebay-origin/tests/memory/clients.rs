@@ -1,5 +1,5 @@
-//! Who the client is: fields of trusted proxies, PROXY headers of both versions in both directions,
-//! and what nobody else may claim.
+//! Identity of the client: fields of trusted proxies, PROXY headers of both versions in both
+//! directions, and claims by others, which do not count.
 
 use forebay_testkit::forwarded::{CASES, FORGED};
 
@@ -9,7 +9,7 @@ const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A site with these keys that logs each client's address.
+/// Returns a site with these keys that logs each client's address.
 fn site(keys: &str) -> String {
     format!(
         "[log]\naccess = \"stdout\"\nformat = \"%h\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
@@ -17,12 +17,12 @@ fn site(keys: &str) -> String {
     )
 }
 
-/// The address that is logged for the request that was answered last.
+/// Returns the logged address of the last answered request.
 fn logged(world: &World) -> String {
     world.gateway.access_lines().pop().expect("it was answered").trim_end().to_owned()
 }
 
-/// The clients that are logged for all cases, asked for by 127.0.0.1.
+/// Returns the logged clients of all cases, for requests from 127.0.0.1.
 fn clients(keys: &str) -> Vec<String> {
     let mut clients = Vec::new();
     let configuration = site(keys).replace("proxy = \"http://10.0.0.1:3000\"", "respond = \"x\"");
@@ -64,8 +64,8 @@ fn a_trusted_proxy_is_believed_about_the_chain_and_the_scheme() {
     });
 }
 
-/// The values of the `X-Forwarded-` fields that a backend is sent for a request with these, or the
-/// status where it is refused.
+/// Returns the values of the `X-Forwarded-` fields that a backend receives for a request with these
+/// fields, or the status of a refusal.
 fn passed_on(keys: &str, fields: &str) -> Result<Vec<String>, u16> {
     let mut passed = Ok(Vec::new());
     in_memory(&site(keys), async |world| {
@@ -174,7 +174,7 @@ fn v2(command: u8, family: u8, content: &[u8]) -> Vec<u8> {
 
 const V1: &[u8] = b"PROXY TCP4 203.0.113.7 198.51.100.9 1234 443\r\n";
 
-/// The client that the backend is sent for a connection that begins with this.
+/// Returns the client that the backend receives for a connection that begins with this header.
 async fn named(world: &World, backend: &mut Backend, header: &[u8], seed: u64) -> String {
     let mut client = world.client();
     client.send_in_pieces([header, GET.as_bytes()].concat(), seed).await;
@@ -253,7 +253,7 @@ fn only_trusted_peers_may_send_a_proxy_header() {
     in_memory(&site(trusting), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         assert_eq!(named(world, &mut backend, V1, 1).await, "203.0.113.7");
-        // The client that was named is no trusted proxy: its own word about others is not taken.
+        // The named client is not a trusted proxy, so its own field does not count.
         let request = GET.replace("Host", "X-Forwarded-For: 9.9.9.9\r\nHost");
         let mut client = world.client();
         client.send([V1, request.as_bytes()].concat()).await;
@@ -304,7 +304,7 @@ fn the_client_in_a_proxy_header_is_who_a_trusted_proxy_says() {
         let mut backend = world.backend("10.0.0.1:3000");
         for (client, line) in [
             ("203.0.113.7", "PROXY TCP4 203.0.113.7 127.0.0.1 0 80"),
-            // Both addresses have to be of one family.
+            // Both addresses must be of one family.
             ("2001:db8::7", "PROXY TCP6 2001:db8::7 ::ffff:127.0.0.1 0 80"),
         ] {
             let mut asking = world.client();

@@ -1,5 +1,6 @@
-//! Replies that are compressed as they are sent: for whom, which, and how their heads change. They
-//! are decoded by the libraries that encode them, and once by curl, in `crates/forebay/tests`.
+//! Compressed replies: the clients that get them, the replies that are compressed, and the changes
+//! of heads. The encoders' own libraries decode them here, and curl decodes one in
+//! `crates/forebay/tests`.
 
 use std::io::Read;
 
@@ -32,7 +33,7 @@ fn request(method: &str, accepted: &str) -> String {
     format!("{method} / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {accepted}\r\n\r\n")
 }
 
-/// A reply of a backend with these field lines.
+/// Returns a backend's reply with these field lines.
 fn reply(lines: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{lines}\r\n{body}", body.len())
 }
@@ -173,7 +174,7 @@ fn what_the_backend_has_sent_can_be_read_before_the_reply_ends() {
     }
 }
 
-/// What a decoder gives of a body that has not ended.
+/// Returns a decoder's output for a body that has not ended.
 fn prefix(coding: &str, bytes: &[u8]) -> String {
     let mut reader: Box<dyn Read> = match coding {
         "gzip" => Box::new(flate2::read::GzDecoder::new(bytes)),
@@ -263,7 +264,7 @@ fn files_are_compressed_and_their_parts_are_not() {
             for _ in 0..2 {
                 let got = get(world, path, "Accept-Encoding: gzip\r\n").await;
                 assert!(decode("gzip", &got.body) == text(length), "{path}");
-                // What lies in memory is compressed before its head is sent.
+                // A file in memory is compressed before its head is sent.
                 let known = (path == "/small.txt").then(|| got.body.len().to_string());
                 assert_eq!(got.field("content-length"), known.as_deref(), "{path}");
                 assert_eq!(got.field("transfer-encoding").is_none(), known.is_some(), "{path}");
@@ -301,7 +302,7 @@ fn others_are_answered_while_a_large_reply_is_compressed() {
         for coding in ["gzip", "br", "zstd"] {
             let answered = std::cell::Cell::new(false);
             let large = async {
-                // It comes to less than is gathered before a write.
+                // The result is smaller than the amount to gather before a write.
                 let fields = format!("Accept-Encoding: {coding}\r\n");
                 let got = get(world, "/monotonous.txt", &fields).await;
                 assert!(answered.get(), "{coding}: the other request waits for all of the reply");

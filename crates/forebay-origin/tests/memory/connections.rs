@@ -1,4 +1,4 @@
-//! When client connections go on and when they close, and what is logged of what clients do wrong.
+//! Client connections: when they stay open, when they close, and the log lines for client errors.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_refusal_waits_for_its_client_a_moment_and_no_longer() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").await;
         let since = Instant::now();
         assert_eq!(client.reply("").await.status(), 413);
-        // What it sends is taken for a while, so that no reset reaches it before the reply.
+        // Its data is read for a while, so that no reset reaches it before the reply.
         for _ in 0..100 {
             client.send("more").await;
             sleep(Duration::from_millis(100)).await;

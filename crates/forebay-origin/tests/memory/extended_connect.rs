@@ -1,5 +1,5 @@
-//! Extended CONNECT (RFC 8441) to what makes no tunnel: the client is refused by a status, and the access
-//! log has that status. A 2xx would be the start of a tunnel for the client.
+//! Extended CONNECT (RFC 8441) to origins without tunnels: the client gets an error status, and the
+//! access log has it. A 2xx would be the start of a tunnel for the client.
 
 use forebay_wire::http2::RequestPseudo;
 
@@ -21,7 +21,7 @@ fn pseudo(path: &[u8]) -> RequestPseudo<'_> {
     }
 }
 
-/// Asks for a tunnel while `backend` answers; the reply, which was logged as it was sent.
+/// Requests a tunnel while `backend` answers. Returns the reply, after comparing it with the log.
 async fn refused(world: &World, path: &str, backend: impl Future<Output = ()>) -> Reply {
     let mut client = Http2Client::connect(world).await;
     let fields = [("sec-websocket-version", "13")];
@@ -32,7 +32,7 @@ async fn refused(world: &World, path: &str, backend: impl Future<Output = ()>) -
     let lines = world.gateway.access_lines();
     let logged = format!("{} {}", reply.status, reply.body.len());
     assert_eq!(lines.last().map(|line| line.trim_end()), Some(&logged[..]), "{reply:?}");
-    // The connection goes on.
+    // The connection stays open.
     let stream = client.get("/none");
     assert_eq!(client.reply(stream).await.status, 404);
     reply
@@ -57,7 +57,7 @@ fn files_and_fixed_replies_make_no_tunnel() {
             let reply = refused(world, path, async {}).await;
             assert_eq!((reply.status, reply.is_whole), (501, true), "{path}");
         }
-        // What is no success is passed on.
+        // A reply without success is passed on.
         for (path, status) in [("/moved", 302), ("/none", 404)] {
             let reply = refused(world, path, async {}).await;
             assert_eq!((reply.status, reply.is_whole), (status, true), "{path}");

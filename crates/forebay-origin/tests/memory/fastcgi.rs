@@ -1,4 +1,4 @@
-//! FastCGI as an application speaks it, and requests that share its connections.
+//! A scripted FastCGI application, and requests that share its connections.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const PARAMS: u8 = 4;
 const STDIN: u8 = 5;
 const GET_VALUES: u8 = 9;
 
-/// A record for a request.
+/// Returns a record for a request.
 pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     let (id, length) = (id.to_be_bytes(), (content.len() as u16).to_be_bytes());
     [&[1, kind, id[0], id[1], length[0], length[1], 0, 0], content].concat()
@@ -27,12 +27,12 @@ pub fn end(id: u16) -> Vec<u8> {
     end_with(id, 0)
 }
 
-/// END_REQUEST with this protocol status: 1 cannot multiplex, 2 overloaded.
+/// Returns END_REQUEST with this protocol status: 1 cannot multiplex, 2 overloaded.
 pub fn end_with(id: u16, status: u8) -> Vec<u8> {
     record(3, id, &[0, 0, 0, 0, status, 0, 0, 0])
 }
 
-/// A connection of the gateway to an application.
+/// A connection from the gateway to an application.
 struct Connection {
     peer: Peer,
     open: HashMap<u16, Asked>,
@@ -51,7 +51,7 @@ impl Connection {
         Self { peer: application.accept().await, open: HashMap::new() }
     }
 
-    /// The next record; `None` where the gateway has closed.
+    /// Returns the next record; `None` if the gateway has closed.
     async fn record(&mut self) -> Option<(u8, u16, Vec<u8>)> {
         let header = self.peer.exactly(8).await.ok()?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -60,7 +60,7 @@ impl Connection {
         Some((header[1], u16::from_be_bytes([header[2], header[3]]), content))
     }
 
-    /// The next request that is whole, however many are interleaved.
+    /// Returns the next complete request. Requests may be interleaved.
     async fn asked(&mut self) -> Option<Asked> {
         loop {
             let (kind, id, content) = self.record().await?;
@@ -79,7 +79,7 @@ impl Connection {
         self.peer.send(bytes).await;
     }
 
-    /// A whole reply with this text.
+    /// Sends a complete reply with this text.
     async fn answer(&mut self, id: u16, text: &str) {
         let head = format!("Content-Type: text/plain\n\n{text}");
         self.send([stdout(id, &head), end(id)].concat()).await;
@@ -87,7 +87,7 @@ impl Connection {
 }
 
 impl Asked {
-    /// The value of a variable: what stands between its name and the next pair's lengths.
+    /// Returns the value of a variable: the bytes between its name and the next pair's lengths.
     fn variable(&self, name: &str) -> Option<String> {
         let at = self.params.windows(name.len()).position(|part| part == name.as_bytes())?;
         let length = usize::from(self.params[at - 1]);
@@ -109,7 +109,7 @@ fn route(keys: &str) -> String {
 
 const ON: &str = ", multiplex = \"on\"";
 
-/// Clients with a request each for `/x?n`, n counted from 0.
+/// Returns clients that have each sent a request for `/x?n`, with n from 0.
 async fn ask_at_once(world: &World, count: usize) -> Vec<Peer> {
     let mut clients = Vec::new();
     for n in 0..count {
@@ -149,7 +149,7 @@ fn a_local_redirect_keeps_its_cookies_and_what_is_not_about_the_document() {
         for name in ["etag", "content-language", "x-accel-redirect", "location"] {
             assert_eq!(reply.field(name), None, "{name}");
         }
-        // They are of one request.
+        // The records belong to one request.
         client.send("GET /x?0 HTTP/1.1\r\nHost: h\r\n\r\n").await;
         let asked = connection.asked().await.unwrap();
         connection.answer(asked.id, "next").await;
@@ -229,7 +229,7 @@ fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_sa
         fresh.answer(asked.id, "second").await;
         assert_eq!(client.reply("").await.text(), "second");
         client.send("POST /x?empty HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na").await;
-        // One that has answered is kept, or closed for another.
+        // The connection of an answered request is kept, or closed for another.
         let (asked, mut connection) = match fresh.asked().await {
             Some(asked) => (asked, fresh),
             None => {
@@ -276,7 +276,7 @@ fn more_requests_than_max_streams_open_another_connection() {
     in_memory(&route(", multiplex = \"on\", max_streams = 5"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 20).await;
-        // None answers before each connection has as many requests as it takes.
+        // No reply before each connection has its maximum of requests.
         let mut connections = Vec::new();
         for _ in 0..4 {
             let mut connection = Connection::accept(&mut application).await;
@@ -306,7 +306,7 @@ fn requests_get_room_on_a_shared_connection_in_turn() {
             let mut application = world.backend("10.0.0.1:9000");
             let mut clients = ask_at_once(world, 12).await;
             let mut connection = Connection::accept(&mut application).await;
-            // Who has been answered asks again, behind those that wait.
+            // An answered client sends its next request, which comes after the waiting ones.
             for n in (0..12).cycle().take(12 * 20) {
                 let asked = connection.asked().await.unwrap();
                 assert_eq!(asked.query(), n.to_string());
@@ -397,7 +397,7 @@ fn an_application_is_asked_whether_it_multiplexes_and_shares_no_connection_if_no
         assert!(content.windows(name.len()).any(|part| part == name));
         let values = [&[name.len() as u8, 1][..], name, b"0"].concat();
         asking.send(record(10, 0, &values)).await;
-        // A request each.
+        // Each connection gets one request.
         let mut one = Connection::accept(&mut application).await;
         let mut two = Connection::accept(&mut application).await;
         for connection in [&mut one, &mut two] {
@@ -410,7 +410,7 @@ fn an_application_is_asked_whether_it_multiplexes_and_shares_no_connection_if_no
     });
 }
 
-/// A record of GET_VALUES_RESULT with these pairs.
+/// Returns a GET_VALUES_RESULT record with these pairs.
 fn values(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut content = Vec::new();
     for (name, value) in pairs {

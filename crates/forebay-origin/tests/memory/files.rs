@@ -1,5 +1,5 @@
-//! Files on disk: validators, ranges, compressed siblings, directories, and files that a backend has
-//! sent.
+//! Files on disk: validators, ranges, compressed siblings, directories, and files that a backend
+//! names for sending.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a client sees of HTTP/1.1: heads, framing, keep-alive, interim replies.
+//! HTTP/1.1 for clients: heads, framing, keep-alive, interim replies.
 
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
-//! Groups of backends, `[upstream.NAME]`: what the routes that name one share, and what a reload keeps.
+//! Groups of backends, `[upstream.NAME]`: the state that their routes share and that a reload
+//! keeps.
 
 use forebay_engine::BackendsOf;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::world::{World, in_memory};
 
-/// The backend at the address of this number answers each request of SCGI with its number.
+/// Starts the backend with this number, which answers each SCGI request with the number.
 fn numbered(world: &World, number: u8) -> JoinHandle<()> {
     let mut backend = world.backend(&format!("10.0.0.{number}:9000"));
     spawn_local(async move {
@@ -19,7 +20,7 @@ fn numbered(world: &World, number: u8) -> JoinHandle<()> {
     })
 }
 
-/// Who answers so many requests for this path.
+/// Returns the numbers of the backends that answer `count` requests for this path.
 async fn numbers(world: &World, path: &str, count: usize) -> String {
     let mut numbers = String::new();
     for _ in 0..count {
@@ -30,7 +31,7 @@ async fn numbers(world: &World, path: &str, count: usize) -> String {
     numbers
 }
 
-/// Two routes that name the group, and its table.
+/// Returns two routes that name the group, and its table.
 fn two_routes(table: &str) -> String {
     format!(
         "[[site.route]]\npath = \"/a/*\"\nscgi = {{ to = \"@app\" }}\n\

@@ -1,4 +1,4 @@
-//! Calls of gRPC: errors of the gateway are a status of gRPC, and a stream that one side cancels is cancelled
+//! gRPC calls: gateway errors become a gRPC status, and cancelling a stream on one side cancels it
 //! on the other.
 
 use forebay_wire::http2::{Cause, ErrorCode};
@@ -10,7 +10,7 @@ use crate::world::{World, in_memory};
 
 const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
 
-/// A call whose message has been sent.
+/// Sends a call with its message.
 fn call(client: &mut Http2Client, path: &str) -> u32 {
     let stream = client.ask("POST", path, CALL, false);
     client.send_data(stream, b"\0\0\0\0\x01a", true);
@@ -83,7 +83,7 @@ fn calls_whose_head_is_refused_get_a_status_of_grpc() {
             let reply = client.reply(stream).await;
             assert_eq!((reply.status, reply.field("grpc-status")), (200, Some("2")));
             assert!(reply.field("grpc-message").unwrap().starts_with(message), "{reply:?}");
-            // The next request over the same exchange is not taken for a call.
+            // The next request on this exchange does not count as a call.
             let stream = client.get(&long);
             let reply = client.reply(stream).await;
             assert_eq!((reply.status, reply.field("grpc-status")), (414, None));
@@ -109,7 +109,7 @@ fn other_clients_get_errors_as_pages() {
     });
 }
 
-/// A call that the backend has taken, and its streams on both sides.
+/// Returns a call that the backend has received, with its streams on both sides.
 async fn taken(world: &World, backend: &mut Http2Backend) -> (Http2Client, u32, Served, u32) {
     let mut client = Http2Client::connect(world).await;
     let stream = call(&mut client, "/");

@@ -1,4 +1,4 @@
-//! Routes that hand a request on to others, and backends that have a file sent.
+//! Routes that leave a request to others, and backends that name a file to send.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ fn the_body_reaches_the_route_that_takes_it_by_the_limit_of_that() {
             let (asked, _) = world.pass(&mut backend, format!("{post}{sent}"), ok).await;
             assert!(asked.text() == body);
         }
-        // A file takes no POST, so the routes below are asked.
+        // `files` takes no POST, so the routes below are tried.
         let mut client = world.client();
         client.send("POST /a.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc").await;
         assert_eq!(client.reply("").await.status(), 404);
@@ -153,7 +153,7 @@ fn store() -> TempDir {
     folder(&[("store/in/a b.txt", "0123456789"), ("secret.txt", "secret")])
 }
 
-/// What a client gets for `request` where the backend answers with this field and `more`.
+/// Returns the client's reply to `request` if the backend answers with this field and `more`.
 async fn sent(world: &World, request: &str, field: &str, more: &str) -> Message {
     let reply = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nETag: \"app\"\r\nX-Accel-Buffering: no\r\n\

@@ -1,4 +1,4 @@
-//! What a client sees of HTTP/2 in cleartext: the same routes, origins and rules as by HTTP/1.1.
+//! HTTP/2 in cleartext for clients: it has the routes, origins and rules of HTTP/1.1.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// A route to a directory with a small file, a large one and an empty one.
+/// Returns a route to a directory with a small file, a large one and an empty one.
 fn files(root: &tempfile::TempDir) -> String {
     std::fs::write(root.path().join("a.txt"), "0123456789").unwrap();
     std::fs::write(root.path().join("large"), pattern(LARGE)).unwrap();
@@ -49,7 +49,7 @@ fn a_client_that_begins_with_the_preface_is_answered_by_http2() {
     });
 }
 
-/// A site around these routes.
+/// Returns a site with these routes.
 fn site(routes: &str) -> String {
     format!("[[site]]\nlisten = \"127.0.0.1:80\"\n{routes}")
 }
@@ -71,7 +71,7 @@ fn a_preface_in_pieces_is_waited_for_and_what_only_begins_like_it_is_http1() {
         ] {
             assert_eq!(world.ask(text).await.status(), status, "{text}");
         }
-        // What follows the preface's first line belongs to HTTP/2.
+        // The bytes after the preface's first line must be those of HTTP/2.
         for text in ["PRI * HTTP/2.0\r\nHost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\n"] {
             let mut client = world.client();
             client.send(text).await;
@@ -80,12 +80,12 @@ fn a_preface_in_pieces_is_waited_for_and_what_only_begins_like_it_is_http1() {
             assert_eq!((sent[3], sent[goaway + 3]), (4, 7), "settings, and GOAWAY");
             assert_eq!(sent[goaway + 13..], 1_u32.to_be_bytes(), "PROTOCOL_ERROR");
         }
-        // In the middle of a connection it is an unknown version.
+        // Later in a connection, the preface is an unknown version.
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
         assert_eq!(client.reply("GET ").await.status(), 200);
         assert_eq!(client.reply("GET ").await.status(), 505);
-        // What never becomes a whole preface is a slow head.
+        // An incomplete preface is a slow head.
         let mut client = world.client();
         client.send("PRI * HTTP/2").await;
         assert_eq!(client.reply("").await.status(), 408);
@@ -316,7 +316,7 @@ fn a_slow_stream_holds_no_backend_where_its_reply_is_kept() {
             connection.send("\r\n0\r\nX-Sum: 1\r\n\r\n").await;
         };
         client.during(sending).await;
-        // The connection is free again: another request goes over it.
+        // The connection is free again for another request.
         let other = client.get("/other");
         assert_eq!(client.during(connection.request()).await.start, "GET /other HTTP/1.1");
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
@@ -405,7 +405,7 @@ fn an_idle_connection_is_told_goodbye() {
         assert_eq!(client.goaway, Some(ErrorCode::NO_ERROR));
         assert_eq!(since.elapsed().as_secs(), 5);
         assert_eq!(world.gateway.reached(Limit::KeepAlive), 1);
-        // One that never asks for anything.
+        // A client that sends no request.
         let mut client = Http2Client::connect(world).await;
         client.end().await;
         assert_eq!(client.goaway, Some(ErrorCode::NO_ERROR));
@@ -464,7 +464,7 @@ fn a_window_that_stays_closed_ends_its_stream_in_time() {
         assert_eq!(reply.reset, Some(Cause::Peer(ErrorCode::CANCEL)));
         assert_eq!(since.elapsed().as_secs(), 7);
         assert_eq!(world.gateway.reached(Limit::Write), 1);
-        // The connection goes on.
+        // The connection stays open.
         let stream = client.get("/a.txt");
         assert_eq!(client.reply(stream).await.text(), "0123456789");
     });

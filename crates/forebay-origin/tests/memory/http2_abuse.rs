@@ -1,5 +1,4 @@
-//! What clients of HTTP/2 do that is no use: it ends their streams, or their connection, and nothing
-//! else.
+//! Abuse by HTTP/2 clients: it ends their streams or their connection, and affects nothing else.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use crate::world::{World, in_memory};
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 
-/// A frame.
+/// Returns a frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -23,7 +22,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A HEADERS frame that ends head and stream, without any check.
+/// Returns a HEADERS frame that ends head and stream, without checks.
 fn headers(stream: u32, fields: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut encoder, mut block) = (Encoder::new(0), Vec::new());
     encoder.begin(&mut block);
@@ -33,7 +32,7 @@ fn headers(stream: u32, fields: &[(&str, &[u8])]) -> Vec<u8> {
     frame(1, 0x5, stream, &block)
 }
 
-/// A connection that has settled and takes frames as they are.
+/// Returns a connection after the exchange of settings, for raw frames.
 async fn connect(world: &World) -> Http2Client {
     let link = world.gateway.connect(0, "192.0.2.7:4000".parse().unwrap());
     let mut client = Http2Client::over(link, Config::default());
@@ -42,14 +41,14 @@ async fn connect(world: &World) -> Http2Client {
     client
 }
 
-/// All that comes until the connection ends.
+/// Returns all bytes until the connection ends.
 async fn everything(link: &Link) -> Vec<u8> {
     let mut seen = Vec::new();
     while matches!(link.read(&mut seen).await, Ok(1..)) {}
     seen
 }
 
-/// The status of an ordinary request over a connection of its own.
+/// Returns true if an ordinary request on a new connection succeeds.
 async fn is_served(world: &World) -> bool {
     let mut client = Http2Client::connect(world).await;
     let stream = client.get("/");
@@ -114,7 +113,7 @@ fn what_would_be_two_requests_in_http1_is_none() {
         ] {
             let mut client = connect(world).await;
             client.send_raw(headers(1, &fields));
-            // Answered behind it, so that it has been judged.
+            // The answer to this PING shows that the frames before it were processed.
             client.send_raw(frame(6, 0, 0, b"12345678"));
             let mut seen = Vec::new();
             while !seen.windows(8).any(|bytes| bytes == b"12345678") {
@@ -206,7 +205,7 @@ fn a_head_that_never_ends_is_given_up_in_time() {
     let limits = "[server.timeouts]\nhead = \"10s\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n";
     in_memory(&format!("{limits}{FIXED}"), async |world| {
         let whole = headers(1, &[(":method", b"GET"), (":scheme", b"http"), (":path", b"/")]);
-        // In the middle of a frame, and between HEADERS and its CONTINUATION.
+        // Cut within a frame, and between HEADERS and its CONTINUATION.
         let mut open = whole.clone();
         open[4] = 0x1;
         for start in [&whole[..12], &open[..]] {
@@ -262,7 +261,7 @@ fn a_broken_rule_ends_the_connection_with_its_reason() {
     });
 }
 
-/// Its windows are open, so that only the connection itself holds the reply up.
+/// The windows are open, so that only the connection itself delays the reply.
 #[test]
 fn a_client_that_takes_nothing_off_its_connection_is_cut_off() {
     const BODY: usize = 16 << 20;

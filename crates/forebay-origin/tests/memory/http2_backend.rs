@@ -1,5 +1,5 @@
-//! A scripted server of HTTP/2, on the server's role of the codec: the gateway is tested with the
-//! client's.
+//! A scripted HTTP/2 server on the server role of the codec; the gateway under test uses the client
+//! role.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,29 +14,29 @@ use tokio::task::spawn_local;
 use crate::http2_client::spawn_writer;
 use crate::world::World;
 
-/// Where it listens.
+/// Address of the server.
 pub const ADDRESS: &str = "10.0.0.1:3000";
 
-/// A server that takes connections.
+/// A server that accepts connections.
 pub struct Http2Backend(UnboundedReceiver<Link>);
 
-/// One of its connections.
+/// A connection of the server.
 pub struct Served {
     pub link: Rc<Link>,
     writing: UnboundedSender<Vec<u8>>,
     pub codec: Connection,
     input: Vec<u8>,
     pub asked: BTreeMap<u32, Asked>,
-    /// Replies under way, and how much of them was taken.
+    /// Unfinished replies, and the number of their bytes that were sent.
     replies: BTreeMap<u32, (Vec<u8>, usize)>,
-    /// Data is taken in, and its window stays closed.
+    /// True if data is read without opening its window.
     pub holds_windows: bool,
     unconsumed: Vec<(u32, usize)>,
     pub goaway: Option<ErrorCode>,
     pub has_ended: bool,
 }
 
-/// A request, as far as it has come.
+/// A request, as far as it has arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub method: String,
@@ -52,13 +52,13 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The first value of a field.
+    /// Returns the first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// A route to it.
+/// Returns a route to the server.
 pub fn proxied(keys: &str) -> String {
     format!("[[site.route]]\npath = \"/*\"\n[site.route.proxy]\nto = \"h2c://{ADDRESS}\"\n{keys}\n")
 }
@@ -68,7 +68,7 @@ impl Http2Backend {
         Self(world.gateway.network().listen(Destination::Tcp(ADDRESS.parse().unwrap())))
     }
 
-    /// The next connection that is made to it.
+    /// Returns the next connection.
     pub async fn accept(&mut self) -> Served {
         self.accept_with(Config::default()).await
     }
@@ -77,17 +77,17 @@ impl Http2Backend {
         Served::over(self.link().await, config)
     }
 
-    /// The next connection, without anything on it.
+    /// Returns the next connection, with nothing sent on it.
     pub async fn link(&mut self) -> Link {
         self.0.recv().await.expect("the gateway is there as long as the test")
     }
 
-    /// Whether a connection was made that nobody has accepted.
+    /// Returns true if a connection waits to be accepted.
     pub fn has_visitor(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Has every connection served by `answer`, which is called after each turn; how many came.
+    /// Serves all connections with `answer`, which is called after each turn. Returns their number.
     pub fn serve(
         mut self,
         config: Config,
@@ -129,7 +129,7 @@ impl Served {
         }
     }
 
-    /// Takes the next whole request up.
+    /// Returns the next complete request.
     pub async fn request(&mut self) -> (u32, Asked) {
         loop {
             let whole = self.asked.iter().find(|(_, asked)| asked.is_whole).map(|(id, _)| *id);
@@ -140,12 +140,12 @@ impl Served {
         }
     }
 
-    /// Whole requests that have come.
+    /// Returns the complete requests so far.
     pub fn take_whole(&mut self) -> Vec<(u32, Asked)> {
         self.asked.extract_if(.., |_, asked| asked.is_whole).collect()
     }
 
-    /// Goes on until this holds.
+    /// Takes turns until `holds` returns true.
     pub async fn until(&mut self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             assert!(self.turn().await, "the connection ends: {:?}", self.asked);
@@ -159,7 +159,7 @@ impl Served {
         self.codec.send_reply(stream, status, &list, end).expect("the stream is open");
     }
 
-    /// Sends data now, which must fit in the windows.
+    /// Sends data now, which must fit into the windows.
     pub fn data(&mut self, stream: u32, data: &[u8], end: bool) {
         let sent = self.codec.send_data(stream, data, end, now()).unwrap();
         assert_eq!(sent, data.len(), "the window is large enough");
@@ -171,7 +171,7 @@ impl Served {
         self.codec.send_trailers(stream, &list).unwrap();
     }
 
-    /// A whole reply, as windows allow.
+    /// Sends a complete reply, as the windows allow.
     pub fn reply(&mut self, stream: u32, body: impl Into<Vec<u8>>) {
         let body = body.into();
         self.head(stream, 200, &[("content-length", &body.len().to_string())], body.is_empty());
@@ -185,7 +185,7 @@ impl Served {
         self.codec.reset(stream, code, now());
     }
 
-    /// Sends these bytes, whatever they are.
+    /// Sends raw bytes.
     pub fn raw(&mut self, bytes: impl Into<Vec<u8>>) {
         self.flush();
         let _ = self.writing.send(bytes.into());
@@ -196,7 +196,7 @@ impl Served {
         *sent += self.codec.send_data(stream, &body[*sent..], true, now()).unwrap_or_default();
     }
 
-    /// From now on windows open again, also for what came before.
+    /// Opens windows from now on, also for earlier data.
     pub fn release(&mut self) {
         self.holds_windows = false;
         for (stream, len) in std::mem::take(&mut self.unconsumed) {
@@ -204,7 +204,7 @@ impl Served {
         }
     }
 
-    /// Has all written that there is.
+    /// Writes all output.
     pub fn flush(&mut self) {
         loop {
             while let Some(stream) = self.codec.poll_writable() {
@@ -219,7 +219,7 @@ impl Served {
         }
     }
 
-    /// Writes, and reads what comes next; `false` at the end of the connection.
+    /// Writes, and reads the next bytes. Returns false at the end of the connection.
     pub async fn turn(&mut self) -> bool {
         self.flush();
         match self.link.read(&mut self.input).await {

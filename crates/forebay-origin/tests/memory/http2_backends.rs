@@ -1,4 +1,4 @@
-//! Backends of HTTP/2: requests share connections, and what one stream does the others do not feel.
+//! HTTP/2 backends: requests share connections, and streams do not affect each other.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// Asks over a connection of its own, in a task of its own.
+/// Sends a request on a new connection in a new task.
 fn ask(world: &World, request: &'static str) -> JoinHandle<std::io::Result<Message>> {
     let mut client: Peer = world.client();
     spawn_local(async move {
@@ -33,7 +33,7 @@ fn ask(world: &World, request: &'static str) -> JoinHandle<std::io::Result<Messa
     })
 }
 
-/// Answers what is whole with its path.
+/// Answers each complete request with its path.
 fn echo_paths(served: &mut Served, _: usize) {
     for (id, asked) in served.take_whole() {
         served.reply(id, asked.path);
@@ -64,7 +64,7 @@ fn a_request_goes_out_as_a_stream_and_its_reply_comes_back() {
         served.flush();
         let reply = client.await.unwrap().unwrap();
         assert_eq!((reply.status(), reply.text(), reply.field("x-a")), (200, "ok", Some("b")));
-        // The next one shares the connection, a body goes along, and HEAD has a length.
+        // The next request shares the connection; it has a body, and HEAD has a length.
         let client = ask(world, POST);
         let (id, asked) = served.request().await;
         assert_eq!(
@@ -80,7 +80,7 @@ fn a_request_goes_out_as_a_stream_and_its_reply_comes_back() {
         served.head(id, 200, &[("content-length", "7")], true);
         served.flush();
         assert_eq!(client.await.unwrap().unwrap().field("content-length"), Some("7"));
-        // A head that ends without a length is one of nothing.
+        // A head that ends the stream without a length has an empty body.
         let client = ask(world, GET);
         let (id, _) = served.request().await;
         served.head(id, 404, &[], true);
@@ -144,7 +144,7 @@ fn a_limit_on_streams_that_falls_holds_at_once() {
     });
 }
 
-/// The route by HTTP/2, and one by HTTP/1.1 to the same server.
+/// Returns a route over HTTP/2, and one over HTTP/1.1 to the same server.
 fn limited_to(most: usize) -> String {
     let limit = format!("max_connections = {most}\nconnect_timeout = \"2s\"\n");
     let http1 = format!(
@@ -162,7 +162,7 @@ fn a_thread_always_gets_one_connection_and_no_more_than_the_limit_allows() {
         let first = ask(world, GET);
         let mut served = backend.accept_with(with_streams(1)).await;
         let (id, _) = served.request().await;
-        // What has no room on it waits, and is answered there: whoever opens one and those behind.
+        // Requests without room wait, and the open connection answers all of them in the end.
         let waiting: Vec<_> = (0..3).map(|_| ask(world, GET)).collect();
         sleep(Duration::from_secs(1)).await;
         assert!(!backend.has_visitor());
@@ -177,7 +177,7 @@ fn a_thread_always_gets_one_connection_and_no_more_than_the_limit_allows() {
         for waiting in waiting {
             assert_eq!(waiting.await.unwrap().unwrap().text(), "next");
         }
-        // Too late is too late.
+        // After the time limit, the request fails.
         let first = ask(world, GET);
         let (id, _) = served.request().await;
         assert_eq!(ask(world, GET).await.unwrap().unwrap().status(), 503);
@@ -198,7 +198,7 @@ fn an_idle_connection_is_closed_for_who_waits_for_its_permit() {
         let first = ask(world, GET);
         let mut served = backend.accept().await;
         let (id, _) = served.request().await;
-        // Who waits while it is in use gets its permit afterwards.
+        // A request that waits for the permit gets it after the current use.
         let waiting = ask(world, HTTP1);
         sleep(Duration::from_secs(1)).await;
         assert!(!backend.has_visitor() && !waiting.is_finished());
@@ -221,7 +221,7 @@ fn an_idle_connection_is_closed_for_who_waits_for_its_permit() {
         idle.reply(id, "first");
         idle.flush();
         assert_eq!(first.await.unwrap().unwrap().text(), "first");
-        // One that has been idle for a while is closed at once.
+        // A connection that has been idle for a while is closed at once.
         sleep(Duration::from_secs(1)).await;
         let second = ask(world, GET);
         let mut served = backend.accept_with(with_streams(1)).await;
@@ -232,7 +232,7 @@ fn an_idle_connection_is_closed_for_who_waits_for_its_permit() {
         });
         assert!(idle.goaway == Some(ErrorCode::NO_ERROR), "{:?}", idle.goaway);
         let (further_id, _) = further.request().await;
-        // Both are in use, and none too many is open. The other thread has none and gets one.
+        // Both connections are in use, within the limit. The other thread has none and gets one.
         let fourth = ask(&other, GET);
         let mut beyond = others.accept().await;
         let (beyond_id, _) = beyond.request().await;
@@ -354,7 +354,7 @@ fn one_that_refuses_everything_is_asked_a_few_times_and_then_the_next() {
     });
 }
 
-/// GOAWAY with this last stream.
+/// Returns a GOAWAY with this last stream.
 fn goaway(last: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::goaway(&mut bytes, last, ErrorCode::NO_ERROR, b"");
@@ -368,7 +368,7 @@ fn a_goaway_under_load_loses_nothing() {
             let backend = Http2Backend::new(world);
             let count = backend.serve(with_streams(100), |served, _| {
                 let asked = served.take_whole();
-                // Streams above are left without a word.
+                // Streams above the last one get no reply.
                 let is_going = asked.iter().any(|(id, _)| *id >= 181);
                 for (id, _) in asked.into_iter().filter(|(id, _)| *id <= 179) {
                     served.reply(id, "ok");
@@ -457,7 +457,7 @@ fn a_reply_that_is_reset_is_cut_off_for_http1_and_reset_for_http2() {
                     served.reset(id, ErrorCode::INTERNAL_ERROR);
                     continue;
                 }
-                // More than is gathered before it goes out.
+                // More than the server gathers before a write.
                 served.head(id, 200, &[], false);
                 served.data(id, &pattern(60_000), false);
                 served.flush();
@@ -554,7 +554,7 @@ fn who_leaves_has_its_stream_cancelled_and_no_other() {
         served.reply(left, "ok");
         served.flush();
         assert_eq!(stays.await.unwrap().unwrap().text(), "ok");
-        // An upload that is given up takes its stream along.
+        // An aborted upload ends its stream.
         let mut uploads = world.client();
         uploads.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nsome").await;
         served.until(|served| served.asked.values().any(|asked| asked.body == b"some")).await;
@@ -612,7 +612,7 @@ fn a_backend_that_opens_no_window_holds_up_its_own_streams_and_not_for_ever() {
             uploads.any_reply(false).await
         });
         served.until(|served| served.asked[&1].body.len() == 65_535).await;
-        // Data may not go on, but requests may.
+        // Data may have to wait, but requests may not.
         let get = ask(world, GET);
         let (id, _) = served.request().await;
         served.reply(id, "ok");
@@ -660,7 +660,7 @@ fn a_reply_that_never_comes_ends_after_its_time_and_a_dead_connection_with_it() 
         served.request().await;
         let (reply, _) = tokio::join!(first, served.until(|served| served.asked.contains_key(&1)));
         assert_eq!(reply.unwrap().unwrap().status(), 504);
-        // It answers the PING that follows: it lives, and is used again.
+        // The server answers the PING that follows: it is alive and gets requests again.
         served.codec.ping(tokio::time::Instant::now().into_std());
         served.until(|served| served.codec.unanswered_ping().is_none()).await;
         sleep(Duration::from_millis(300)).await;
@@ -669,7 +669,7 @@ fn a_reply_that_never_comes_ends_after_its_time_and_a_dead_connection_with_it() 
         served.reply(id, "ok");
         served.flush();
         assert_eq!(second.await.unwrap().unwrap().text(), "ok");
-        // Now it is read no more.
+        // From now on the server does not read.
         assert_eq!(ask(world, GET).await.unwrap().unwrap().status(), 504);
         let next = ask(world, GET);
         let mut fresh = backend.accept().await;
@@ -701,7 +701,7 @@ fn idle_connections_are_closed_with_a_goaway() {
 #[test]
 fn what_breaks_the_protocol_is_a_502_with_the_reason_in_the_log() {
     let bomb = {
-        // One large entry of the dynamic table, and references to it without end.
+        // One large entry of the dynamic table, and many references to it.
         let mut block = vec![0x88, 0x40, 1, b'a', 0x7f, 0x80 | (3_000_usize - 127) as u8, 0x16];
         block.extend([b'x'; 3_000]);
         block.extend([0xbe; 10_000]);
@@ -739,7 +739,7 @@ fn what_breaks_the_protocol_is_a_502_with_the_reason_in_the_log() {
     }
 }
 
-/// SETTINGS without any.
+/// SETTINGS without any values.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 #[test]
@@ -789,7 +789,7 @@ const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nU
                        Sec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A server whose settings offer extended CONNECT does so by default.
+/// The server role of the codec offers extended CONNECT by default.
 #[test]
 fn a_websocket_goes_on_as_an_extended_connect() {
     in_memory(&proxied(""), async |world| {
@@ -819,7 +819,7 @@ fn a_websocket_goes_on_as_an_extended_connect() {
             served.flush();
             assert_eq!(client.line().await.unwrap(), "down");
         }
-        // Other requests share the connection meanwhile.
+        // Other requests share the connection at this time.
         let get = ask(world, GET);
         let (other, _) = served.request().await;
         served.reply(other, "ok");
@@ -889,7 +889,7 @@ fn a_websocket_waits_for_settings_no_longer_than_for_a_connection() {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send(UPGRADE).await;
-        // A server that takes the connection and says nothing.
+        // A server that accepts the connection and sends nothing.
         let silent = backend.accept().await;
         let reply = client.any_reply(false).await.unwrap();
         assert_eq!(reply.status(), 504);

@@ -1,4 +1,4 @@
-//! Connections of HTTP/2 to backends that break: what that says of the backend and of the requests.
+//! HTTP/2 connections to backends that break: the effects on the backend and on the requests.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::http2_backend::{Http2Backend, proxied};
 use crate::world::{World, in_memory};
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
-/// The server of HTTP/2, and one of HTTP/1.1.
+/// Routes to an HTTP/2 server and an HTTP/1.1 server.
 const BOTH: &str = "[[site.route]]\npath = \"/*\"\nproxy = { to = [\"h2c://10.0.0.1:3000\", \
                     \"http://10.0.0.2:3000\"] }\n";
 
-/// Has the server of HTTP/1.1 answer.
+/// Lets the HTTP/1.1 server answer.
 fn serve_other(world: &World) {
     let mut other = world.backend("10.0.0.2:3000");
     spawn_local(async move {
@@ -24,7 +24,7 @@ fn serve_other(world: &World) {
     });
 }
 
-/// The statuses of so many requests, one after the other.
+/// Returns the statuses of `count` requests, one after the other.
 async fn statuses(world: &World, count: usize) -> Vec<u16> {
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -57,7 +57,7 @@ fn one_that_has_answered_is_not_left_out_for_the_end_of_its_connection() {
         let mut backend = Http2Backend::new(world);
         serve_other(world);
         spawn_local(async move {
-            // Of each connection one request is answered.
+            // Each connection answers one request.
             loop {
                 let mut served = backend.accept().await;
                 let (id, _) = served.request().await;
@@ -97,7 +97,7 @@ fn a_reply_that_came_before_the_connection_broke_counts() {
         served.reply(id, "kept");
         let mut bytes = served.codec.output().to_vec();
         frame::goaway(&mut bytes, id, ErrorCode::NO_ERROR, b"");
-        // It is written to when it has gone already.
+        // The gateway writes to it after the backend has closed it.
         uploads.send("again").await;
         served.link.write(&bytes).await.unwrap();
         drop(served);

@@ -1,5 +1,5 @@
-//! A scripted client of HTTP/2, on the client's role of the codec: the gateway is tested with the
-//! server's, which has tests of its own against other implementations.
+//! A scripted HTTP/2 client on the client role of the codec. The gateway under test uses the server
+//! role, which is also tested against other implementations.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,42 +15,42 @@ use tokio::task::spawn_local;
 
 use crate::world::World;
 
-/// A client's connection, and what came by it.
+/// A client's connection, with the received data.
 pub struct Http2Client {
     pub link: Rc<Link>,
-    /// What the task that writes has yet to write.
+    /// Bytes for the task that writes.
     writing: UnboundedSender<Vec<u8>>,
     pub codec: Connection,
     input: Vec<u8>,
     replies: BTreeMap<u32, Reply>,
-    /// Bodies under way, and how much of them was taken.
+    /// Unfinished bodies, and the number of their bytes that were sent.
     bodies: BTreeMap<u32, (Vec<u8>, usize)>,
-    /// Data is taken in, and its window stays closed.
+    /// True if data is read without opening its window.
     pub holds_windows: bool,
-    /// Bytes of data that came, held or not.
+    /// Number of received data bytes, held or not.
     pub received: usize,
     unconsumed: Vec<(u32, usize)>,
     pub goaway: Option<ErrorCode>,
     pub has_settings: bool,
-    /// The connection has ended.
+    /// True after the end of the connection.
     pub has_ended: bool,
 }
 
-/// A reply, as far as it has come.
+/// A reply, as far as it has arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
     pub trailers: Vec<(String, String)>,
-    /// Interim replies before it.
+    /// Interim replies before the final one.
     pub interim: Vec<(u16, Vec<(String, String)>)>,
     pub is_whole: bool,
     pub reset: Option<Cause>,
 }
 
 impl Reply {
-    /// The first value of a field.
+    /// Returns the first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -61,7 +61,7 @@ impl Reply {
 }
 
 impl Http2Client {
-    /// A connection whose settings have gone both ways.
+    /// Connects, and exchanges settings in both directions.
     pub async fn connect(world: &World) -> Self {
         Self::connect_with(world, Config::default()).await
     }
@@ -117,13 +117,13 @@ impl Http2Client {
         self.codec.send_request(pseudo, &list, end).expect("the server takes a stream")
     }
 
-    /// Sends a body, and nothing behind it, as windows allow.
+    /// Sends a body and the end of the stream, as the windows allow.
     pub fn send_body(&mut self, stream: u32, body: impl Into<Vec<u8>>) {
         self.bodies.insert(stream, (body.into(), 0));
         self.go_on(stream);
     }
 
-    /// Sends data now, which must fit in the windows.
+    /// Sends data now, which must fit into the windows.
     pub fn send_data(&mut self, stream: u32, data: &[u8], end: bool) {
         let sent = self.codec.send_data(stream, data, end, now()).unwrap();
         assert_eq!(sent, data.len(), "the window is large enough");
@@ -137,11 +137,11 @@ impl Http2Client {
 
     fn go_on(&mut self, stream: u32) {
         let Some((body, sent)) = self.bodies.get_mut(&stream) else { return };
-        // A stream that is gone has an event that says so.
+        // If the stream is gone, an event reports that.
         *sent += self.codec.send_data(stream, &body[*sent..], true, now()).unwrap_or_default();
     }
 
-    /// Has all written that there is.
+    /// Writes all output.
     pub fn flush(&mut self) {
         loop {
             while let Some(stream) = self.codec.poll_writable() {
@@ -156,13 +156,13 @@ impl Http2Client {
         }
     }
 
-    /// Has these bytes written, whatever they are.
+    /// Writes raw bytes.
     pub fn send_raw(&mut self, bytes: impl Into<Vec<u8>>) {
         self.flush();
         let _ = self.writing.send(bytes.into());
     }
 
-    /// Writes, and reads what comes next; `false` at the end of the connection.
+    /// Writes, and reads the next bytes. Returns false at the end of the connection.
     pub async fn turn(&mut self) -> bool {
         self.flush();
         match self.link.read(&mut self.input).await {
@@ -223,7 +223,7 @@ impl Http2Client {
         }
     }
 
-    /// From now on windows open again, also for what came before.
+    /// Opens windows from now on, also for earlier data.
     pub fn release(&mut self) {
         self.holds_windows = false;
         for (stream, len) in std::mem::take(&mut self.unconsumed) {
@@ -231,12 +231,12 @@ impl Http2Client {
         }
     }
 
-    /// What has come of the reply on a stream.
+    /// Returns the reply on a stream, as far as it has arrived.
     pub fn so_far(&self, stream: u32) -> Reply {
         self.replies.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// The whole reply on a stream, or what came of it before it was reset.
+    /// Returns the complete reply on a stream, or the part before a reset.
     pub async fn reply(&mut self, stream: u32) -> Reply {
         self.until(|client| {
             let reply = client.replies.get(&stream);
@@ -246,19 +246,19 @@ impl Http2Client {
         self.replies.remove(&stream).unwrap()
     }
 
-    /// Goes on until this holds.
+    /// Takes turns until `holds` returns true.
     pub async fn until(&mut self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
             assert!(self.turn().await, "the connection ends: {:?}", self.replies);
         }
     }
 
-    /// Goes on until the connection ends.
+    /// Takes turns until the connection ends.
     pub async fn end(&mut self) {
         while self.turn().await {}
     }
 
-    /// Takes in what comes while `other` runs.
+    /// Reads while `other` runs.
     pub async fn during<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = std::pin::pin!(other);
         loop {
@@ -280,7 +280,7 @@ impl Http2Client {
     }
 }
 
-/// A task that writes to `link` what it is sent: what is written in part must not be given up.
+/// Starts a task that writes to `link`. A task, because a partial write must not be cancelled.
 pub fn spawn_writer(link: Rc<Link>) -> UnboundedSender<Vec<u8>> {
     let (writing, mut written) = unbounded_channel::<Vec<u8>>();
     spawn_local(async move {

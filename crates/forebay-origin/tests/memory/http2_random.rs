@@ -1,4 +1,4 @@
-//! The `h2` crate as backend, which does something else with each stream.
+//! The `h2` crate as a backend that treats each stream differently.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::http2_backend::{ADDRESS, proxied};
 use crate::world::{World, in_memory};
 
-/// Passes bytes on between a connection of the gateway and a stream of tokio.
+/// Copies bytes between a gateway connection and a tokio stream.
 fn carry(link: Link, stream: DuplexStream) {
     let link = std::rc::Rc::new(link);
     let (mut reader, mut writer) = split(stream);
@@ -35,7 +35,7 @@ fn carry(link: Link, stream: DuplexStream) {
     });
 }
 
-/// Serves connections by the `h2` crate, with limits and behaviour that follow from `seed`.
+/// Serves connections with the `h2` crate. `seed` determines limits and behaviour.
 fn serve(world: &World, seed: u64) {
     let mut links = world.gateway.network().listen(Destination::Tcp(ADDRESS.parse().unwrap()));
     spawn_local(async move {
@@ -84,7 +84,7 @@ async fn answer(
     let mut sending = reply.send_response(head, false).unwrap();
     while let Some(Ok(data)) = body.data().await {
         sleep(Duration::from_millis(random.u64(..3))).await;
-        // Freed late, so that the window is what limits.
+        // Released late, so that the window is the limit.
         let _ = body.flow_control().release_capacity(data.len());
         if sending.send_data(data, false).is_err() {
             return;
@@ -108,7 +108,7 @@ fn whatever_its_schedule_every_request_is_answered_with_its_own_body() {
             let mut asking = Vec::new();
             for number in 0..60_u8 {
                 let mut client = world.client();
-                // What is refused after more than this may have been sent on is not in hand.
+                // If more than this was sent before a refusal, the request cannot be resent.
                 let length = random.usize(..8_000);
                 let body = vec![number; length];
                 let before = Duration::from_millis(random.u64(..100));

@@ -1,5 +1,5 @@
-//! Backends of HTTP/2 that take no more requests on a connection: by settings that allow no streams, and by
-//! GOAWAY with an error code. Requests move to another connection, or fail at once.
+//! HTTP/2 backends that take no more requests on a connection: their settings allow no streams, or
+//! they send a GOAWAY with an error code. Requests move to another connection, or fail at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::world::{Message, World, in_memory};
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
 
-/// SETTINGS with MAX_CONCURRENT_STREAMS (3) = `streams`.
+/// Returns SETTINGS with MAX_CONCURRENT_STREAMS (3) = `streams`.
 fn settings(streams: u8) -> [u8; 15] {
     [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, streams]
 }
@@ -22,7 +22,7 @@ fn with_streams(streams: u32) -> Config {
     Config { streams, ..Config::default() }
 }
 
-/// Asks over a connection of its own, in a task of its own.
+/// Sends a request on a new connection in a new task.
 fn ask(world: &World, request: &'static str) -> JoinHandle<std::io::Result<Message>> {
     let mut client = world.client();
     spawn_local(async move {
@@ -36,8 +36,8 @@ fn answer(served: &mut Served, id: u32, text: &'static str) {
     served.flush();
 }
 
-/// The next connection, whose first settings allow no streams. It refuses the request that was sent
-/// before they came.
+/// Accepts the next connection with settings that allow no streams. Refuses the request that was
+/// sent before the settings.
 async fn accept_refusing(backend: &mut Http2Backend) -> Served {
     let mut served = Served::over(backend.link().await, with_streams(9));
     let mut greeting = served.codec.output().to_vec();
@@ -88,7 +88,7 @@ fn one_that_allows_no_streams_any_more_lets_those_under_way_finish() {
         let (id, _) = served.request().await;
         served.raw(settings(0));
         served.turn().await;
-        // There may be one connection, which is in use.
+        // The limit is one connection, which is in use.
         let waiting = ask(world, GET);
         sleep(Duration::from_secs(1)).await;
         assert!(!backend.has_visitor());
@@ -138,7 +138,7 @@ fn a_backend_that_allows_no_streams_at_all_is_waited_for_as_long_as_connecting_m
                 assert!(errors.iter().any(is_named), "{errors:#?}");
                 continue;
             }
-            // It changes its mind.
+            // The backend changes its settings.
             sleep(Duration::from_secs(1)).await;
             assert!(!backend.has_visitor() && !client.is_finished());
             second.raw(settings(9));
@@ -177,7 +177,7 @@ fn a_backend_that_allows_no_streams_leaves_the_request_to_another_of_its_group()
     });
 }
 
-/// GOAWAY with INTERNAL_ERROR and this last stream; the connection stays open.
+/// Returns a GOAWAY with INTERNAL_ERROR and this last stream. The connection stays open.
 fn goaway(last: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::goaway(&mut bytes, last, ErrorCode::INTERNAL_ERROR, b"");
@@ -192,7 +192,7 @@ fn requests_that_wait_move_at_once_when_a_goaway_says_that_there_was_an_error() 
         let seen = ask(world, GET);
         let mut served = backend.accept().await;
         let (last, _) = served.request().await;
-        // Above the last stream that it has seen: not acted on, so that a POST moves, too.
+        // Above the last stream that the backend has seen: unprocessed, so even a POST moves.
         let unseen = ask(world, POST);
         served.until(|served| served.asked.len() == 1).await;
         served.raw(goaway(last));

@@ -1,4 +1,4 @@
-//! Trailers of requests: which of them reach a backend of HTTP/2, and what of them is refused.
+//! Trailers of requests: which reach an HTTP/2 backend, and which are refused.
 
 use forebay_wire::http2::{Cause, Config, ErrorCode, RequestPseudo};
 
@@ -6,7 +6,7 @@ use crate::http2_backend::{Asked, Http2Backend, proxied};
 use crate::http2_client::Http2Client;
 use crate::world::{World, in_memory};
 
-/// Has each whole request answered with its trailers, a line each.
+/// Answers each complete request with its trailers, one on each line.
 fn echo_trailers(world: &World) {
     Http2Backend::new(world).serve(Config::default(), |served, _| {
         for (id, asked) in served.take_whole() {
@@ -29,7 +29,7 @@ fn trailers_of_a_request_reach_a_backend_of_http2() {
     in_memory(&proxied(""), async |world| {
         echo_trailers(world);
         let mut client = Http2Client::connect(world).await;
-        // Without body, with one of unknown length, and with one whose trailers are announced.
+        // Without a body, with one of unknown length, and with announced trailers.
         let stream = client.ask("POST", "/", &[], false);
         client.send_trailers(stream, &[("x-sum", "0"), ("x-more", "")]);
         assert_eq!(client.reply(stream).await.text(), "-; ; x-sum: 0; x-more: ");
@@ -44,14 +44,14 @@ fn trailers_of_a_request_reach_a_backend_of_http2() {
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         client.send_trailers(stream, &[("x-sum", "4")]);
         assert_eq!(client.reply(stream).await.text(), "x-sum; body; x-sum: 4");
-        // Announced, and none come.
+        // Announced trailers that do not follow.
         let stream = client.ask("POST", "/", &fields, false);
         client.send_data(stream, b"body", true);
         assert_eq!(client.reply(stream).await.text(), "x-sum; body");
     });
 }
 
-/// A route to it that takes uploads in whole before it forwards them.
+/// Returns a route to the server that buffers whole uploads before it forwards them.
 fn buffered() -> String {
     let route = proxied("").replace("path = \"/*\"\n", "path = \"/*\"\nrequest_buffering = true\n");
     assert!(route.contains("request_buffering"));
@@ -68,7 +68,7 @@ fn trailers_of_chunks_and_of_a_body_that_was_kept_reach_it_too() {
             let mut client = world.client();
             client.send(CHUNKS.replace("{more}", "")).await;
             assert_eq!(client.reply("POST").await.text(), "X-Sum; body; x-sum: 4");
-            // The connection goes on behind it. Of fields that `Connection` names none may pass.
+            // The connection stays usable. If `Connection` names fields, no trailers pass.
             client.send(CHUNKS.replace("{more}", "Connection: x-sum\r\n")).await;
             assert_eq!(client.reply("POST").await.text(), "-; body");
             let mut client = Http2Client::connect(world).await;
@@ -133,7 +133,7 @@ fn a_request_without_a_body_is_not_kept_waiting_for_trailers_that_it_announces()
             let stream = client.ask("GET", "/", &[("trailer", "x-sum")], true);
             assert_eq!(client.reply(stream).await.text(), "-; ");
         });
-        // What follows a CONNECT is no body, and neither are its trailers: nothing of it is taken in.
+        // Bytes after a CONNECT are not a body, and have no trailers: none of them are processed.
         in_memory(&route, async |world| {
             let backend = Http2Backend::new(world);
             let mut client = world.client();
@@ -179,7 +179,7 @@ fn trailers_without_end_are_refused_and_reach_nobody_where_bodies_are_kept() {
             assert!(!backend.has_visitor());
         });
     }
-    // By HTTP/2 they are one list, of which more than the limit of a head is not kept.
+    // Over HTTP/2, trailers are one list, which is limited like a head.
     in_memory(&buffered(), async |world| {
         let backend = Http2Backend::new(world);
         let mut client = Http2Client::connect(world).await;
@@ -188,7 +188,7 @@ fn trailers_without_end_are_refused_and_reach_nobody_where_bodies_are_kept() {
         client.send_trailers(stream, &[("x-sum", &"4".repeat(40_000))]);
         let reply = client.reply(stream).await;
         assert!(matches!(reply.reset, Some(Cause::Peer(_))), "{reply:?}");
-        // Data behind the length that was told.
+        // Data beyond the announced length.
         let stream = client.ask("POST", "/", &[("trailer", "x"), ("content-length", "4")], false);
         client.send_data(stream, b"body and more", false);
         client.send_trailers(stream, &[("x", "4")]);
@@ -259,7 +259,7 @@ fn trailers_that_break_a_rule_reset_their_stream_and_reach_nobody() {
             let asked = std::mem::take(&mut served.asked);
             assert!(asked.values().all(|asked| !asked.is_whole), "{name}: {asked:?}");
         }
-        // Less came than was announced.
+        // Less than announced has arrived.
         let served = served.as_mut().unwrap();
         let fields = [("content-length", "9"), ("trailer", "x-sum")];
         let stream = client.ask("POST", "/", &fields, false);
@@ -267,7 +267,7 @@ fn trailers_that_break_a_rule_reset_their_stream_and_reach_nobody() {
         client.send_trailers(stream, &[("x-sum", "4")]);
         let reply = client.reply(stream).await;
         assert_eq!(reply.reset, Some(Cause::Peer(ErrorCode::PROTOCOL_ERROR)));
-        // The connection serves others.
+        // The connection serves other requests.
         let stream = client.ask("POST", "/", &[], false);
         client.send_trailers(stream, &[("x-sum", "0")]);
         client.flush();

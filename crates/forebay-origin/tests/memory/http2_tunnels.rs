@@ -1,5 +1,5 @@
-//! Tunnels that are streams of HTTP/2, on either side: they last as long as those over connections of
-//! their own, and what was sent before an end arrives before it.
+//! Tunnels in HTTP/2 streams, on both sides: they live as long as those on separate connections,
+//! and data arrives before the end that follows it.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::http2_backend::{Http2Backend, proxied};
 use crate::http2_client::Http2Client;
 use crate::world::{World, in_memory};
 
-/// Writing may take 5 s, and a tunnel be idle for a minute.
+/// Limits: 5 s for a write, a minute for an idle tunnel.
 const TIMEOUTS: &str = "[server.timeouts]\nwrite = \"5s\"\ntunnel_idle = \"1m\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n";
 const HTTP1: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
                        Upgrade: websocket\r\n\r\n";
-/// As `Http2Client` asks for it.
+/// Reply to the request of `Http2Client`.
 const SWITCH: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 /// More than a window holds.
 const MANY: usize = 100_000;
 
-/// A tunnel over HTTP/2, and its stream.
+/// Opens a tunnel over HTTP/2. Returns it with its stream.
 async fn connect(world: &World, config: Config) -> (Http2Client, u32) {
     let mut client = Http2Client::connect_with(world, config).await;
     let pseudo = RequestPseudo {
@@ -50,7 +50,7 @@ fn a_client_that_opens_no_window_keeps_its_tunnel_for_as_long_as_that_may_be_idl
         assert!(client.so_far(stream).reset.is_none());
         client.release();
         client.until(|client| client.received == MANY).await;
-        // And no longer than that.
+        // The wait has a limit.
         client.holds_windows = true;
         server.send(vec![7; MANY]).await;
         let reply = tokio::time::timeout(Duration::from_secs(90), client.reply(stream)).await;
@@ -73,7 +73,7 @@ fn a_client_that_reads_nothing_keeps_its_connection_while_there_are_tunnels_alon
         sleep(Duration::from_secs(30)).await;
         client.link.limit_room(64 << 10);
         client.until(|client| client.received == MANY).await;
-        // A reply that nobody takes is another matter.
+        // A reply that the client does not read has its own limit.
         client.link.limit_room(1_000);
         server.send(vec![7; MANY]).await;
         sleep(Duration::from_secs(1)).await;
@@ -113,7 +113,7 @@ fn last_words_of_a_backend_that_takes_nothing_any_more_arrive() {
         let (mut client, stream) = connect(world, Config::default()).await;
         let (_, mut server) = client.during(backend.answer(SWITCH)).await;
         client.until(|client| client.so_far(stream).status == 200).await;
-        // What it sends waits for the window while it goes away, and the client sends on.
+        // The data of a side that leaves waits for the window while the client continues to send.
         client.holds_windows = true;
         server.send(vec![7; MANY]).await;
         client.until(|client| client.received == 65_535).await;

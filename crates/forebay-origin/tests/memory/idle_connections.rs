@@ -1,5 +1,5 @@
-//! How many idle connections to a backend are kept where nothing says how many: as many as were in
-//! use at once, and no more once that is a while ago.
+//! Number of idle connections to a backend without a configured number: the recent maximum of
+//! connections in use at once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,22 +11,22 @@ use crate::fastcgi;
 use crate::world::{Backend, Peer, World, in_memory};
 
 pub const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
-/// How long a backend takes: all that ask at one time are under way at once.
+/// Duration of a backend's reply, so that simultaneous requests overlap.
 const WORK: Duration = Duration::from_millis(10);
 const CLIENTS: usize = 256;
-/// Connections that are closed in half a second at the most, of 256 or fewer.
+/// Maximum number of connections that close within half a second, if there are 256 or fewer.
 const AT_ONCE: usize = 16;
 
 /// A protocol whose connections are kept.
 pub struct Protocol {
     pub name: &'static str,
     route: &'static str,
-    /// Its backend.
+    /// Backend of the route.
     to: &'static str,
-    /// How a whole request without a body ends, if not by its length.
+    /// Detects the end of a request without a body, if its length does not.
     pub is_whole: fn(&[u8]) -> bool,
     pub reply: fn() -> Vec<u8>,
-    /// Seconds for which a connection may be idle.
+    /// Idle limit of a connection, in seconds.
     idle_time: u64,
 }
 
@@ -65,14 +65,14 @@ impl Protocol {
     }
 }
 
-/// What a backend has seen.
+/// State of a backend.
 #[derive(Default)]
 struct Seen {
-    /// Connections that were made.
+    /// Number of connections so far.
     made: Cell<usize>,
-    /// Connections that are open.
+    /// Number of open connections.
     open: Cell<usize>,
-    /// The numbers of requests by `ask_in_turn`, in the order in which they came.
+    /// Numbers of the requests of `ask_in_turn`, in order of arrival.
     numbers: RefCell<Vec<usize>>,
 }
 
@@ -110,7 +110,7 @@ async fn serve(mut backend: Backend, protocol: &'static Protocol, seen: Rc<Seen>
     }
 }
 
-/// The number that the query of a request has.
+/// Returns the number in the query of a request.
 fn number(asked: &[u8]) -> Option<usize> {
     let at = asked.windows(2).position(|pair| pair == b"n=")?;
     std::str::from_utf8(&asked[at + 2..at + 5]).unwrap().parse().ok()
@@ -120,7 +120,7 @@ fn clients(world: &World, count: usize) -> Vec<Peer> {
     (0..count).map(|_| world.client()).collect()
 }
 
-/// A request of each client, all at once.
+/// Sends a request from each client at once.
 async fn ask_at_once(clients: &mut [Peer]) {
     for client in &mut *clients {
         client.send(GET).await;
@@ -216,7 +216,7 @@ fn descriptors_bound_what_all_routes_keep_together() {
     });
 }
 
-/// A request of each client, numbered, without waiting for replies.
+/// Sends a numbered request from each client without waiting for replies.
 async fn ask_in_turn(clients: &mut [Peer]) {
     for (n, client) in clients.iter_mut().enumerate() {
         client.send(GET.replace("/x", &format!("/x?n={n:03}"))).await;
@@ -279,7 +279,7 @@ fn who_waits_for_longer_than_connecting_may_take_is_told() {
         assert_eq!(clients[1].reply(GET).await.status(), 503);
         let took = since.elapsed();
         assert!(took >= Duration::from_secs(2) && took <= Duration::from_millis(2_200), "{took:?}");
-        // Who waited in vain is in nobody's way.
+        // A request that waited in vain leaves the queue.
         clients[2].send(GET).await;
         sleep(WORK).await;
         busy.send((PROTOCOLS[0].reply)()).await;
@@ -290,7 +290,7 @@ fn who_waits_for_longer_than_connecting_may_take_is_told() {
     });
 }
 
-/// Has so many clients ask at once; the statuses.
+/// Sends requests from `clients` clients at once. Returns the statuses.
 async fn statuses(world: &World, path: &str, clients: usize) -> Vec<u16> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let asking = (0..clients).map(|_| {
@@ -316,10 +316,10 @@ fn idle_connections_are_closed_where_descriptors_run_out() {
         world.gateway.network().limit_connections(20);
         assert_eq!(statuses(world, "/a", 20).await, [200; 20]);
         assert_eq!(a.open.get(), 20);
-        // Some, so that the others need not connect anew.
+        // Opens some connections, so that the later requests can reuse them.
         assert_eq!(statuses(world, "/b", 1).await, [200]);
         assert_eq!((a.open.get(), b.open.get()), (20 - AT_ONCE, 1));
-        // Those of the same server are used, and those of the other closed.
+        // Connections to this server are reused, and those to the other server are closed.
         assert_eq!(statuses(world, "/b", 20).await, [200; 20]);
         assert_eq!((a.open.get(), b.open.get()), (0, 20));
         let errors = world.errors();

@@ -1,4 +1,4 @@
-//! Limits of size and number: what runs into them, and what just fits.
+//! Limits of size and number: requests that exceed them, and requests that just fit.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// `limits` of the server in front of a site with `routes`.
+/// Returns a server with `limits`, followed by a site with `routes`.
 fn with(limits: &str, routes: &str) -> String {
     format!("[server.limits]\n{limits}\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n{routes}")
 }
 
-/// A request with a head of so many bytes.
+/// Returns a request with a head of `length` bytes.
 fn request_of(length: usize) -> String {
     let rest = "GET / HTTP/1.1\r\nHost: a\r\nX-Pad: \r\n\r\n".len();
     format!("GET / HTTP/1.1\r\nHost: a\r\nX-Pad: {}\r\n\r\n", "x".repeat(length - rest))

@@ -1,6 +1,6 @@
-//! Conversations between scripted clients, the engine, an origin and scripted backends, in one
-//! thread: no socket, no process, and a clock that jumps to the next deadline. Behaviour that needs
-//! a real process or a real peer is tested over sockets, in `crates/forebay/tests`.
+//! Conversations between scripted clients, the engine, an origin and scripted backends in one
+//! thread: no socket, no process, and a clock that jumps to the next deadline. Tests in
+//! `crates/forebay/tests` use sockets for behaviour that needs a real process or peer.
 
 mod ajp_web_server;
 mod http2_backend;

@@ -1,5 +1,5 @@
-//! In front of HTTP backends, most of them bad ones: the client gets a whole reply or a clean
-//! error, and never a mixed one.
+//! HTTP backends, mostly faulty ones: the client gets a complete reply or a clean error, never a
+//! mixture.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn with(configuration: &str) -> String {
     format!("{configuration}\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n{PROXIED}")
 }
 
-/// What a client gets that asks by `request` for what a backend answers with `bytes` and an end.
+/// Returns the client's reply to `request` if a backend answers with `bytes` and closes.
 fn answered(request: &str, bytes: impl AsRef<[u8]>) -> std::io::Result<Message> {
     let mut replied = None;
     in_memory(PROXIED, async |world| {
@@ -69,7 +69,7 @@ fn a_chunked_reply_cut_short_is_cut_short() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n0\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nzzz\r\n",
     ] {
-        // A client of HTTP/1.0 can tell the end from a cut only by how the connection ends.
+        // An HTTP/1.0 client can distinguish an end from a cut only by how the connection ends.
         for request in [GET, "GET / HTTP/1.0\r\nHost: a\r\n\r\n"] {
             let reply = answered(request, cut);
             assert!(reply.map_or(true, |reply| reply.status() == 502), "{request:?} {cut:?}");
@@ -79,7 +79,7 @@ fn a_chunked_reply_cut_short_is_cut_short() {
 
 #[test]
 fn a_head_whose_body_never_begins_is_a_bad_gateway() {
-    // Nothing has been sent yet, so the client can be told what happened.
+    // Nothing was sent yet, so the client can get the error.
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
     assert_eq!(answered(GET, head).unwrap().status(), 502);
 }
@@ -185,7 +185,7 @@ fn an_early_reply_ends_an_upload() {
     }
 }
 
-/// Answers one request over a connection with the text `ok`.
+/// Answers one request on a connection with the text `ok`.
 async fn serve(connection: &mut Peer) -> Message {
     let request = connection.request().await;
     connection.send(OK).await;
@@ -220,7 +220,7 @@ fn uploads_to_a_backend_that_closes_after_every_reply_arrive() {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         for n in 0..100 {
-            // The close comes just when the next request goes out, which may not be repeated.
+            // The backend closes just when the next request is sent, which must not be repeated.
             client.send(POST.replace("/ ", &format!("/{n} "))).await;
             let (asked, connection) = backend.answer(OK).await;
             assert_eq!((asked.start, asked.body), (format!("POST /{n} HTTP/1.1"), b"hello".into()));
@@ -252,7 +252,7 @@ fn uploads_use_kept_connections_once_the_backend_was_seen_to_keep_them() {
     });
 }
 
-/// A gateway whose backend was seen to keep connections, with a kept one.
+/// Returns a client and a kept connection of a backend that is known to keep connections.
 async fn with_kept(world: &World, backend: &mut crate::world::Backend) -> (Peer, Peer) {
     let mut client = world.client();
     client.send(GET).await;

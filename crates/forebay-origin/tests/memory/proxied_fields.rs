@@ -1,4 +1,4 @@
-//! What HTTP backends and clients see of each other's fields, paths and framing.
+//! Fields, paths and framing between HTTP backends and clients.
 
 use crate::world::{World, in_memory};
 
@@ -10,7 +10,7 @@ fn with_site(keys: &str, routes: &str) -> String {
     format!("[[site]]\nlisten = [\"127.0.0.1:80\"]\n{keys}\n{routes}")
 }
 
-/// The request line that the backend is sent for this target.
+/// Returns the request line that the backend receives for this target.
 async fn passed(world: &World, backend: &mut crate::world::Backend, target: &str) -> String {
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
     world.pass(backend, request, OK).await.0.start
@@ -235,7 +235,7 @@ fn replies_of_old_and_terse_backends_are_passed_on() {
     });
 }
 
-/// Bytes without a pattern that repeats soon.
+/// Returns bytes with a long period.
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Redirections and cookies of an HTTP backend that does not know how clients reach it.
+//! Redirects and cookies of an HTTP backend that does not know its public address.
 
 use crate::world::{Message, in_memory};
 
@@ -8,8 +8,8 @@ fn shop(keys: &str) -> String {
     )
 }
 
-/// What a client of www.example gets where the backend answers with these fields, in each of which
-/// `{own}` is its own authority and `{host}` the one that it is told.
+/// Returns the replies for a client of www.example if the backend answers with these fields. In
+/// each of them, `{own}` is the backend's authority and `{host}` the `Host` that it receives.
 fn replied(keys: &str, answers: &[&str]) -> Vec<Message> {
     let mut replies = Vec::new();
     in_memory(&shop(keys), async |world| {

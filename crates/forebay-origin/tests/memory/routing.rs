@@ -1,4 +1,4 @@
-//! Which route takes a request, fixed replies, header rules and the access log.
+//! Selection of routes, fixed replies, header rules and the access log.
 
 use std::path::Path;
 
@@ -101,7 +101,7 @@ fn the_site_is_chosen_by_host() {
     });
 }
 
-/// No site can be named so, and applications make file names of hosts.
+/// No site can have such a name, and applications derive file names from host names.
 #[test]
 fn hosts_with_an_empty_name_or_label_are_refused() {
     in_memory(&respond("", "hello"), async |world| {
@@ -200,7 +200,7 @@ fn expires_is_for_what_was_found() {
     });
 }
 
-/// A site that logs in this format.
+/// Returns a site that logs in this format.
 fn logged(format: &str) -> String {
     format!(
         "[log]\naccess = \"stdout\"\nformat = '{format}'\n\
@@ -210,7 +210,7 @@ fn logged(format: &str) -> String {
     )
 }
 
-/// The lines that these requests leave in the log.
+/// Returns the log lines of these requests.
 async fn lines(world: &World, requests: &[&[u8]]) -> Vec<String> {
     for request in requests {
         let mut client = world.client();
@@ -291,7 +291,7 @@ fn a_higher_minor_version_is_answered_as_1_1_and_a_higher_major_one_refused() {
 fn who_speaks_another_protocol_is_answered_at_once() {
     in_memory(&respond("", "hello"), async |world| {
         let since = tokio::time::Instant::now();
-        // How a TLS client begins; it waits for an answer now.
+        // The beginning of a TLS client, which then waits for an answer.
         let mut client = world.client();
         client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).await;
         let reply = client.reply("").await;

@@ -1,4 +1,4 @@
-//! A rule protects what is run or sent, not one way of writing its path.
+//! Rules protect files and scripts, whatever the spelling of the path.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,8 @@ use tempfile::TempDir;
 
 use crate::world::{Backend, World, in_memory};
 
-/// Returns the client's status. The backend closes each connection: 502 says that it was asked.
+/// Returns the client's status. The backend closes each connection, so 502 means that the request
+/// reached it.
 async fn ask(world: &World, backend: &mut Backend, method: &str, target: &str) -> u16 {
     let request = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
     let asking = world.ask(&request);
@@ -31,7 +32,8 @@ fn site(files: &[&str]) -> TempDir {
     root
 }
 
-/// Runs each request against these routes, in which `ROOT` is the directory and `BACKEND` an address.
+/// Checks the status of each request with these routes. `ROOT` is the directory, `BACKEND` an
+/// address.
 fn assert_statuses(root: &TempDir, routes: &str, cases: &[(&str, u16)]) {
     let routes = routes.replace("ROOT", &root.path().display().to_string());
     let routes = routes.replace("BACKEND", "10.0.0.1:9000");
@@ -76,7 +78,7 @@ fn a_gate_on_a_script_holds_for_path_info_after_it() {
             ("/sub/admin.php/x", 502),
         ],
     );
-    // The application's directory is elsewhere, or a server cannot be looked into at all.
+    // The application's directory is elsewhere, or the server cannot be inspected.
     for action in [
         "fastcgi = { to = \"BACKEND\", root = \"/no/such/place\" }",
         "scgi = { to = \"BACKEND\" }",
@@ -145,7 +147,7 @@ fn a_reply_in_place_of_scripts_holds_for_path_info_after_them() {
             ("/old.php/x", 302),
         ],
     );
-    // A guess about a server is enough to refuse, and not to redirect.
+    // A guess about a server is enough for a refusal, but not for a redirect.
     let routes = "[[site.route]]\npath = \"/docs/a.b\"\nredirect = \"/docs/a.b/\"\n\
         [[site.route]]\npath = \"/x.cgi\"\nrespond = { status = 404 }\n\
         [[site.route]]\npath = \"/v1.0\"\nrespond = { status = 404 }\n\
@@ -221,7 +223,7 @@ fn files_first_for_all_paths_hand_scripts_to_the_routes_below_unless_told_otherw
         let refuse = files.replace("MORE", ", scripts = \"refuse\"");
         let cases = [("/wp-login.php", 404), ("/wp-login.php/x", 404), ("/a.txt", 200), ("/", 404)];
         assert_statuses(&root, &format!("{refuse}{php}"), &cases);
-        // A second route for the uploads alone, whose scripts another one would run.
+        // A second route for the uploads only, whose scripts another route would run.
         let both = format!(
             "[[site.route]]\npath = \"/up/*\"\nfallback = true\nfiles = \"ROOT/up\"\n{}{php}",
             files.replace("MORE", "")

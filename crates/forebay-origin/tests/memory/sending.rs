@@ -1,4 +1,4 @@
-//! Small requests and replies, which are sent at the end of a turn, where there is no room for them.
+//! Small requests and replies that are sent at the end of a turn, if the link is full.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const PROXY: &str = "proxy = \"http://10.0.0.1:3000\"";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A site with a limit of 15 s for writing, of a route for everything.
+/// Returns a site with a write limit of 15 s and one route for all paths.
 fn site(action: &str) -> String {
     let limit = "[server.timeouts]\nwrite = \"15s\"\n";
     let site = "[[site]]\nlisten = [\"127.0.0.1:80\"]\n";
@@ -63,7 +63,7 @@ fn a_long_reply_behind_a_small_one_that_had_no_room_comes_when_there_is() {
         let reply = "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n";
         let (_, mut connection) = backend.answer(reply).await;
         connection.send(long).await;
-        // Longer than a tick, after which the gateway also waits for the client to leave.
+        // Longer than a tick: then the gateway also waits for the client to leave.
         sleep(Duration::from_millis(300)).await;
         assert_eq!(client.reply(GET).await.body, b"here");
         assert_eq!(client.reply(GET).await.body, long);

@@ -1,4 +1,4 @@
-//! Every time limit, on a clock that jumps.
+//! All time limits, on a clock that jumps.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ path = "/*"
 proxy = "http://10.0.0.1:3000"
 "#;
 
-/// `configuration` of the server in front of a site with `routes`.
+/// Returns a server with `configuration`, followed by a site with `routes`.
 fn with(configuration: &str, routes: &str) -> String {
     format!("{configuration}\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n{routes}")
 }
 
-/// That a deadline of `limit` ends something: a tick of 100 ms early at no time, two ticks late at
-/// most.
+/// Asserts that a wait ended at its deadline of `limit`: never early, and at most 300 ms late, because
+/// ticks take 100 ms.
 fn assert_took(since: Instant, limit: Duration) {
     let took = since.elapsed();
     assert!(took >= limit && took <= limit + Duration::from_millis(300), "{took:?}, not {limit:?}");
@@ -280,7 +280,7 @@ fn a_tunnel_that_carries_nothing_is_closed_after_tunnel_idle() {
         let switch = "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         let (_, mut server) = backend.answer(switch).await;
         assert_eq!(client.reply("GET ").await.status(), 101);
-        // One direction alone keeps it open.
+        // Data in one direction is enough to keep it open.
         for _ in 0..5 {
             sleep(Duration::from_secs(80)).await;
             server.send("tick\r\n").await;

@@ -1,4 +1,4 @@
-//! Upgrades in the wrong order, with the wrong words or at the wrong time.
+//! Upgrades with messages in the wrong order, wrong fields or at the wrong time.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ fn upgrades_that_nobody_should_tunnel_are_ignored() {
     in_memory(&[fixed, PROXIED].concat(), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         for fields in [
-            // In a tunnel of HTTP requests would go past the routes.
+            // In a tunnel of HTTP, requests would bypass the routes.
             "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n",
             "Connection: upgrade\r\nUpgrade: websocket, H2C\r\n",
             "Connection: upgrade\r\nUpgrade: TLS/1.0\r\n",

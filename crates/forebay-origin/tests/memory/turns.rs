@@ -1,5 +1,5 @@
-//! A backend whose processes serve one connection each, for as long as that is open: nobody is left
-//! without a process because others keep theirs.
+//! A backend whose processes serve one connection at a time until it closes: every client gets a
+//! process, although others keep their connections.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use crate::idle_connections::{GET, PROTOCOLS, Protocol};
 use crate::world::{Backend, World, in_memory};
 
 const WORK: Duration = Duration::from_millis(2);
-/// After so long idle connections are closed for a new one, while nothing is known of the backend.
+/// Time after which idle connections close for a new one, while nothing is known of the backend.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The processes of a backend, which take connections up in the order in which they were made.
+/// Processes of a backend, which accept connections in order.
 struct Processes {
     free: Arc<Semaphore>,
     made: Rc<Cell<usize>>,
@@ -28,8 +28,8 @@ impl Processes {
         Self { free: Arc::new(Semaphore::new(count)), made: Rc::default() }
     }
 
-    /// Has them serve the connections that `world` makes: a request takes as long as `work` says, and
-    /// one for `/x?slow` a minute.
+    /// Serves the connections of `world`. A request takes as long as `work` returns; `/x?slow`
+    /// takes a minute.
     fn serve(&self, world: &World, protocol: &'static Protocol, work: fn() -> Duration) {
         let (backend, free) = (world.backend("10.0.0.1:80"), self.free.clone());
         spawn_local(serve(backend, protocol, free, self.made.clone(), work));
@@ -64,7 +64,7 @@ async fn serve(
     }
 }
 
-/// A client that sends `count` requests, one after the other, and says when it is done.
+/// Starts a client that sends `count` requests in sequence. Returns its end time.
 fn client(world: &World, count: usize) -> JoinHandle<Instant> {
     let mut client = world.client();
     spawn_local(async move {
@@ -85,7 +85,8 @@ fn clients_whose_connections_were_kept_leave_others_their_turn() {
             let clients: Vec<_> = (0..8).map(|_| client(world, 100)).collect();
             for client in clients {
                 let took = client.await.unwrap() - begun;
-                // 800 requests, two at once. In turn all end as late.
+                // 800 requests, two at once. With fair turns, all clients end at about the same
+                // time.
                 assert!(
                     took > 600 * WORK / 2 && took < 900 * WORK / 2,
                     "{}: {took:?}",
@@ -136,7 +137,7 @@ fn a_request_that_takes_long_costs_others_one_connection() {
             let processes = Processes::new(100);
             processes.serve(world, protocol, || WORK);
             let clients: Vec<_> = (0..3).map(|_| client(world, 1000)).collect();
-            // All three are under way.
+            // All three requests are active.
             sleep(WORK / 2).await;
             let mut slow = world.client();
             let slow_request = GET.replace("/x", "/x?slow");
@@ -157,12 +158,12 @@ fn connections_are_kept_where_a_process_is_left_for_each() {
     for protocol in &PROTOCOLS {
         for (n, work) in works.into_iter().enumerate() {
             in_memory(&protocol.route(""), async |world| {
-                // The same times in each run: with others a few more connections are opened, once
-                // in some 30 runs.
+                // Fixes the random times: with others, some more connections are opened about once
+                // in 30 runs.
                 fastrand::seed(7);
                 let processes = Processes::new(1000);
                 processes.serve(world, protocol, work);
-                // In each span of 10 s some 40 clients, of which each asks for one thing, then leaves.
+                // In each span of 10 s, some 40 clients send one request each and leave.
                 let mut made = Vec::new();
                 for _ in 0..3 {
                     let before = processes.made.get();
@@ -177,14 +178,14 @@ fn connections_are_kept_where_a_process_is_left_for_each() {
                     }
                     made.push(processes.made.get() - before);
                 }
-                // Of some 1,800 requests in the last.
+                // Of some 1,800 requests in the last span.
                 assert!(made[2] <= 30, "{}, {n}: {made:?}", protocol.name);
             });
         }
     }
 }
 
-/// Replies whose first byte comes at once take as long as they like.
+/// Replies may take any time after their first byte.
 #[test]
 fn a_reply_that_goes_on_is_an_answer() {
     let [http, _, ajp] = &PROTOCOLS;
@@ -227,7 +228,7 @@ fn a_process_that_was_kept_under_the_configuration_before_is_given_up_as_well() 
         in_memory(&protocol.route(""), async |world| {
             let processes = Processes::new(2);
             processes.serve(world, protocol, || WORK);
-            // Keeps what it was answered by, and one more connection.
+            // Keeps the connection of its reply, and one more.
             let mut slow = world.client();
             let slow_request = GET.replace("/x", "/x?slow");
             slow.send(&slow_request).await;

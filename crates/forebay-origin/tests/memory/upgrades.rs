@@ -1,4 +1,4 @@
-//! Upgrades: a tunnel begins with the 101 that was asked for, and with nothing else.
+//! Upgrades: only the 101 that the client requested begins a tunnel.
 
 use std::time::Duration;
 

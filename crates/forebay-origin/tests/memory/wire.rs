@@ -1,4 +1,4 @@
-//! Interim replies and trailers: what of them passes, to whom, and what of them is refused.
+//! Interim replies and trailers: which pass, to whom, and which are refused.
 
 use crate::world::{Message, in_memory};
 
@@ -8,7 +8,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: X\r\n\
     X: 1\r\nKeep-Alive: 1\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
 
-/// All that a client gets for `GET` where the backend sends `reply`: interim replies and the last.
+/// Returns all replies to `GET` if the backend sends `reply`: interim replies and the last.
 fn replies(route: &str, reply: &str) -> Vec<Message> {
     let mut replies = Vec::new();
     in_memory(route, async |world| {
@@ -81,7 +81,8 @@ const WITH_TRAILERS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTr
 const WANTS_TRAILERS: &str =
     "GET / HTTP/1.1\r\nHost: h\r\nTE: gzip, Trailers\r\nConnection: TE\r\n\r\n";
 
-/// What the backend is asked by `request` that it answers with trailers, and the reply.
+/// Returns the backend's request for `request`, which it answers with trailers, and the client's
+/// reply.
 fn with_trailers(route: &str, request: &str) -> (Message, Message) {
     let mut both = None;
     in_memory(route, async |world| {
@@ -139,7 +140,7 @@ fn trailers_that_break_a_rule_cut_the_reply_off() {
     }
 }
 
-/// The payload of a chunked body, and how many chunks it came in.
+/// Returns the payload of a chunked body, and the number of its chunks.
 fn decode(mut body: &[u8]) -> (Vec<u8>, usize) {
     let (mut payload, mut chunks) = (Vec::new(), 0);
     loop {
@@ -157,7 +158,7 @@ fn decode(mut body: &[u8]) -> (Vec<u8>, usize) {
     }
 }
 
-/// One-byte chunks in a body.
+/// Number of one-byte chunks in a body.
 const CHUNKS: usize = 50_000;
 
 fn in_single_bytes() -> (Vec<u8>, Vec<u8>) {
@@ -170,7 +171,7 @@ fn in_single_bytes() -> (Vec<u8>, Vec<u8>) {
     (payload, chunked)
 }
 
-/// What follows the first empty line.
+/// Returns the part after the first empty line.
 fn body_of(message: &[u8]) -> &[u8] {
     let at = message.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head");
     &message[at + 4..]

@@ -1,5 +1,5 @@
-//! A gateway in memory, and those who talk to it. What they send and read is put together here,
-//! without the codecs that are under test.
+//! A gateway in memory with its peers. Their messages are encoded and decoded here, without the
+//! codecs under test.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,13 +15,13 @@ use forebay_origin::{Origins, SiteTls, Turn, checks_at_once};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
-/// Where the site of a test listens, unless it says otherwise.
+/// Listener of a test's site, unless the test has its own.
 const LISTEN: &str = "127.0.0.1:80";
-/// A conversation that has not ended by then never will. On the clock of the test.
+/// Time limit of a conversation, on the clock of the test.
 const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
 
-/// Runs `test` against a gateway with this configuration, in TOML. `[[site]]` with its `listen` is
-/// put in front of a text that begins with `[[site.route]]`.
+/// Runs `test` against a gateway with this configuration in TOML. If the text begins with
+/// `[[site.route]]`, `[[site]]` with its `listen` precedes it.
 pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
     let text = with_site(configuration);
     let mut builder = Builder::new_current_thread();
@@ -33,7 +33,7 @@ pub fn in_memory(configuration: &str, test: impl AsyncFnOnce(&World)) {
     });
 }
 
-/// A gateway, and what lies around it.
+/// A gateway with its surroundings.
 pub struct World {
     pub gateway: MemoryGateway,
     origins: RefCell<Arc<Origins>>,
@@ -60,8 +60,8 @@ impl World {
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
     }
 
-    /// What another thread of the same server is, with backends of its own at the same addresses.
-    /// `configuration` is that of this one.
+    /// Returns another thread of this server, with its own backends at equal addresses.
+    /// `configuration` is that of this thread.
     pub fn another_thread(&self, configuration: &str) -> Self {
         let plan = parse(&with_site(configuration));
         let (errors, kept) = ErrorLog::kept();
@@ -71,7 +71,7 @@ impl World {
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
     }
 
-    /// Computes hashes of others, as many as there may be at once, until these turns are dropped.
+    /// Occupies all slots for password hashes until the returned turns are dropped.
     pub async fn check_other_passwords(&self) -> Vec<Turn> {
         let queue = self.origins.borrow().password_queue().clone();
         let mut held = Vec::new();
@@ -81,35 +81,35 @@ impl World {
         held
     }
 
-    /// How applications and backends are.
+    /// Returns the status of applications and backends.
     pub fn status(&self) -> Status {
         self.origins.borrow().status()
     }
 
-    /// A client's connection.
+    /// Returns a new connection from a client.
     pub fn client(&self) -> Peer {
         self.client_from("192.0.2.7:4000")
     }
 
-    /// The connection of a client with this address.
+    /// Returns a new connection from a client with this address.
     pub fn client_from(&self, address: &str) -> Peer {
         Peer::new(self.gateway.connect(0, address.parse().unwrap()))
     }
 
-    /// A client's connection to the listener of this number, from 0 in the order of the file.
+    /// Returns a new connection to the listener of this number, from 0 in the order of the file.
     pub fn client_at(&self, listener: usize) -> Peer {
         Peer::new(self.gateway.connect(listener, SocketAddr::from(([192, 0, 2, 7], 4000))))
     }
 
-    /// What one client gets for one request over a connection of its own.
+    /// Sends one request on a new connection, and returns the reply.
     pub async fn ask(&self, request: &str) -> Message {
         let mut client = self.client();
         client.send(request).await;
         client.reply(request).await
     }
 
-    /// What `backend` is asked for `request` over a new connection, and what the client gets where
-    /// `reply` is all that the backend sends before it closes.
+    /// Sends `request` on a new connection. Returns the request that `backend` receives, and the
+    /// client's reply if `reply` is all that the backend sends before it closes.
     pub async fn pass(
         &self,
         backend: &mut Backend,
@@ -120,7 +120,7 @@ impl World {
         (asked, replied.expect("a whole reply comes"))
     }
 
-    /// As [`World::pass`], with an error where the reply is cut off.
+    /// Like [`World::pass`], with an error if the reply is cut off.
     pub async fn try_pass(
         &self,
         backend: &mut Backend,
@@ -147,33 +147,33 @@ impl World {
         tokio::join!(answering, asking)
     }
 
-    /// A backend that listens at a TCP address.
+    /// Starts a backend at a TCP address.
     pub fn backend(&self, address: &str) -> Backend {
         let address: SocketAddr = address.parse().unwrap();
         Backend(self.gateway.network().listen(Destination::Tcp(address)))
     }
 
-    /// A backend that listens at a Unix socket.
+    /// Starts a backend at a Unix socket.
     pub fn unix_backend(&self, path: impl Into<PathBuf>) -> Backend {
         Backend(self.gateway.network().listen(Destination::Unix(path.into())))
     }
 
-    /// From now on nobody answers at this TCP address, not even that nobody is there.
+    /// Lets connections to this TCP address hang: neither accepted nor refused.
     pub fn fall_silent(&self, address: &str) {
         self.gateway.network().fall_silent(Destination::Tcp(address.parse().unwrap()));
     }
 
-    /// The errors that were logged since this was asked last.
+    /// Returns the errors since the last call.
     pub fn errors(&self) -> Vec<String> {
         self.gateway.errors()
     }
 
-    /// Serves by the same configuration made anew, as after a reload.
+    /// Reloads the configuration unchanged.
     pub fn reload(&self) {
         self.gateway.adopt(&self.origins.borrow().tables(), &self.listen);
     }
 
-    /// Serves by another configuration from now on, which has the same listeners.
+    /// Replaces the configuration with another one for these listeners.
     pub fn reload_as(&self, configuration: &str) {
         let plan = parse(&with_site(configuration));
         let tls = SiteTls::load(&plan, None).unwrap();
@@ -214,17 +214,17 @@ fn parse(text: &str) -> Plan {
 pub struct Backend(mpsc::UnboundedReceiver<Link>);
 
 impl Backend {
-    /// The next connection that is made to it.
+    /// Returns the next connection to the backend.
     pub async fn accept(&mut self) -> Peer {
         Peer::new(self.0.recv().await.expect("the gateway is there as long as the test"))
     }
 
-    /// Whether a connection was made that nobody has accepted.
+    /// Returns true if a connection waits to be accepted.
     pub fn has_visitor(&mut self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Answers the first request over a new connection, which stays open; the request.
+    /// Answers the first request on a new connection, which stays open. Returns both.
     pub async fn answer(&mut self, reply: &str) -> (Message, Peer) {
         let mut connection = self.accept().await;
         let request = connection.request().await;
@@ -233,13 +233,13 @@ impl Backend {
     }
 }
 
-/// The other end of a connection of the gateway: a client or a backend.
+/// The far end of a gateway connection: a client or a backend.
 pub struct Peer {
     pub link: Link,
     unread: Vec<u8>,
 }
 
-/// A request or a reply, as it was read.
+/// A request or a reply that was read.
 #[derive(Debug)]
 pub struct Message {
     /// The request line or status line.
@@ -247,22 +247,22 @@ pub struct Message {
     /// Name in lower case, and value.
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Fields behind a chunked body.
+    /// Trailers of a chunked body.
     pub trailers: Vec<(String, String)>,
 }
 
 impl Message {
-    /// The status of a reply.
+    /// Returns the status of a reply.
     pub fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
     }
 
-    /// The first value of a field.
+    /// Returns the first value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// All values of a field.
+    /// Returns all values of a field.
     pub fn values(&self, name: &str) -> Vec<&str> {
         let named = self.fields.iter().filter(|(n, _)| n == name);
         named.map(|(_, value)| value.as_str()).collect()
@@ -278,12 +278,12 @@ impl Peer {
         Self { link, unread: Vec::new() }
     }
 
-    /// Sends `data`, waiting for room; what the other end does not want any more is lost.
+    /// Sends `data`, and waits for room. If the other end has closed, the data is lost.
     pub async fn send(&mut self, data: impl AsRef<[u8]>) {
         let _ = self.link.write(data.as_ref()).await;
     }
 
-    /// As [`Peer::send`], in pieces whose sizes follow from `seed`, with the other side running in
+    /// Like [`Peer::send`], in pieces whose sizes `seed` determines. The other side runs in
     /// between.
     pub async fn send_in_pieces(&mut self, data: impl AsRef<[u8]>, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -296,12 +296,12 @@ impl Peer {
         }
     }
 
-    /// Reads more; `false` at the end of the stream.
+    /// Reads more. Returns false at the end of the stream.
     pub async fn more(&mut self) -> io::Result<bool> {
         Ok(self.link.read(&mut self.unread).await? > 0)
     }
 
-    /// Everything up to the end, and how it ended.
+    /// Returns everything up to the end, and the kind of end.
     pub async fn rest(&mut self) -> (Vec<u8>, io::Result<()>) {
         let outcome = loop {
             match self.more().await {
@@ -313,13 +313,13 @@ impl Peer {
         (std::mem::take(&mut self.unread), outcome)
     }
 
-    /// Whether the connection ends here, with nothing before the end.
+    /// Returns true if the connection ends here without further bytes.
     pub async fn is_closed(&mut self) -> bool {
         let (rest, _) = self.rest().await;
         rest.is_empty()
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub async fn request(&mut self) -> Message {
         let mut message = self.head().await.expect("a request comes");
         let length = message.field("content-length").map(|length| length.parse().unwrap());
@@ -330,7 +330,7 @@ impl Peer {
         message
     }
 
-    /// The reply to `request`, interim replies left out.
+    /// Returns the reply to `request`, without interim replies.
     pub async fn reply(&mut self, request: &str) -> Message {
         loop {
             let message =
@@ -341,7 +341,7 @@ impl Peer {
         }
     }
 
-    /// The next reply, interim ones included; an error where it is cut off.
+    /// Returns the next reply, interim replies included; an error if it is cut off.
     pub async fn any_reply(&mut self, to_head: bool) -> io::Result<Message> {
         let mut message = self.head().await?;
         let length = message.field("content-length").map(|length| length.parse().unwrap());
@@ -360,7 +360,7 @@ impl Peer {
         Ok(message)
     }
 
-    /// A start line and its fields.
+    /// Reads a start line and its fields.
     pub async fn head(&mut self) -> io::Result<Message> {
         let start = self.line().await?;
         let fields = self.fields().await?;
@@ -379,7 +379,7 @@ impl Peer {
         }
     }
 
-    /// A line, without its CRLF.
+    /// Reads a line, and returns it without CRLF.
     pub async fn line(&mut self) -> io::Result<String> {
         let mut from = 0;
         loop {
@@ -394,7 +394,7 @@ impl Peer {
         }
     }
 
-    /// So many bytes.
+    /// Reads `length` bytes.
     pub async fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.unread.len() < length {
             if !self.more().await? {
