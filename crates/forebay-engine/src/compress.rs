@@ -14,7 +14,7 @@ use forebay_wire::http1::{KnownField, Version};
 use crate::fault::Fault;
 use crate::head::Request;
 use encoder::Encoder;
-use head::{Changes, is_eligible};
+use head::{Changes, is_eligible, is_part_of};
 
 /// Bytes that are compressed at once, before other tasks have a turn.
 pub const SLICE: usize = 32 * 1024;
@@ -123,8 +123,15 @@ impl Offer {
             return None;
         }
         let settings = &self.compression.settings;
+        if status == 206 {
+            // A range of what other clients get compressed (RFC 9110 section 15.3.7).
+            if is_part_of(&out[start..], &settings.types) {
+                Changes { coding: None }.apply(out, start);
+            }
+            return None;
+        }
         let is_small = length.is_some_and(|length| length < settings.min_size.max(1));
-        let has_content = status >= 200 && !matches!(status, 204..=206);
+        let has_content = status >= 200 && !matches!(status, 204 | 205);
         if is_small || !has_content || !is_eligible(&out[start..], &settings.types) {
             return None;
         }

@@ -88,6 +88,7 @@ fn rule_fault(rule: HeadRule) -> Fault {
     match rule {
         HeadRule::TargetTooLong => fault.limited_by(Limit::Target),
         HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadRule::GetBody => fault.limited_by(Limit::GetBody),
         _ => fault,
     }
 }

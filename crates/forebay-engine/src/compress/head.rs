@@ -24,6 +24,16 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     media_type.is_some_and(|media_type| types.iter().any(|pattern| pattern.matches(media_type)))
 }
 
+/// Returns true if a partial reply with these field lines may be of a document that is compressed for
+/// others: it has one of these media types, or several parts, whose own types are in the body.
+pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
+    fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
+        let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        media_type.eq_ignore_ascii_case(b"multipart/byteranges")
+            || types.iter().any(|pattern| pattern.matches(media_type))
+    })
+}
+
 /// What becomes of the head of a reply that may be compressed.
 pub struct Changes {
     /// How it is; `None` where its client does not accept that.

@@ -230,8 +230,10 @@ pub fn append_head(
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     match request.head.framing {
+        // A method that has a meaning for content says that there is none (RFC 9110 section 8.6).
         RequestFraming::None
-            if request.head.value(KnownField::ContentLength, &request.bytes).is_some() =>
+            if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
+                || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>
         {
             encode::field_number(out, "Content-Length", 0);
         }

@@ -112,6 +112,11 @@ fn replies_that_gain_nothing_or_must_not_change_are_left_alone() {
         let part = part.replace("200 OK", "206 Partial Content");
         let got = pass(world, &mut backend, "gzip", part).await;
         assert_eq!((got.status(), got.field("content-encoding"), got.text()), (206, None, &*text));
+        assert_eq!(got.field("vary"), Some("Accept-Encoding"), "others get it compressed");
+        let part = reply("Content-Type: image/png\r\nContent-Range: bytes 0-2999/9000\r\n", &text);
+        let part = part.replace("200 OK", "206 Partial Content");
+        let got = pass(world, &mut backend, "gzip", part).await;
+        assert_eq!((got.status(), got.field("vary")), (206, None));
         for status in ["204 No Content", "304 Not Modified"] {
             let sent =
                 format!("HTTP/1.1 {status}\r\nContent-Type: text/html\r\nETag: \"v\"\r\n\r\n");
@@ -278,6 +283,9 @@ fn files_are_compressed_and_their_parts_are_not() {
             let part = get(world, path, fields).await;
             assert_eq!((part.status(), part.field("content-encoding")), (206, None));
             assert_eq!(part.text(), &text(20)[10..]);
+            assert_eq!(part.values("vary"), ["Accept-Encoding"]);
+            let parts = get(world, path, "Range: bytes=0-1,10-19\r\n").await;
+            assert_eq!((parts.status(), parts.values("vary")), (206, vec!["Accept-Encoding"]));
         }
     });
 }

@@ -49,6 +49,22 @@ fn a_client_that_begins_with_the_preface_is_answered_by_http2() {
     });
 }
 
+#[test]
+fn a_get_that_announces_a_body_is_refused_as_over_http1() {
+    in_memory(FIXED, async |world| {
+        let mut client = Http2Client::connect(world).await;
+        let get = "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!(world.ask(get).await.status(), 400);
+        for method in ["GET", "HEAD"] {
+            let stream = client.ask(method, "/", &[("content-length", "3")], false);
+            assert_eq!(client.reply(stream).await.status, 400, "{method}");
+        }
+        assert_eq!(world.gateway.reached(Limit::GetBody), 3);
+        let stream = client.ask("GET", "/", &[("content-length", "0")], true);
+        assert_eq!(client.reply(stream).await.status, 200);
+    });
+}
+
 /// Returns a site with these routes.
 fn site(routes: &str) -> String {
     format!("[[site]]\nlisten = \"127.0.0.1:80\"\n{routes}")

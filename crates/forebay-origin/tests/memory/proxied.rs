@@ -438,3 +438,23 @@ fn pipelined_bytes_behind_a_request_do_not_end_it() {
         assert!(client.is_closed().await);
     });
 }
+
+#[test]
+fn a_method_with_content_says_that_it_has_none() {
+    let route = "[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n";
+    in_memory(route, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        for (method, length) in [
+            ("POST", Some("0")),
+            ("PUT", Some("0")),
+            ("PATCH", Some("0")),
+            ("GET", None),
+            ("DELETE", None),
+        ] {
+            let request = format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n");
+            let (asked, got) = world.pass(&mut backend, request, ok).await;
+            assert_eq!((asked.field("content-length"), got.text()), (length, "ok"), "{method}");
+        }
+    });
+}

@@ -45,10 +45,10 @@ fn is_value_byte(byte: u8) -> bool {
     (byte == b'\t') | ((byte >= 0x20) & (byte != 0x7f))
 }
 
-/// Returns true if a request target may contain `byte`. Non-ASCII bytes are accepted, as in nginx:
-/// all servers agree on their meaning.
+/// Returns true if a request target may contain `byte`. Bytes above 127 have to be percent-encoded (RFC
+/// 3986 section 2): servers differ in what they read an overlong or broken sequence of UTF-8 as.
 pub(super) fn is_target_byte(byte: u8) -> bool {
-    (byte > 0x20) & (byte != 0x7f) & (byte != b'#')
+    (byte > 0x20) & (byte < 0x7f) & (byte != b'#')
 }
 
 /// Returns true if a request target may contain all of `bytes`.

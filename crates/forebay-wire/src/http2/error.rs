@@ -160,6 +160,8 @@ impl HeadRule {
             Self::Expect => Some(417),
             Self::TargetTooLong => Some(414),
             Self::TooLarge => Some(431),
+            // As over HTTP/1.1.
+            Self::GetBody => Some(400),
             _ => None,
         }
     }

@@ -139,8 +139,12 @@ fn may_refuse(case: &Case, error: HeadError) -> bool {
         FieldValue => case.reason == "NonCompliantHeader",
         // HTTP/0.9, and a space after the version: no client of today, and backends differ.
         Version | StartLine => case.reason == "NonCompliantVersion",
-        // A bare space, `#` and an empty target are outside the grammar of RFC 9112 section 3.2.
-        Target => case.reason == "SpaceInUri" || case.uri.is_empty() || case.uri.contains(&b'#'),
+        // A bare space, `#`, bytes above 127 and an empty target are outside the grammar of RFC 9112
+        // section 3.2.
+        Target => {
+            let is_outside = |&byte: &u8| byte == b'#' || byte > 0x7f;
+            case.reason == "SpaceInUri" || case.uri.is_empty() || case.uri.iter().any(is_outside)
+        }
         // Any coding beside `chunked` may be refused (RFC 9112 section 6.1), as may `identity`,
         // which is gone, and parameters, which `chunked` has none of.
         TransferEncoding => {

@@ -158,7 +158,7 @@ fn requests_that_are_answered_without_being_served() {
 #[test]
 fn get_has_no_body_unless_it_may() {
     let with_length = [GET, &[("content-length", "4")]].concat();
-    assert_eq!(request(&with_length), "refused Head(GetBody)");
+    assert_eq!(request(&with_length), "unacceptable GetBody");
     let raw = Raw::client().head(1, GET, false).data(1, b"body", true);
     assert_eq!(serve(&raw).events[2], "1 reset Rule(Head(GetBody))");
     let empty = Raw::client().head(1, GET, false).data(1, b"", true);
