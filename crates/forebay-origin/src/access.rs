@@ -1,12 +1,17 @@
-//! Who may use a route: clients by their address, users by the Basic scheme (RFC 7617).
+//! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617).
 //!
-//! bcrypt takes a tenth of a second on purpose. It runs on threads for blocking work, on half of
-//! the processors at most, and clients take turns by address ([`queue`]). A right password is remembered
-//! with its user, for all threads and routes, as a keyed SHA-256, so that a user who is logged in waits
-//! for no hash. A refusal computes one hash of each kind and cost in the file, whether the name is known
-//! or not: time reveals no names. A thread reads the file on the event loop: 1 MiB at most, once a second.
-//! `htpasswd-verify` depends on the abandoned `rust-crypto`, so `bcrypt`, `sha-crypt` and `md-5` (apr1)
-//! are used directly.
+//! One bcrypt hash takes 0.1 s by design. Hashes are computed on threads for blocking work, on at
+//! most half of the processors, and client addresses take turns ([`queue`]). A keyed SHA-256 of
+//! each right password is kept for all threads and routes, so that a logged-in user waits for no
+//! hash.
+//!
+//! A refusal computes one hash of each kind and cost in the file, even if the user does not exist.
+//! So the time reveals no names.
+//!
+//! A thread reads the file on its event loop: at most 1 MiB, once a second.
+//!
+//! `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses `bcrypt`,
+//! `sha-crypt` and `md-5` (apr1) directly.
 
 mod hash;
 mod queue;
@@ -32,35 +37,35 @@ pub use queue::{HashQueue, Refusal, Turn};
 use users::Digest;
 pub use users::{Users, UsersError};
 
-/// Longest password, in bytes: the time that SHA-crypt takes grows with it.
+/// Maximum length of a password in bytes: the time of SHA-crypt grows with the length.
 const LONGEST_PASSWORD: usize = 512;
 
-/// Passwords checked at once: half of the processors, so that others have time for requests while
-/// somebody guesses.
+/// Returns the maximum number of hashes at once: half of the processors, so that requests continue
+/// during an attack with guessed passwords.
 pub fn checks_at_once() -> usize {
     (available_parallelism().map_or(1, usize::from) / 2).max(1)
 }
 
-/// What all threads share of passwords: the users of each file, and the queue for hashes.
+/// Password state that all threads share: the users of each file, and the queue for hashes.
 pub struct PasswordChecks {
     files: Mutex<BTreeMap<PathBuf, Weak<Mutex<Users>>>>,
     queue: Arc<HashQueue>,
-    /// The key of digests, which is another one in each process.
+    /// Key of the digests, different in each process.
     key: [u64; 4],
 }
 
 impl PasswordChecks {
-    /// Lets `at_once` hashes be computed at once.
+    /// Creates the state for at most `at_once` hashes at once.
     pub fn new(at_once: usize) -> Self {
         Self {
             files: Mutex::default(),
             queue: HashQueue::new(at_once),
-            // Keys of the standard library's hash maps are random, and new ones each time.
+            // The standard library keys its hash maps randomly, with a new key each time.
             key: std::array::from_fn(|at| RandomState::new().hash_one(at)),
         }
     }
 
-    /// The queue for hashes.
+    /// Returns the queue for hashes.
     pub fn queue(&self) -> &Arc<HashQueue> {
         &self.queue
     }
@@ -87,7 +92,7 @@ impl PasswordChecks {
     }
 }
 
-/// The gate of a route.
+/// Access control of a route.
 pub struct Guarded {
     thread: Rc<Thread>,
     access: Access,
@@ -95,7 +100,7 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Lets in whom `access` names.
+    /// Creates the access control from `access`.
     pub fn new(thread: Rc<Thread>, access: Access, checks: Arc<PasswordChecks>) -> Self {
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, checks));
         Self { thread, access, passwords }
@@ -123,7 +128,7 @@ impl Gate for Guarded {
     }
 }
 
-/// The passwords of a route.
+/// Passwords of a route.
 struct Passwords {
     users: Arc<Mutex<Users>>,
     /// The `WWW-Authenticate` line.
@@ -140,8 +145,8 @@ impl Passwords {
         Self { users: checks.users(auth.file), challenge, checks }
     }
 
-    /// Returns true if the password is that of the user. A hash is computed on a thread of its own, if
-    /// the password is not remembered.
+    /// Returns true if the password is that of the user. If its digest is unknown, a hash is
+    /// computed on another thread.
     async fn fit(
         &self,
         thread: &Thread,
@@ -171,7 +176,7 @@ impl Passwords {
                 return Err(fault.limited_by(Limit::PasswordChecks));
             }
         };
-        // Another request of the client may have been first.
+        // Another request of the client may have computed the hash meanwhile.
         if check.user.as_ref().is_some_and(|user| user.remembers(&digest)) {
             return Ok(true);
         }
@@ -191,8 +196,8 @@ impl Passwords {
     }
 }
 
-/// User and password of the one `Authorization` field; `None` where there is none, or it is not
-/// what RFC 7617 gives.
+/// Returns user and password from the `Authorization` field; `None` unless there is exactly one
+/// field, in the form of RFC 7617.
 fn credentials(request: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
     const BASE64: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,

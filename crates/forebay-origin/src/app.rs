@@ -1,4 +1,4 @@
-//! Applications that Forebay runs: a request goes to an idle worker.
+//! Applications whose worker processes Forebay runs: a request goes to an idle worker.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,21 @@ use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::takeover;
 use crate::upstream::{Attempts, BodyAtHand};
 
-/// Workers that one request may be offered: a worker may die before it has read anything.
+/// Maximum number of workers to try for one request: a worker may die before it reads anything.
 const OFFERS: usize = 3;
-/// The status that a host gives for a script that was ended by a signal.
+/// Status from a host for a script that a signal ended.
 const KILLED: u16 = 502;
 
-/// What the workers of an application run.
+/// Target of an application's requests.
 pub enum Target {
     /// The script that the path names.
     Scripts(Scripts),
-    /// One application for all paths.
+    /// A single application for all paths.
     Mount(Mount),
 }
 
 impl Target {
-    /// What requests of `route` for `app` are looked up as.
+    /// Returns the target of the requests of `route` to `app`.
     pub fn of(app: &conf::App, route: &conf::Route) -> Self {
         let mount = |file: &Path, takes_over| Mount {
             dir: app.dir.clone(),
@@ -51,30 +51,30 @@ impl Target {
     }
 }
 
-/// An application that workers run, as one thread knows it.
+/// A thread's view of an application with workers.
 pub struct WorkerApp {
     thread: Rc<Thread>,
     app: App,
     target: Target,
-    /// Bytes of one reply at the most.
+    /// Maximum number of bytes in one reply.
     max_output: u64,
-    /// What the configuration says in place of requests.
+    /// Variables from the configuration that replace those of requests.
     instead: BTreeMap<String, String>,
 }
 
 impl WorkerApp {
-    /// Passes requests for `target` to the workers of `app`, by what `plan` says.
+    /// Creates the origin for requests to `target` on the workers of `app`, configured by `plan`.
     pub fn new(thread: Rc<Thread>, app: App, target: Target, plan: &conf::App) -> Self {
         let (max_output, instead) = (plan.max_output, env_of_requests(plan));
         Self { thread, app, target, max_output, instead }
     }
 
-    /// The same for the scripts in `dir`, by what `plan` says.
+    /// Creates the origin for the scripts in `dir`, configured by `plan`.
     pub fn of_scripts(thread: Rc<Thread>, app: App, dir: PathBuf, plan: &conf::App) -> Self {
         Self::new(thread, app, Target::Scripts(Scripts::new(dir)), plan)
     }
 
-    /// Has a worker run `script`.
+    /// Runs `script` on a worker.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         self.run(exchange, Some(script)).await
     }
@@ -95,7 +95,7 @@ impl WorkerApp {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
     }
 
-    /// The variables that a worker is given.
+    /// Returns the variables for a worker.
     fn block(
         &self,
         exchange: &Exchange,
@@ -119,7 +119,7 @@ impl WorkerApp {
         Ok(block.0)
     }
 
-    /// One request on one worker.
+    /// Runs a request on one worker.
     async fn offer(&self, exchange: &mut Exchange, run: Run<'_>) -> Result<(), Fault> {
         exchange.enter(Step::Connect);
         let body = match run.body {
@@ -138,7 +138,7 @@ impl WorkerApp {
         self.relay_reply(exchange, LeaseGuard(Some(lease)), reading, run.takes_over).await
     }
 
-    /// Passes on what the worker answers, or the connection if the application takes that over.
+    /// Passes on the worker's reply, or the connection if the application takes it over.
     async fn relay_reply(
         &self,
         exchange: &mut Exchange,
@@ -153,12 +153,12 @@ impl WorkerApp {
             let before = output.len();
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
-                // It came while that waited for more.
+                // Arrived while the pump waited for more output.
                 more => Ok(Event::Output(more)),
             });
             let event = match event.await? {
                 Ok(event) => event,
-                // The script has taken its worker along.
+                // The script has ended its worker.
                 Err(fault @ WorkerFault::Died { .. }) => {
                     return pump.cut_off(worker_fault(fault)).await;
                 }
@@ -174,7 +174,7 @@ impl WorkerApp {
                     _ => may_take_over = false,
                 }
             }
-            // Also what was too short to tell, at the end.
+            // Includes output that is too short for the check above, at its end.
             if !output.is_empty() {
                 pump.feed(&output).await?;
                 output.clear();
@@ -186,7 +186,7 @@ impl WorkerApp {
     }
 }
 
-/// Passes the variables of `request` to `sink`, but for those that `instead` has.
+/// Passes the variables of `request` to `sink`, except those that `instead` replaces.
 fn variables(request: &cgi::Request<'_>, instead: &BTreeMap<String, String>, sink: &mut impl Sink) {
     if instead.is_empty() {
         return cgi::variables(request, sink);
@@ -197,7 +197,7 @@ fn variables(request: &cgi::Request<'_>, instead: &BTreeMap<String, String>, sin
     }
 }
 
-/// Leaves out what is said otherwise: a name that comes twice costs hosts a second look.
+/// Leaves out replaced variables. Hosts handle a repeated name more slowly.
 struct Instead<'a, S> {
     sink: &'a mut S,
     of: &'a BTreeMap<String, String>,
@@ -212,8 +212,7 @@ impl<S: Sink> Sink for Instead<'_, S> {
     }
 }
 
-/// The reply of a script that has ended. What it printed before it died counts, as with CGI; the
-/// log has the rest.
+/// Ends the reply of a script. Output before a failure is sent, as with CGI; the log has the rest.
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,
@@ -228,14 +227,14 @@ async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     }
 }
 
-/// What a worker is given.
+/// Input of a worker.
 struct Run<'a> {
-    /// The script, where there is one for each path.
+    /// The script, if paths name scripts.
     script: Option<&'a Script>,
     /// The variables.
     block: &'a [u8],
     body: &'a Spooled,
-    /// Whether the application may take the connection over.
+    /// True if the application may take the connection over.
     takes_over: bool,
 }
 
@@ -254,8 +253,8 @@ impl Origin for WorkerApp {
     }
 }
 
-/// A script that runs. When nobody wants its reply any more it has a moment to end, as clients that
-/// leave early could ask for a new worker each time.
+/// A running script. If the client leaves, the script gets a moment to end.
+// Otherwise clients that leave early could force a new worker each time.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {

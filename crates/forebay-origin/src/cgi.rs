@@ -1,10 +1,11 @@
 //! CGI scripts: a process for each request (RFC 3875).
 //!
-//! The output of a script that was killed ends as that of any other, so its exit status is waited
-//! for after the end of output: 50 ms at most, as a script may close its output and go on. Children
-//! get the limit on open files that Forebay was started with, by `prlimit` just after the start:
-//! before it only `fork` could, whose cost grows with our memory (0.9 ms at any size, by `fork` 1.2
-//! ms at 10 MB and 13 ms at 100 MB).
+//! The output of a killed script ends like that of any other. So Forebay waits for the exit status
+//! after the end of output: at most 50 ms, because a script may close its output and continue.
+//!
+//! Children get the limit on open files that Forebay was started with, through `prlimit` just after
+//! their start. Setting it before the start would require `fork`, whose cost grows with Forebay's
+//! memory: 1.2 ms at 10 MB and 13 ms at 100 MB, instead of 0.9 ms at any size.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,45 +42,47 @@ use crate::script_child::ScriptChild;
 use crate::script_reaper::ScriptReaper;
 use crate::script_reply::OutputLimit;
 
-/// What a pipe holds without a reader.
+/// Capacity of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
-/// How long a script may take to end once its output has; after that it is one that goes on with
-/// something else. A process that is killed closes its output a moment before its end is known.
+/// Maximum wait for the exit status after the end of output. A script that runs longer continues
+/// without output.
+// A killed process closes its output a moment before its exit status is available.
 const ENDING: Duration = Duration::from_millis(50);
-/// Bytes of error output that are logged for one request.
+/// Bytes of error output to log per request.
 const LOGGED: usize = 64 * 1024;
 
-/// Variables of our own environment that scripts get, where they are set.
+/// Variables that scripts inherit from Forebay's environment, if set.
 pub const PASSED: [&str; 3] = ["PATH", "TZ", "LD_LIBRARY_PATH"];
 
-/// The same for applications, whose workers inherit them, too.
+/// Variables that applications inherit, through their workers.
 pub const PASSED_BY_APPS: [&str; 5] = ["PATH", "TZ", "LD_LIBRARY_PATH", "PERL5LIB", "PYTHONPATH"];
 
-/// A directory of CGI scripts, as one thread knows it.
+/// A thread's view of a directory of CGI scripts.
 pub struct Cgi {
     thread: Rc<Thread>,
     settings: conf::Cgi,
     scripts: Scripts,
     processes: Processes,
-    /// The paths that are the program itself, with nothing behind it, where there is one for all.
+    /// Paths that equal the only program's, without PATH_INFO, if one program handles all paths.
     exact: Vec<Vec<u8>>,
 }
 
-/// What all threads share of the processes of scripts.
+/// State of script processes that all threads share.
 #[derive(Clone)]
 pub struct Processes {
-    /// How many may run at once.
+    /// Permits for processes at once.
     pub room: Arc<Semaphore>,
-    /// Ends them with Forebay.
+    /// Ends the processes together with Forebay.
     pub reaper: Arc<ScriptReaper>,
-    /// Who they run as, and what they may use.
+    /// User and limits of the processes.
     pub launcher: Arc<Launcher>,
-    /// Variables of our own environment that they get.
+    /// Variables that they inherit from Forebay's environment.
     pub passed: &'static [&'static str],
 }
 
 impl Cgi {
-    /// Runs `scripts` by what `settings` say. A path in `exact` is the one program itself.
+    /// Creates the origin for `scripts`, configured by `settings`. A path in `exact` is the only
+    /// program itself.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Cgi,
@@ -99,7 +102,7 @@ impl Cgi {
         self.run_script(exchange, &script).await
     }
 
-    /// Starts `script` and passes on what it prints.
+    /// Starts `script` and passes its output on.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         let body = exchange.body.spool().await?;
         let deadline = Instant::now() + self.settings.timeout;
@@ -113,7 +116,7 @@ impl Cgi {
         let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
             Ok(Ok(())) => {
-                // A script may go on after its reply; its place is free when it ends.
+                // A script may continue after its reply; the permit is free when it ends.
                 tokio::task::spawn_local(outlive(process.child, deadline, permit));
                 Ok(())
             }
@@ -142,14 +145,15 @@ impl Cgi {
         let file = &script.file;
         let Processes { launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
-            // What starts it could say so in the log alone.
+            // The launcher could report an obstacle in the log only.
             obstacle(file).map_or(Ok(()), Err)?;
         }
         let dir = self.thread.settings().spool_dir();
         let stdin = stdin(body, &dir).map_err(|error| cannot_hand_over(&error))?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
-        // All that may fail comes before the start: a script without a `Process` would have no end.
+        // Everything that may fail comes before the start: a script without a `Process` would never
+        // be ended.
         let stdout = ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?;
         let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
         let mut command = Command::from(launcher.command(file.as_os_str()));
@@ -190,7 +194,7 @@ impl Cgi {
     }
 }
 
-/// Has the helper start the program of `launch`, with directory and environment of `command`.
+/// Starts the program of `launch` through the helper, with directory and environment of `command`.
 fn start_by(
     helper: &Helper,
     launch: &Launch,
@@ -214,7 +218,7 @@ impl Origin for Cgi {
     }
 }
 
-/// Passes variables to a process as its environment.
+/// Adds variables to a process's environment.
 struct Variables<'a>(&'a mut Command);
 
 impl cgi::Sink for Variables<'_> {
@@ -223,13 +227,13 @@ impl cgi::Sink for Variables<'_> {
     }
 }
 
-/// A running script. Dropped early, it ends with all the processes it started.
+/// A running script. If dropped early, it ends with all the processes that it started.
 struct Process {
     child: ScriptChild,
     stdout: ChildStdout,
 }
 
-/// Waits for the end of a script, and ends it at the deadline; `permit` is held until then.
+/// Waits for the end of a script, and ends it at the deadline. Holds `permit` until then.
 async fn outlive(mut child: ScriptChild, deadline: Instant, permit: OwnedSemaphorePermit) {
     let _ = tokio::time::timeout_at(deadline, child.wait()).await;
     drop(child);
@@ -259,12 +263,13 @@ async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fau
     }
 }
 
-/// Returns the signal that has ended the script. The output of such a script ends as that of one that
-/// is done: only the exit status shows that the reply may be cut short.
+/// Returns the signal that ended the script.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,
 ) -> Result<Option<i32>, Fault> {
+    // The output of a killed script ends like a complete one: only the exit status shows that the
+    // reply may be incomplete.
     let ended = match tokio::time::timeout(ENDING / 5, child.wait()).await {
         Ok(ended) => ended,
         Err(_) => {
@@ -279,22 +284,23 @@ async fn signal_of_end(
     Ok(ended.ok().and_then(|status| status.signal()))
 }
 
-/// A pipe that a script writes to: our end, and the script's.
+/// Creates a pipe for a script's output. Returns Forebay's end and the script's.
 fn pipe(launcher: &Launcher) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = io::pipe()?;
     launcher.hand_over(&writer)?;
     Ok((reader.into(), writer.into()))
 }
 
-/// A small body waits in a pipe, a larger one in a file: no task has to feed it.
+/// Returns the script's input: a pipe for a small body, a file for a larger one, so that no task
+/// has to write it.
 fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
     match body {
         Spooled::Empty => Ok(File::open("/dev/null")?.into()),
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
-                // A user with many pipes gets smaller ones (pipe-user-pages-soft in pipe(7)), and
-                // what does not fit would wait for a reader for ever.
+                // A user with many pipes gets smaller ones (pipe-user-pages-soft in pipe(7)).
+                // Writing more than the capacity would block forever without a reader.
                 if fcntl_getpipe_size(&writer)? >= memory.len() {
                     writer.write_all(memory)?;
                     return Ok(reader.into());
@@ -313,7 +319,7 @@ fn rewind(mut file: File) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The status for a path without a script.
+/// Returns the fault of a path without a script.
 pub fn no_script(reason: NoScript) -> Fault {
     match reason {
         NoScript::NotFound => Fault::client(404, "no such script").not_mine(),
@@ -322,7 +328,7 @@ pub fn no_script(reason: NoScript) -> Fault {
     }
 }
 
-/// Why `file` would not run, whoever starts it.
+/// Returns the fault if `file` cannot be run by any user.
 pub fn obstacle(file: &Path) -> Option<Fault> {
     let mode = std::fs::metadata(file).map_or(0, |found| found.permissions().mode());
     if mode & 0o111 == 0 {
@@ -334,8 +340,9 @@ pub fn obstacle(file: &Path) -> Option<Fault> {
     (!is_there).then(|| cannot_run(file, &io::ErrorKind::NotFound.into()))
 }
 
-/// What the kernel's refusal means. A first line is quoted, as what is wrong with it may be unseen.
+/// Returns the fault for the kernel's error.
 fn cannot_run(file: &Path, error: &io::Error) -> Fault {
+    // Messages quote the first line, because its mistake may be invisible.
     let line = first_line(file);
     let file = file.display();
     let line = line.as_deref();
@@ -377,7 +384,7 @@ fn not_permitted(file: std::path::Display<'_>, line: Option<&str>) -> String {
     }
 }
 
-/// What is not there.
+/// Returns what is missing.
 fn absent(line: Option<&str>) -> String {
     match line {
         Some(line) if line.ends_with('\r') => format!(
@@ -399,7 +406,7 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
         .unwrap_or_else(|| Fault::us(500, format!("cannot hand over a body: {error}")))
 }
 
-/// Logs what a script writes to its standard error, until it ends. Up to 64 KiB of it.
+/// Logs the error output of a script until its end, at most 64 KiB.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
     let log = |line: &str| errors.log(&format!("{name}: {line}"));
     let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());
@@ -414,6 +421,6 @@ async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
     }
     lines.end(log);
     log("more error output is not logged");
-    // Read on without logging, so that the script is not stopped by a full pipe.
+    // Read on without logging, so that a full pipe does not block the script.
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }

@@ -1,8 +1,8 @@
-//! Scripts that speak HTTP themselves, "non-parsed header" output (RFC 3875 section 5), and
-//! application servers that answer in HTTP over another protocol.
+//! Scripts with complete HTTP output, "non-parsed header" scripts (RFC 3875 section 5), and
+//! application servers that answer with HTTP over another protocol.
 //!
-//! Their output is parsed all the same, so that the client gets a reply with sound framing and
-//! never what a script may have printed behind it.
+//! The output is parsed anyway. So the client gets a reply with correct framing, and nothing that a
+//! script prints after the reply.
 
 use forebay_engine::{Fault, Reply};
 use forebay_wire::cgi::{NphHead, NphParser};
@@ -13,30 +13,29 @@ use crate::fields::{end_head, inform};
 use crate::script_reply::OutputLimit;
 use crate::upgrade;
 
-/// The reply being passed on from one script.
+/// The reply from one script.
 pub struct NphReply {
-    /// What messages call it.
+    /// Name for messages.
     source: &'static str,
-    /// Whether the client's connection ends with the reply.
+    /// True if the client's connection ends with the reply.
     closes: bool,
     heads: ReplyReader<NphParser>,
     head: NphHead,
     /// Output that was not passed on yet.
     output: Vec<u8>,
-    /// Behind the head.
+    /// Decoder of the body, after the head.
     body: Option<BodyDecoder>,
     is_unflushed: bool,
     limit: OutputLimit,
 }
 
 impl NphReply {
-    /// Ready for the first byte of a script's output; `to_head` where the method was HEAD.
+    /// Creates the reply from a script's output. `to_head` is true for the method HEAD.
     pub fn new(to_head: bool, limit: OutputLimit) -> Self {
         Self::of(to_head, limit, "the output of an nph- script", true)
     }
 
-    /// Ready for the first byte from an application server, which knows nothing of the client's
-    /// connection.
+    /// Creates the reply from an application server, which does not know the client's connection.
     pub fn of_server(to_head: bool, limit: OutputLimit) -> Self {
         Self::of(to_head, limit, "the application's reply", false)
     }
@@ -54,22 +53,22 @@ impl NphReply {
         }
     }
 
-    /// Whether the reply has a length or chunks, and has come to its end.
+    /// Returns true if the reply has a length or chunks, and is complete.
     pub fn is_complete(&self) -> bool {
         self.body.as_ref().is_some_and(BodyDecoder::is_done)
     }
 
-    /// Whether the head is whole.
+    /// Returns true if the head is complete.
     pub fn has_head(&self) -> bool {
         self.body.is_some()
     }
 
-    /// Whether there is output that the client could already have.
+    /// Returns true if there is output that was not sent yet.
     pub fn has_output(&self) -> bool {
         self.is_unflushed && self.body.is_some()
     }
 
-    /// Takes output.
+    /// Processes output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         self.limit.take(output)?;
         self.output.extend_from_slice(output);
@@ -94,13 +93,13 @@ impl NphReply {
         self.pass_body(reply).await
     }
 
-    /// The script pauses: what it printed goes to the client.
+    /// Sends the output so far to the client, because the script pauses.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         self.is_unflushed = false;
         reply.flush().await
     }
 
-    /// The script has ended.
+    /// Ends the reply, because the script has ended.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match &self.body {
             None => Err(self.malformed("no end of header in")),
@@ -135,7 +134,7 @@ impl NphReply {
             reply.push(&self.output[start + step.data.start..start + step.data.end]).await?;
             start += step.consumed;
             if step.done {
-                // Bytes behind the reply are discarded.
+                // Bytes after the reply are discarded.
                 start = self.output.len();
             }
             if step.consumed == 0 || start == self.output.len() {

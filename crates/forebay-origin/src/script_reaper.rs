@@ -1,11 +1,11 @@
-//! Ends CGI scripts, and what they have started, when this process is killed.
+//! Ends CGI scripts and their children if Forebay is killed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_workers::GroupReaper;
 use rustix::process::Pid;
 
-/// One [`GroupReaper`] for the scripts of all routes, started with the first of them.
+/// A [`GroupReaper`] for the scripts of all routes, started with the first script.
 #[derive(Debug, Default)]
 pub struct ScriptReaper(Mutex<State>);
 
@@ -14,12 +14,12 @@ enum State {
     #[default]
     Unused,
     Watching(GroupReaper),
-    /// It cannot be started, or is not wanted any more.
+    /// The reaper cannot be started or is no longer needed.
     Off,
 }
 
 impl ScriptReaper {
-    /// The process group that `leader` leads is not to outlive us.
+    /// Adds the process group of `leader`, which must not outlive Forebay.
     pub fn watch(&self, leader: Pid) {
         let mut state = self.state();
         if matches!(*state, State::Unused) {
@@ -30,14 +30,14 @@ impl ScriptReaper {
         }
     }
 
-    /// It has ended, and its number may be another's soon.
+    /// Removes an ended process group, whose number may be reused.
     pub fn forget(&self, leader: Pid) {
         if let State::Watching(reaper) = &mut *self.state() {
             reaper.forget(leader);
         }
     }
 
-    /// Ends what is watched still, for good.
+    /// Ends the remaining process groups and the reaper.
     pub fn close(&self) {
         *self.state() = State::Off;
     }

@@ -5,9 +5,9 @@
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordVerifier, ShaCrypt};
 
-/// Costs of bcrypt, as `htpasswd` takes them. The last takes some ten seconds.
+/// Costs of bcrypt, as in `htpasswd`. The largest takes about ten seconds.
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=17;
-/// Rounds of SHA-crypt; the last take some seconds.
+/// Maximum of SHA-crypt rounds, which take some seconds.
 const MOST_ROUNDS: u64 = 10_000_000;
 
 /// A kind of hash.
@@ -22,7 +22,7 @@ pub enum Kind {
 /// A hash of a password.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hash {
-    /// `$2y$` and its kin.
+    /// `$2y$` and its variants.
     Bcrypt { text: String, cost: u32 },
     /// `$5$` and `$6$`.
     ShaCrypt { text: String, rounds: u64 },
@@ -31,7 +31,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Reads a hash; `None` for what is none of a kind that is known.
+    /// Parses a hash; `None` if its kind is unknown.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.strip_prefix('$')?.split_once('$')?;
         match kind {
@@ -63,7 +63,8 @@ impl Hash {
         }
     }
 
-    /// Whether `password` is the one. How long that takes does not tell where they differ.
+    /// Returns true if the hash is that of `password`. The comparison of hashes takes constant
+    /// time.
     pub fn fits(&self, password: &[u8]) -> bool {
         match self {
             Self::Bcrypt { text, .. } => bcrypt::verify(password, text).unwrap_or(false),
@@ -78,7 +79,7 @@ impl Hash {
         }
     }
 
-    /// Returns what the time of a comparison depends on, beside the password: kind and cost.
+    /// Returns kind and cost, which determine the time of a comparison for a given password.
     pub fn class(&self) -> (Kind, u64) {
         match self {
             Self::Apr1 { .. } => (Kind::Apr1, 0),
@@ -91,7 +92,8 @@ impl Hash {
     }
 }
 
-/// The 22 letters of apr1: MD5 over password and salt, a thousand times in changing orders.
+/// Returns the 22 characters of apr1: MD5 over password and salt, a thousand times in varying
+/// order.
 fn apr1(password: &[u8], salt: &[u8]) -> Vec<u8> {
     let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password);
     let inner: [u8; 16] = inner.finalize().into();
@@ -104,7 +106,7 @@ fn apr1(password: &[u8], salt: &[u8]) -> Vec<u8> {
     }
     let mut bits = password.len();
     while bits > 0 {
-        // An empty password never comes here.
+        // Not reached for an empty password, so index 0 exists.
         first.update(if bits & 1 == 1 { &[0][..] } else { &password[..1] });
         bits >>= 1;
     }
@@ -121,7 +123,7 @@ fn apr1(password: &[u8], salt: &[u8]) -> Vec<u8> {
     letters(&digest)
 }
 
-/// The bytes in the order of crypt(3), six bits to a letter, the lowest first.
+/// Encodes bytes in the order of crypt(3): six bits for each character, the lowest first.
 fn letters(digest: &[u8; 16]) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut out = Vec::with_capacity(22);
@@ -144,7 +146,7 @@ fn letters(digest: &[u8; 16]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Made by Apache's htpasswd and by openssl passwd.
+    /// Hashes from Apache's htpasswd and openssl passwd.
     const KNOWN: [&str; 4] = [
         "$2y$04$DP2m6DW4hZh8trbDbtlzouX4rdlWtxKJhsXFv0/jFzbV9ufG9Q/Pq",
         "$5$9DV/TqU/6/W.PBnB$LtEyNxrZbHIIlPvXhlNdRtPOVGlxx3vTfhfoZmr4/.1",

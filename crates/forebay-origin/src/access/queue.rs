@@ -1,8 +1,8 @@
-//! The queue of passwords that wait to be hashed.
+//! Queue of passwords that wait for hashing.
 //!
-//! Client addresses take turns, so that a client that sends many passwords delays its own, and those of
-//! another client by one hash for each address that waits. An IPv6 client is known by its network of 64
-//! bits, which is what one subscriber has.
+//! Client addresses take turns. So a client that sends many passwords delays mainly its own; it
+//! delays another client by one hash for each waiting address. An IPv6 client is identified by its
+//! /64 network, because one subscriber has a whole network.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,21 +12,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Time that a password may wait.
+/// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Passwords of one address that may wait: about as many bcrypt hashes of cost 10 as one processor
-/// computes in five seconds.
+/// Maximum of waiting passwords for one address.
+// About as many bcrypt hashes of cost 10 as one processor computes in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
-/// Passwords that may wait in all. If there are more, the address with most of them loses its newest.
+/// Maximum of waiting passwords in all. Above it, the address with most of them loses its newest.
 const MOST: usize = 1024;
 
-/// Passwords that wait to be hashed.
+/// Queue of passwords that wait for hashing.
 pub struct HashQueue(Mutex<State>);
 
 struct State {
-    /// Hashes that may still be begun at once.
+    /// Number of hashes that may still start.
     free: usize,
-    /// Addresses with passwords that wait, the next one first.
+    /// Addresses with waiting passwords, the next one first.
     order: VecDeque<Address>,
     waiting: HashMap<Address, VecDeque<oneshot::Sender<Turn>>>,
     /// Number of passwords in `waiting`.
@@ -56,13 +56,13 @@ impl Address {
 /// Reason why a password is not hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// As many passwords of this address wait already.
+    /// The address has its maximum of waiting passwords.
     Share,
-    /// It has waited for [`PATIENCE`].
+    /// The password has waited for [`PATIENCE`].
     Patience,
 }
 
-/// The right to compute a hash, which the next password gets when this is dropped.
+/// The right to compute a hash. Dropping it passes it to the next password.
 pub struct Turn(Option<Arc<HashQueue>>);
 
 impl Drop for Turn {
@@ -74,7 +74,7 @@ impl Drop for Turn {
 }
 
 impl HashQueue {
-    /// Makes a queue that lets `at_once` hashes be computed at once.
+    /// Creates a queue for at most `at_once` hashes at once.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state =
             State { free: at_once, order: VecDeque::new(), waiting: HashMap::new(), count: 0 };
@@ -100,7 +100,7 @@ impl HashQueue {
     fn pass_on(self: Arc<Self>) {
         loop {
             let Some(next) = self.state().next() else { return };
-            // A receiver that is dropped after this gives its turn back.
+            // A receiver that is dropped later gives its turn back.
             match next.send(Turn(Some(self.clone()))) {
                 Ok(()) => return,
                 Err(mut turn) => drop(turn.0.take()),
@@ -135,7 +135,7 @@ impl State {
         Ok(receiver)
     }
 
-    /// Returns the password whose turn is next, or notes that one more hash may be begun.
+    /// Returns the next password, or counts one more hash that may start.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         let Some(address) = self.order.pop_front() else {
             self.free += 1;
@@ -165,7 +165,7 @@ impl State {
         self.forget_if_empty(address);
     }
 
-    /// Refuses the newest password of the address that has most, if that has more than `own`.
+    /// Refuses the newest password of the address with most, if that has more than `own`.
     fn make_room(&mut self, own: usize) -> Result<(), Refusal> {
         let most = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len());
         let most = most.filter(|(_, waiting)| waiting.len() > own).map(|(address, _)| *address);
@@ -195,7 +195,7 @@ mod tests {
 
     type Served = Rc<RefCell<Vec<String>>>;
 
-    /// Waits for a turn as this client, and notes in `served` when it comes, or the refusal.
+    /// Waits for a turn as this client, and records the turn or the refusal in `served`.
     fn password(queue: &Arc<HashQueue>, client: &str, served: &Served) -> JoinHandle<()> {
         let (queue, served, name) = (queue.clone(), served.clone(), client.to_owned());
         let client = client.parse().ok();
@@ -231,7 +231,7 @@ mod tests {
             for client in ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "unix", "2001:db8::1"] {
                 password(&queue, client, &served);
             }
-            // Another address of the same IPv6 network.
+            // Another address of this IPv6 network.
             password(&queue, "2001:db8::2", &served);
             settle().await;
             assert!(served.borrow().is_empty(), "all wait");

@@ -1,4 +1,4 @@
-//! The users of a file as Apache's `htpasswd` writes it: `name:hash`, a line each.
+//! Users in a file of Apache's `htpasswd`: `name:hash` on each line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,25 +13,25 @@ use rustix::fs::OFlags;
 
 use super::hash::Hash;
 
-/// Largest file, in bytes, some ten thousand users: a thread that reads it serves nobody meanwhile, and
-/// others wait for it.
+/// Maximum size of a file in bytes: some ten thousand users. While a thread reads it, its requests
+/// and other threads that need the file wait.
 const LARGEST: u64 = 1024 * 1024;
 
-/// Why users cannot be read.
+/// Error of a user file.
 #[derive(Debug)]
 pub enum UsersError {
-    /// The system's word.
+    /// Error of the system.
     Io(PathBuf, io::Error),
-    /// It is a directory, a pipe or a device.
+    /// A directory, a pipe or a device.
     NotRegular(PathBuf),
-    /// It is larger than [`LARGEST`].
+    /// Larger than [`LARGEST`].
     TooLarge(PathBuf),
-    /// A line, from 1, is not `name:hash` with a hash that is known here.
+    /// A line, counted from 1, is not `name:hash` with a hash of a known kind.
     Line(PathBuf, usize),
 }
 
 impl UsersError {
-    /// What to do next.
+    /// Returns advice for the administrator.
     pub fn advice(&self) -> &'static str {
         match self {
             Self::Io(..) => "make it readable for the user that Forebay runs as",
@@ -67,7 +67,7 @@ impl fmt::Display for UsersError {
 
 impl std::error::Error for UsersError {}
 
-/// What tells that a file has changed.
+/// Metadata that changes with the file.
 type Stamp = (u64, u64, u64, i64, i64);
 
 /// Keyed digest of a user's name and password.
@@ -76,7 +76,7 @@ pub type Digest = [u8; 32];
 /// A user of a file.
 pub struct User {
     hash: Hash,
-    /// The digest of the right password, once a client has sent it.
+    /// Digest of the right password, after a client has sent it.
     right: Mutex<Option<Digest>>,
 }
 
@@ -85,35 +85,36 @@ impl User {
         Self { hash, right: Mutex::new(None) }
     }
 
-    /// Returns true if this is the digest of the right password, as far as that is known.
+    /// Returns true if this is the known digest of the right password.
     pub fn remembers(&self, digest: &Digest) -> bool {
         *self.right.lock().unwrap_or_else(PoisonError::into_inner) == Some(*digest)
     }
 
-    /// Remembers the digest of the right password.
+    /// Stores the digest of the right password.
     pub fn remember(&self, digest: Digest) {
         *self.right.lock().unwrap_or_else(PoisonError::into_inner) = Some(digest);
     }
 }
 
-/// The hashes that are computed to check a password.
+/// Hashes to compute for checking a password.
 #[derive(Clone)]
 pub struct Check {
-    /// The user; `None` if the file has none of that name.
+    /// The user; `None` if the file does not contain the name.
     pub user: Option<Arc<User>>,
-    /// One user of each other kind and cost of hash in the file.
+    /// A user of each other kind and cost of hash in the file.
     others: Vec<Arc<User>>,
 }
 
 impl Check {
-    /// Returns true if no hash is to be computed, as the file has no user.
+    /// Returns true if there is no hash to compute, because the file has no user.
     pub fn is_empty(&self) -> bool {
         self.user.is_none() && self.others.is_empty()
     }
 
-    /// Returns true if `fits` does so for the hash of the user. Otherwise it is called once for each kind
-    /// and cost of hash in the file, whoever the user is, so that time reveals no names.
+    /// Returns true if `fits` returns true for the user's hash. Otherwise calls `fits` once for
+    /// each kind and cost of hash in the file.
     pub fn is_right(&self, mut fits: impl FnMut(&Hash) -> bool) -> bool {
+        // Every refusal takes equally long, so that the time reveals no names.
         let is_right = self.user.as_ref().is_some_and(|user| fits(&user.hash));
         if !is_right {
             for other in &self.others {
@@ -124,27 +125,27 @@ impl Check {
     }
 }
 
-/// The users of a file, read again when it has changed.
+/// Users of a file. A changed file is read again.
 #[derive(Default)]
 pub struct Users {
     file: PathBuf,
     users: HashMap<Vec<u8>, Arc<User>>,
-    /// One user of each kind and cost of hash, the cheapest first.
+    /// A user of each kind and cost of hash, the cheapest first.
     classes: Vec<Arc<User>>,
     stamp: Option<Stamp>,
     looked: Option<u64>,
-    /// Why the file could not be read when it was looked at.
+    /// Error of the last read.
     failure: Option<Arc<UsersError>>,
 }
 
 impl Users {
-    /// The users of `file`, not yet read.
+    /// Creates the users of `file`, without reading it.
     pub fn new(file: PathBuf) -> Self {
         Self { file, ..Self::default() }
     }
 
-    /// Reads the users of `file`; the lines that are none, whose users cannot log in. Where no line
-    /// is one they are the error.
+    /// Reads the users of `file`. Returns the invalid lines, whose users cannot log in; as an error
+    /// if no line is valid.
     pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
         let mut users = Self::new(file.to_owned());
         let wrong = users.read()?;
@@ -155,10 +156,10 @@ impl Users {
         }
     }
 
-    /// Reads the file again if it has changed, which is looked for once a second. Without a file nobody
-    /// is let in.
+    /// Reads the file again if it has changed, checked once a second. Without a file, no user has
+    /// access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
-        // The clock of another thread may be a tick behind.
+        // The clock of another thread may be one tick late.
         if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
             return self.failure.clone().map_or(Ok(()), Err);
         }
@@ -189,7 +190,7 @@ impl Users {
         self.users.get(name)
     }
 
-    /// Returns the hashes that are computed to check a password of this user.
+    /// Returns the hashes to compute for checking a password of this user.
     pub fn check_of(&self, name: &[u8]) -> Check {
         let user = self.get(name).cloned();
         let class = user.as_ref().map(|user| user.hash.class());
@@ -197,7 +198,7 @@ impl Users {
         Check { others: others.cloned().collect(), user }
     }
 
-    /// Reads the file; the numbers of the lines that are wrong. Such lines name nobody.
+    /// Reads the file. Returns the numbers of invalid lines, which contain no user.
     fn read(&mut self) -> Result<Vec<usize>, UsersError> {
         let failed = |error| UsersError::Io(self.file.clone(), error);
         let file = open(&self.file).map_err(failed)?;
@@ -219,10 +220,10 @@ impl Users {
             }
             match parse(line) {
                 Some((name, hash)) => {
-                    // What is remembered of a user holds as long as the user's line does.
+                    // The digest of a user is kept while the user's line is unchanged.
                     let kept = before.get(&name).filter(|user| user.hash == hash).cloned();
                     let user = kept.unwrap_or_else(|| Arc::new(User::new(hash)));
-                    // The first line of a name counts, as with Apache.
+                    // The first line of a name counts, as in Apache.
                     self.users.entry(name).or_insert(user);
                 }
                 None => wrong.push(at + 1),
@@ -236,7 +237,7 @@ impl Users {
     }
 }
 
-/// A FIFO without a writer is opened at once, where a plain open would wait for one on the event loop.
+/// Opens the file. NONBLOCK: a FIFO without a writer must not block the event loop.
 fn open(file: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(file)
@@ -277,7 +278,7 @@ mod tests {
         assert!(users.get(b"me").is_none() && users.check_of(b"me").is_empty());
     }
 
-    /// A hash of each kind and some costs. The password of none of them is asked for.
+    /// Hashes of all kinds with several costs. The tests use none of their passwords.
     const MIXED: &str = "cheap:$apr1$Eis92LRE$Q4BKiRZ.XcXCzIjNGwUXT.\n\
         other:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n\
         mean:$2y$04$DP2m6DW4hZh8trbDbtlzouX4rdlWtxKJhsXFv0/jFzbV9ufG9Q/Pq\n\
