@@ -1,5 +1,5 @@
-//! The administrator's listener: status, metrics and health, on a thread of its own, so that it
-//! answers when the serving threads are busy.
+//! The administrator's listener: status, metrics and health. A separate thread answers, so that
+//! busy serving threads do not delay it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,25 +23,25 @@ mod request;
 
 use request::{AdminRequest, Method, PATIENCE};
 
-/// How applications and backends are at one moment.
+/// State of applications and backends at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// The applications, by name.
     pub apps: Vec<AppStatus>,
-    /// The backends of routes and groups, of any protocol.
+    /// The backends of routes and groups, for any protocol.
     pub backends: Vec<BackendRow>,
 }
 
-/// What backends are of.
+/// Owner of a backend.
 #[derive(Clone, Debug)]
 pub enum BackendsOf {
-    /// One route.
+    /// A route.
     Route {
-        /// Which site of the configuration, from 1.
+        /// Number of the site in the configuration, from 1.
         site: usize,
-        /// Which route of the site, from 1.
+        /// Number of the route in the site, from 1.
         route: usize,
-        /// The line that the route begins on; 0 where there is no file.
+        /// Line at which the route begins; 0 without a file.
         line: usize,
     },
     /// A group of this name.
@@ -51,21 +51,21 @@ pub enum BackendsOf {
 /// A backend at one moment.
 #[derive(Clone, Debug)]
 pub struct BackendRow {
-    /// What it is one of.
+    /// Owner of the backend.
     pub of: BackendsOf,
-    /// Which of them, from 1.
+    /// Number of the backend in its owner's list, from 1.
     pub server: usize,
-    /// Where it is.
+    /// Address of the backend.
     pub address: String,
-    /// Whether it is neither left out for its failures nor down by its health check.
+    /// True unless the backend is excluded after failures or down by its health check.
     pub is_up: bool,
-    /// Whether it is used only when the others are down.
+    /// True if the backend is used only when the others are down.
     pub is_backup: bool,
-    /// Requests under way, and tunnels.
+    /// Current requests and tunnels.
     pub active: u64,
-    /// Requests sent to it.
+    /// Requests sent to the backend.
     pub requests: u64,
-    /// Requests that it failed at.
+    /// Requests that failed at the backend.
     pub failures: u64,
 }
 
@@ -74,17 +74,17 @@ pub struct BackendRow {
 pub struct AppStatus {
     /// The application's name.
     pub name: String,
-    /// Its workers, by age.
+    /// Its workers, oldest first.
     pub workers: Vec<WorkerRow>,
-    /// Requests that wait for one.
+    /// Requests that wait for a worker.
     pub waiting: usize,
-    /// Processes started, the first ones included.
+    /// Number of processes started, including the first.
     pub starts: u64,
-    /// Processes that ended unexpectedly.
+    /// Number of processes that ended unexpectedly.
     pub crashes: u64,
-    /// Where processes end as soon as they are started: how, and what they wrote last.
+    /// Exit reason and last output, if processes end immediately after their start.
     pub crash_loop: Option<String>,
-    /// What is configured and cannot be done on this machine.
+    /// A configured feature that does not work on this machine.
     pub note: Option<String>,
 }
 
@@ -93,26 +93,26 @@ pub struct AppStatus {
 pub struct WorkerRow {
     /// Process id.
     pub pid: u32,
-    /// What it does: `starting`, `idle`, `busy` or `ending`.
+    /// State: `starting`, `idle`, `busy` or `ending`.
     pub state: &'static str,
-    /// Requests it was given.
+    /// Number of requests that the worker received.
     pub requests: u64,
-    /// Time since its start.
+    /// Time since the start.
     pub age: Duration,
-    /// Resident memory, in bytes.
+    /// Resident memory in bytes.
     pub rss: u64,
-    /// CPU time since its start.
+    /// CPU time since the start.
     pub cpu: Duration,
-    /// Method and target of the request it runs.
+    /// Method and target of the current request.
     pub current_request: Option<String>,
 }
 
-/// What the administrator's listener needs of the server's applications and backends.
+/// Access to the server's applications and backends for the administrator's listener.
 pub trait Control: Send + Sync {
-    /// How they are.
+    /// Returns the current state.
     fn status(&self) -> Status;
 
-    /// Has the processes of an application replaced; false where there is none of this name.
+    /// Replaces the processes of an application. Returns false if the name is unknown.
     fn restart(&self, app: &str) -> bool;
 }
 
@@ -121,23 +121,23 @@ pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(address).map_err(|error| ListenError { listen: Listen::Tcp(address), error })
 }
 
-/// What the answers are made from.
+/// Sources of the answers.
 pub struct Admin {
     pub threads: Vec<Arc<Counters>>,
     pub loads: Arc<Loads>,
     pub control: Arc<dyn Control>,
     pub started: Instant,
-    /// `Host` names that are answered, beside addresses and `localhost`.
+    /// Accepted `Host` names, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// The token that a request to restart an application has to carry.
+    /// Token required to restart an application.
     pub token: Option<String>,
 }
 
-/// What is answered.
+/// An answer.
 struct Answer {
     status: u16,
     content_type: &'static str,
-    /// A field more, its name and value.
+    /// Name and value of an additional field.
     field: Option<(&'static str, String)>,
     body: String,
 }
@@ -157,11 +157,11 @@ impl Answer {
 }
 
 impl Admin {
-    /// Answers clients one after the other, for as long as the process lives.
+    /// Answers clients one after the other, until the process ends.
     pub fn serve(self, listener: &TcpListener) {
         for stream in listener.incoming() {
             match stream {
-                // A client that has gone away needs no answer.
+                // A client that has disconnected needs no answer.
                 Ok(stream) => drop(self.visit(stream)),
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -198,9 +198,10 @@ impl Admin {
         Ok(())
     }
 
-    /// Whether a `Host` is an address or a name that was given us. A page that has its own name
-    /// point to our address (DNS rebinding) could read what is answered.
+    /// Returns true if `host` is an address or a configured name.
     fn is_for_us(&self, host: &str) -> bool {
+        // Otherwise a web page whose own name resolves to this address (DNS rebinding) could read
+        // answers.
         let address = host.trim_start_matches('[').trim_end_matches(']');
         host.is_empty()
             || host == "localhost"
@@ -269,12 +270,12 @@ impl Admin {
         (0..self.threads.len()).map(|thread| self.loads.connections(thread))
     }
 
-    /// Prometheus' text format. Labels are the status class and names from the configuration, so
-    /// their number does not grow with traffic.
+    /// Returns the metrics in Prometheus' text format.
     fn metrics(&self) -> String {
+        // Labels are status classes and names from the configuration, so that traffic adds none.
         let totals = Totals::of(&self.threads);
         let mut out = String::new();
-        family(&mut out, "forebay_requests_total", "counter", "Requests, by class of status.");
+        family(&mut out, "forebay_requests_total", "counter", "Requests by status class.");
         for (class, n) in CLASSES.iter().zip(totals.classes) {
             let _ = writeln!(out, "forebay_requests_total{{class=\"{class}\"}} {n}");
         }
@@ -297,7 +298,7 @@ impl Admin {
             (
                 "forebay_buffered_bytes",
                 "gauge",
-                "Kept of replies for slow clients, in memory and in files.",
+                "Reply bytes buffered for slow clients, in memory and in files.",
                 self.loads.buffered.bytes(),
             ),
             (
@@ -350,7 +351,8 @@ impl Admin {
 const HTML: &str = "text/html; charset=utf-8";
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
-/// Metrics of each application. No label by process id: unbounded cardinality.
+/// Appends the metrics of each application. Process ids are no labels, because their number is
+/// unbounded.
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
     family(out, "forebay_workers", "gauge", "Worker processes, by application and state.");
@@ -367,7 +369,7 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
         ("app_waiting", "gauge", "Requests that wait for a worker.", &|app| app.waiting as u64),
         ("worker_starts_total", "counter", "Workers started.", &|app| app.starts),
         ("worker_crashes_total", "counter", "Workers that ended unexpectedly.", &|app| app.crashes),
-        ("app_crash_loop", "gauge", "Whether workers end as soon as they are started.", &|app| {
+        ("app_crash_loop", "gauge", "1 if workers end immediately after their start.", &|app| {
             u64::from(app.crash_loop.is_some())
         }),
     ];
@@ -379,7 +381,7 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
     }
 }
 
-/// Steps and limits that were seen, as tables.
+/// Appends tables of the measured steps and the reached limits.
 fn append_details(page: &mut String, totals: &Totals) {
     let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
     let steps: Vec<_> = steps.collect();
@@ -405,7 +407,7 @@ fn append_details(page: &mut String, totals: &Totals) {
 
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// The value of a label, without its quotes.
+/// Returns the value of a label, without its quotes.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }
@@ -419,7 +421,7 @@ fn durations(out: &mut String, totals: &Totals) {
     family(out, name, "histogram", "From the last byte of the request head to that of the reply.");
     histogram(out, name, "", &totals.durations);
     let name = "forebay_step_duration_seconds";
-    family(out, name, "histogram", "Steps of requests, where [server] has timing = true.");
+    family(out, name, "histogram", "Steps of requests, if [server] has timing = true.");
     for (step, durations) in Step::ALL.iter().zip(&totals.steps) {
         histogram(out, name, &format!("step=\"{}\"", step.name()), durations);
     }
@@ -440,13 +442,13 @@ fn histogram(out: &mut String, name: &str, label: &str, durations: &Durations) {
 
 fn limits(out: &mut String, totals: &Totals) {
     let name = "forebay_limit_reached_total";
-    family(out, name, "counter", "Requests and connections that ran into a limit, by its key.");
+    family(out, name, "counter", "Requests and connections that reached a limit, by key.");
     for (limit, n) in Limit::ALL.iter().zip(totals.limits) {
         let _ = writeln!(out, "{name}{{limit=\"{}\"}} {n}", limit.name());
     }
 }
 
-/// How often each step was taken and how long that took on average; nothing without `timing`.
+/// Returns count and mean duration of each step; empty without `timing`.
 fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
     let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
     let show = |(step, took): (&Step, &Durations)| {

@@ -1,4 +1,4 @@
-//! Reading a request's body.
+//! Reads a request's body.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,31 +15,32 @@ use crate::stream::Stream;
 use crate::thread::Settings;
 use crate::timing::Step;
 
-/// Bytes that are read at a time once a read has filled the buffer: an upload by HTTP/1.1 takes 0.85 of
-/// the CPU for them, and the backend, which gets as large pieces, 0.73.
+/// Bytes per read after a read has filled the buffer.
+// With this size, an HTTP/1.1 upload needs 0.85 of the CPU time. The backend receives equally large
+// pieces and needs 0.73.
 const LARGE_READ: usize = 4 * BUFFER;
 
-/// A request's body, read piece by piece as the origin wants it.
+/// A request's body, read piece by piece on the origin's demand.
 pub struct Body {
     stream: Option<Stream>,
     inbox: Vec<u8>,
-    /// Where the bytes not yet decoded start in `inbox`.
+    /// Start of the bytes in `inbox` that are not decoded yet.
     start: usize,
     decoder: BodyDecoder,
     framing: RequestFraming,
     limit: u64,
     read: u64,
-    /// How long the client was waited for.
+    /// Total time spent waiting for the client.
     waited: Ticks,
     expect_continue: bool,
     is_discarded: bool,
-    /// Whether the last read has filled `inbox`.
+    /// True if the last read filled `inbox`.
     was_full: bool,
-    /// Whether all that was read of the body is still in `inbox`.
+    /// True if all bytes read from the body are still in `inbox`.
     in_hand: bool,
-    /// Chunks that came together, as one piece; or the piece of `whole` that was read last.
+    /// Payload of chunks that arrived together, or the piece of `whole` that was read last.
     gathered: Vec<u8>,
-    /// All of it, where it was taken in before it is forwarded, and how much has been forwarded.
+    /// The complete body, if it was buffered before forwarding, and the number of bytes forwarded.
     whole: Option<Box<(Spooled, u64)>>,
 }
 
@@ -75,7 +76,7 @@ impl Body {
         self.whole = None;
     }
 
-    /// Makes ready for the body of `head`, whose first bytes may stand behind it in `bytes`.
+    /// Prepares for the body of `head`, whose first bytes may follow the head in `bytes`.
     pub(crate) fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.expect_continue = head.expect_continue;
@@ -103,8 +104,9 @@ impl Body {
         self.whole = None;
     }
 
-    /// Takes all of the body in, unless it is in hand, before any of it is forwarded: a slow upload
-    /// then holds nobody but itself. From then on it has a length, and can be sent again.
+    /// Reads the complete body before any of it is forwarded, unless it is already in `inbox`. A
+    /// slow upload then blocks only itself. Afterwards the body has a known length and can be
+    /// resent.
     pub(crate) async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64
@@ -119,7 +121,7 @@ impl Body {
         Ok(())
     }
 
-    /// Takes all of the body in, for an origin whose process must not be held by a slow upload.
+    /// Reads the complete body, so that a slow upload does not occupy the origin's process.
     pub async fn spool(&mut self) -> Result<Spooled, Fault> {
         if self.framing() == RequestFraming::None {
             return Ok(Spooled::Empty);
@@ -131,7 +133,7 @@ impl Body {
         spool.finish()
     }
 
-    /// The next piece of a body that was taken in.
+    /// Returns the next piece of a buffered body.
     fn next_of_whole(&mut self) -> Result<Option<&[u8]>, Fault> {
         let Some(whole) = &mut self.whole else { return Ok(None) };
         let (spooled, at) = &mut **whole;
@@ -144,13 +146,13 @@ impl Body {
         Ok((n > 0).then_some(&self.gathered[..]))
     }
 
-    /// Where it is spooled.
+    /// Returns the directory for spooled bodies.
     pub fn spool_dir(&self) -> PathBuf {
         self.stream().thread().settings().spool_dir()
     }
 
-    /// Goes back to the start, so that the body can be sent once more; `false` where it has come
-    /// in pieces of which some are gone.
+    /// Returns to the start, so that the body can be resent. Returns false if some of it is no
+    /// longer in memory.
     pub fn rewind(&mut self) -> bool {
         if let Some(whole) = &mut self.whole {
             whole.1 = 0;
@@ -164,7 +166,7 @@ impl Body {
         self.in_hand
     }
 
-    /// Refuses bodies of more than `limit` bytes, at once where the length is known.
+    /// Refuses bodies of more than `limit` bytes, at once if the length is known.
     pub(crate) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
         match self.framing {
@@ -173,12 +175,12 @@ impl Body {
         }
     }
 
-    /// How the body ends.
+    /// Returns the framing, which determines the end of the body.
     pub fn framing(&self) -> RequestFraming {
         if self.is_discarded { RequestFraming::None } else { self.framing }
     }
 
-    /// Whether the rest can surely be read within `limit` bytes, without asking the client for it.
+    /// Returns true if the rest is at most `limit` bytes and needs no `100 Continue`.
     pub(crate) fn is_small(&self, limit: u64) -> bool {
         match self.framing {
             RequestFraming::None => true,
@@ -187,23 +189,23 @@ impl Body {
         }
     }
 
-    /// From now on the request is one without a body. What was not read still is discarded later.
+    /// Treats the request as one without a body from now on. Unread bytes are discarded later.
     pub(crate) fn discard_for_redirect(&mut self) {
         self.is_discarded = true;
     }
 
-    /// Whether all of it has been read.
+    /// Returns true if the body has been read to its end.
     pub fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
 
-    /// Whether nothing has been sent to a client that waits for `100 Continue`.
+    /// Returns true if the client waits for `100 Continue` and none has been sent.
     pub(crate) fn is_continue_pending(&self) -> bool {
         self.expect_continue
     }
 
-    /// The next piece, all that is in hand of chunks; `None` behind the last. Waits as long as the
-    /// time limit for bodies allows.
+    /// Returns the next piece, or `None` after the last. Payloads of chunks that have arrived form
+    /// one piece. Waits at most for the time limit of bodies.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
         if self.whole.is_some() {
             return self.next_of_whole();
@@ -232,8 +234,9 @@ impl Body {
         Ok(Some(piece))
     }
 
-    /// The trailers that may be passed on, as lines that end in CRLF. Call it after the last piece: where
-    /// the request does not end with its body, it waits for that end.
+    /// Returns the trailers that may be forwarded, as lines that end in CRLF. Call it after the
+    /// last piece: if the protocol ends requests separately from their bodies, it waits for that
+    /// end.
     pub async fn trailers(&mut self) -> Result<Vec<u8>, Fault> {
         while !self.stream().has_request_ended() {
             self.receive().await?;
@@ -241,16 +244,16 @@ impl Body {
         Ok(self.trailers_so_far())
     }
 
-    /// Those that have come: all there will be, where the body was taken in and no length announced.
+    /// Returns the trailers received so far. After a buffered body without an announced length,
+    /// these are all.
     pub fn trailers_so_far(&self) -> Vec<u8> {
         let mut trailers = self.stream().request_trailers();
         trailers.extend_from_slice(self.decoder.trailers());
         trailers
     }
 
-    /// Puts the payload `first` and that of the chunks behind it, as far as they have come,
-    /// together in `gathered`; false where there is no more than `first`. The chunks themselves
-    /// stay as they are, for [`Body::rewind`].
+    /// Joins the payload `first` and the payloads of the chunks received after it in `gathered`.
+    /// Returns false if `first` is the only one. The chunks stay in `inbox` for [`Body::rewind`].
     fn gather(&mut self, first: &Range<usize>) -> Result<bool, HttpError> {
         self.gathered.clear();
         while self.start < self.inbox.len() {
@@ -316,18 +319,19 @@ impl Body {
         self.stream.as_ref().expect("a body is read while its stream is attached")
     }
 
-    /// How much longer the client may be waited for, where bodies have to come in at some rate: the
-    /// idle time, and a second for each second's worth of bytes. Only waiting for the client
-    /// counts, as a backend may be slow to take what has come.
+    /// Returns the remaining time to wait for the client if a minimum body rate is set: the idle
+    /// time plus one second for each second's worth of bytes.
     fn left_by_rate(&self, settings: &Settings) -> Option<Duration> {
         let rate = settings.limits.body_rate;
         let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);
         let allowed = settings.timeouts.body_idle.saturating_add(earned);
+        // Only time spent waiting for the client counts, because a backend may be slow to accept
+        // the body.
         Some(allowed.saturating_sub(TICK.saturating_mul(self.waited)))
     }
 
-    /// Reads and drops the rest, if that is at most `limit` bytes; whether the connection can go
-    /// on.
+    /// Reads and drops the rest, if that is at most `limit` bytes. Returns true if the connection
+    /// can be reused.
     pub(crate) async fn discard(&mut self, limit: u64) -> Result<bool, Fault> {
         if self.is_done() {
             return Ok(true);
@@ -348,7 +352,7 @@ impl Body {
         Ok(true)
     }
 
-    /// Puts what came behind the body into `bytes`; `false` where there was no body.
+    /// Moves the bytes received after the body into `bytes`. Returns false if there was no body.
     pub(crate) fn take_rest(&mut self, bytes: &mut Vec<u8>) -> bool {
         if self.framing == RequestFraming::None {
             return false;

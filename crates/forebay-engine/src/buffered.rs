@@ -1,18 +1,19 @@
-//! How much of replies is kept for slow clients, over all threads.
+//! Total of reply bytes buffered for slow clients, over all threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes in the backlogs of all connections, of all threads.
+/// Bytes in the backlogs of all connections of all threads.
 #[derive(Default)]
 pub struct Buffered(AtomicU64);
 
 impl Buffered {
-    /// How many there are.
+    /// Returns the current total.
     pub fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Reserves up to `wanted` bytes of `most` in all.
+    /// Reserves up to `wanted` bytes, so that the total is at most `most`. Returns the reserved
+    /// number.
     pub fn take(&self, wanted: u64, most: u64) -> u64 {
         let mut taken = 0;
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -22,7 +23,7 @@ impl Buffered {
         taken
     }
 
-    /// So many bytes are kept no more.
+    /// Releases this many bytes.
     pub fn give_back(&self, bytes: u64) {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }

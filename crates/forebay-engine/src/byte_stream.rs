@@ -1,4 +1,4 @@
-//! What carries the bytes of a socket: TCP, a Unix socket, or a link in memory.
+//! The transport of a socket: TCP, a Unix socket or a link in memory.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::memory::Link;
 
-/// What carries the bytes.
+/// The transport.
 pub enum Io {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -20,7 +20,7 @@ pub enum Io {
 }
 
 impl Io {
-    /// The descriptor, or the link in memory that has none.
+    /// Returns the descriptor, or the link in memory, which has none.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd()),
@@ -29,7 +29,7 @@ impl Io {
         }
     }
 
-    /// Appends what has come, at most the spare capacity, without waiting.
+    /// Appends received bytes, up to the spare capacity, without waiting.
     pub fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
@@ -37,7 +37,7 @@ impl Io {
         }
     }
 
-    /// As [`Io::read`], into bytes that there are.
+    /// As [`Io::read`], into an initialized slice.
     pub fn read_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0),
@@ -45,7 +45,7 @@ impl Io {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is room for.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
@@ -59,7 +59,7 @@ impl Io {
         })
     }
 
-    /// Sends up to `count` bytes of `file` from `at` on, which moves.
+    /// Sends up to `count` bytes of `file` from `at` on, and advances `at`.
     pub fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
         let link = match self.fd() {
             Ok(fd) => return Ok(rustix::fs::sendfile(fd, file, Some(at), count)?),
@@ -100,15 +100,16 @@ impl Io {
         }
     }
 
-    /// Clears readiness after a write that found no room: it may be from before that write.
+    /// Clears the write readiness after a write that found no room, because it may be older than
+    /// the write.
     pub fn forget_room(&self) {
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
     }
 
-    /// Does `action` unless the event loop knows that it would wait, and has the event loop forget
-    /// its readiness where it would.
+    /// Calls `action` unless the event loop knows that it would block. Clears the readiness if
+    /// `action` would block.
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -117,7 +118,7 @@ impl Io {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, action),
             Self::Unix(stream) => stream.try_io(interest, action),
-            // Its readiness is never stale, and looked up only to skip the action.
+            // The readiness of a link is never stale. Check it only to skip the action.
             Self::Memory(link) => match link.peek() {
                 None => Err(io::ErrorKind::WouldBlock.into()),
                 Some(_) => action(),

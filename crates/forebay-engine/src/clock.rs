@@ -1,16 +1,16 @@
-//! The date that replies carry, made once per second.
+//! The `Date` of replies, formatted once per second.
 
 use std::cell::{Cell, RefCell};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The wall clock of one thread, as old as the last tick.
+/// The wall clock of one thread, updated at each tick.
 pub struct Clock {
     second: Cell<u64>,
     date: RefCell<String>,
 }
 
 impl Default for Clock {
-    /// A clock that shows the present.
+    /// Creates a clock with the current time.
     fn default() -> Self {
         let clock = Self { second: Cell::new(0), date: RefCell::default() };
         clock.tick();
@@ -19,7 +19,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Looks at the time.
+    /// Updates the time.
     pub fn tick(&self) {
         let now = SystemTime::now();
         let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// Seconds since 1970.
+    /// Returns the seconds since 1970.
     pub fn second(&self) -> u64 {
         self.second.get()
     }

@@ -1,5 +1,5 @@
-//! Compression of replies as they are sent: which replies, in which coding, and what that changes
-//! in their heads. What a reply holds, and when it is written, is the reply's business.
+//! Compression of replies while they are sent: selects the replies and the coding, and adapts their
+//! heads. [`crate::reply`] produces the bytes and decides when to write them.
 
 mod encoder;
 mod head;
@@ -16,47 +16,47 @@ use crate::head::Request;
 use encoder::Encoder;
 use head::{Changes, is_eligible, is_part_of};
 
-/// Bytes that are compressed at once, before other tasks have a turn.
+/// Bytes compressed in one call, before other tasks may run.
 pub const SLICE: usize = 32 * 1024;
-/// Bytes after which other tasks of the thread have their turn.
+/// Bytes after which other tasks of the thread may run.
 const TURN: usize = 64 * 1024;
-/// Idle encoders that a route keeps on a thread, each 0.3 to 4 MB.
+/// Idle encoders that a route keeps per thread; each takes 0.3 to 4 MB.
 const SPARE: usize = 4;
 
-/// What a route compresses, as one thread holds it.
+/// The compression settings of a route, with one thread's idle encoders.
 pub struct Compression {
     settings: Compress,
     spare: RefCell<Vec<(Algorithm, Box<dyn Encoder>)>>,
 }
 
-/// Compression as far as the request and its route decide about it.
+/// The result of content negotiation for one request.
 pub struct Offer {
     compression: Rc<Compression>,
-    /// What the client prefers; `None` where it accepts none of ours.
+    /// The client's preferred algorithm; `None` if the client accepts none that the route offers.
     algorithm: Option<Algorithm>,
 }
 
-/// Compresses the body of one reply.
+/// Compressor of the body of one reply.
 pub struct Compressor {
     compression: Rc<Compression>,
     algorithm: Algorithm,
-    /// From the first bytes on: a reply without any needs none.
+    /// Created with the first bytes, because an empty body needs no encoder.
     encoder: Option<Box<dyn Encoder>>,
-    /// The length that the origin announced.
+    /// Body length that the origin announced.
     announced: Option<u64>,
-    /// What the origin has yet to give of the length that it announced.
+    /// Bytes of the announced length that the origin has not sent yet.
     left: Option<u64>,
-    /// Whether the encoder may hold bytes back.
+    /// True if the encoder may hold back bytes.
     is_pending: bool,
-    /// Bytes compressed since other tasks had their turn.
+    /// Bytes compressed since other tasks last ran.
     since_turn: usize,
 }
 
-/// What a body that stays the same was compressed to, so that it is so once.
+/// Compressed forms of a body that never changes, so that each is computed once.
 #[derive(Default)]
 pub struct CompressedCopies(RefCell<Vec<(Algorithm, Rc<[u8]>)>>);
 
-/// The indices in `offered` of the content codings that the client accepts, the best first.
+/// Returns the indices in `offered` of the content codings that the client accepts, best first.
 pub fn accepted_codings(request: &Request, offered: &[&str]) -> Vec<usize> {
     let fields = request.head.fields.iter().filter(|f| f.known == KnownField::AcceptEncoding);
     let accepted: Vec<_> =
@@ -65,15 +65,15 @@ pub fn accepted_codings(request: &Request, offered: &[&str]) -> Vec<usize> {
 }
 
 impl Compression {
-    /// Compresses by `settings`.
+    /// Creates an empty pool of encoders for `settings`.
     pub fn new(settings: Compress) -> Self {
         Self { settings, spare: RefCell::default() }
     }
 
-    /// What the client of `request` can be given. One of HTTP/1.0 gets replies as they are: without
-    /// a length they would cost it the connection.
+    /// Selects the coding for the client of `request`.
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
         let algorithms = &self.settings.algorithms;
+        // Without a length, a compressed reply would end the connection of an HTTP/1.0 client.
         let best = if request.head.version == Version::Http10 {
             None
         } else {
@@ -108,8 +108,8 @@ impl Compression {
 }
 
 impl Offer {
-    /// Changes the field lines of `out`, from `start` on, where the reply depends on what the
-    /// client accepts; how its body is compressed, if it is.
+    /// Adapts the field lines of `out` from `start` on if the reply depends on the client's
+    /// accepted codings. Returns the algorithm for the body, or `None` if the body stays as it is.
     pub fn apply(
         &self,
         out: &mut Vec<u8>,
@@ -118,7 +118,7 @@ impl Offer {
         length: Option<u64>,
     ) -> Option<Algorithm> {
         if status == 304 {
-            // As the reply with content would have it (RFC 9110 section 15.4.5).
+            // A 304 has the `Vary` field of the reply with content (RFC 9110 section 15.4.5).
             Changes { coding: None }.apply(out, start);
             return None;
         }
@@ -139,7 +139,7 @@ impl Offer {
         self.algorithm
     }
 
-    /// What compresses a body that the origin gives this length.
+    /// Returns a compressor for a body that the origin announced with this length.
     pub fn compressor(&self, algorithm: Algorithm, length: Option<u64>) -> Compressor {
         Compressor {
             compression: self.compression.clone(),
@@ -154,8 +154,8 @@ impl Offer {
 }
 
 impl Compressor {
-    /// Appends to `out` what `data` comes to; whether other tasks should have their turn now, as
-    /// after each [`SLICE`] bytes.
+    /// Compresses `data` into `out`. Returns true if other tasks should run now, which callers
+    /// check after each [`SLICE`] bytes.
     pub fn push(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, Fault> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
@@ -170,7 +170,7 @@ impl Compressor {
         Ok(is_due)
     }
 
-    /// Appends all that the encoder has held back, so that the client can read what was pushed.
+    /// Appends all bytes that the encoder held back, so that the client can decode all pushed data.
     pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         if std::mem::take(&mut self.is_pending) {
             self.encoder()?.flush(out).map_err(|error| broken(&error))?;
@@ -178,8 +178,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// What `data`, the whole body, comes to. It is kept in `copies` where it is at most half as
-    /// long, one for each algorithm, which bounds what they take.
+    /// Returns the compressed form of the whole body `data`.
     pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Rc<[u8]>, Fault> {
         let mut kept = copies.0.borrow_mut();
         if let Some((_, copy)) = kept.iter().find(|(algorithm, _)| *algorithm == self.algorithm) {
@@ -189,13 +188,14 @@ impl Compressor {
         self.push(data, &mut out)?;
         self.finish(&mut out)?;
         let copy: Rc<[u8]> = out.into();
+        // Storing only copies of at most half the size, one per algorithm, bounds the memory.
         if copy.len() <= data.len() / 2 {
             kept.push((algorithm, copy.clone()));
         }
         Ok(copy)
     }
 
-    /// Appends the end.
+    /// Checks the announced length and appends the end of the encoded body.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         if let Some(left @ 1..) = self.left {
             return Err(Fault::shorter_than_announced(left));

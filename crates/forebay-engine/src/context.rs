@@ -1,4 +1,5 @@
-//! What the fronts of one thread share: the thread, its table of sites, and exchanges for reuse.
+//! State that the fronts of one thread share: the thread, its table of sites, and reusable
+//! exchanges.
 
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use crate::route::Table;
 use crate::stream::Stream;
 use crate::thread::Thread;
 
-/// The context of the fronts of one thread.
+/// Shared state of the fronts of one thread.
 pub struct FrontContext {
     /// The thread.
     pub thread: Rc<Thread>,
@@ -18,19 +19,18 @@ pub struct FrontContext {
 }
 
 impl FrontContext {
-    /// Requests are answered by the sites of `table`.
+    /// Creates a context that answers requests with the sites of `table`.
     pub fn new(thread: Rc<Thread>, table: Table) -> Self {
         let exchanges = thread.free_list();
         Self { thread, table: RefCell::new(Rc::new(table)), exchanges }
     }
 
-    /// The sites behind each listener, as they are now.
+    /// Returns the current sites of each listener.
     pub fn table(&self) -> Ref<'_, Rc<Table>> {
         self.table.borrow()
     }
 
-    /// From now on requests are answered by the sites of another table. Those under way hold on to
-    /// the site that they were given.
+    /// Replaces the sites for later requests. Current requests keep their site.
     pub fn replace_table(&self, mut table: Table) {
         table.keep_leaving(&self.table.borrow());
         let old = self.table.replace(Rc::new(table));
@@ -38,7 +38,7 @@ impl FrontContext {
         self.thread.changed.notify_waiters();
     }
 
-    /// An exchange for `stream`, which is given back by [`Self::keep_exchange`].
+    /// Returns an exchange for `stream`. Give it back to [`Self::keep_exchange`].
     pub fn take_exchange(&self, stream: &Stream) -> Box<Exchange> {
         match self.exchanges.take() {
             Some(mut exchange) => {
@@ -49,7 +49,7 @@ impl FrontContext {
         }
     }
 
-    /// Takes an exchange back that has ended.
+    /// Stores an exchange for reuse.
     pub fn keep_exchange(&self, mut exchange: Box<Exchange>) {
         exchange.detach();
         self.exchanges.give(exchange);

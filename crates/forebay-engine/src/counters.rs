@@ -1,5 +1,4 @@
-//! What is counted: one set of numbers per thread, written by that thread alone and added up by
-//! whoever asks.
+//! Counters: one set per thread, written only by the thread, and added up by readers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,27 +7,27 @@ use std::time::Duration;
 use crate::limit::Limit;
 use crate::timing::Step;
 
-/// Upper ends of the buckets that durations are counted in, in microseconds.
+/// Upper ends of the buckets of durations, in microseconds.
 pub const BUCKETS: [u64; 14] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     5_000_000, 30_000_000,
 ];
 
-/// The numbers of one thread.
+/// The counters of one thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Replies by the first digit of their status; 0 where the client got none.
+    /// Replies by the first digit of their status; 0: no reply.
     classes: [AtomicU64; 6],
     durations: Histogram,
-    /// By [`Step`], where steps are timed.
+    /// One per [`Step`], if steps are timed.
     steps: [Histogram; Step::ALL.len()],
-    /// How often each [`Limit`] was run into.
+    /// Number of times that each [`Limit`] was reached.
     limits: [AtomicU64; Limit::ALL.len()],
     body_bytes: AtomicU64,
     accepted: AtomicU64,
 }
 
-/// Durations, counted in [`BUCKETS`] and one more for those past the last.
+/// Durations, counted in [`BUCKETS`] and one more bucket for longer ones.
 #[derive(Debug, Default)]
 struct Histogram {
     buckets: [AtomicU64; BUCKETS.len() + 1],
@@ -45,7 +44,7 @@ impl Histogram {
 }
 
 impl Counters {
-    /// One reply. `took` where durations are measured.
+    /// Counts one reply. `took` is `None` if durations are not measured.
     pub fn count_request(&self, status: u16, body_bytes: u64, took: Option<Duration>) {
         let class = usize::from(status / 100).min(5);
         add(&self.classes[class], 1);
@@ -55,25 +54,25 @@ impl Counters {
         }
     }
 
-    /// How long each step of a request took.
+    /// Counts the duration of each step of a request.
     pub fn count_steps(&self, steps: impl Iterator<Item = (Step, Duration)>) {
         for (step, took) in steps {
             self.steps[step as usize].count(took);
         }
     }
 
-    /// A limit was run into.
+    /// Counts that a limit was reached.
     pub fn count_limit(&self, limit: Limit) {
         add(&self.limits[limit as usize], 1);
     }
 
-    /// One connection.
+    /// Counts one connection.
     pub fn count_connection(&self) {
         add(&self.accepted, 1);
     }
 }
 
-/// Each number has one writer, so no read-modify-write is needed.
+/// Adds to a counter. Each counter has one writer, so no atomic read-modify-write is needed.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
@@ -81,14 +80,14 @@ fn add(number: &AtomicU64, more: u64) {
 /// Durations at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many, in the buckets of [`BUCKETS`] and past them.
+    /// Number of durations in each bucket of [`BUCKETS`] and above the last.
     pub buckets: [u64; BUCKETS.len() + 1],
-    /// The sum of all, in microseconds.
+    /// Sum of all durations in microseconds.
     pub sum_us: u64,
 }
 
 impl Durations {
-    /// How many there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -101,25 +100,25 @@ impl Durations {
     }
 }
 
-/// The sums over all threads at one moment.
+/// Sums over all threads at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Replies by the first digit of their status; 0 where the client got none.
+    /// Replies by the first digit of their status; 0: no reply.
     pub classes: [u64; 6],
-    /// How long requests took.
+    /// Durations of requests.
     pub durations: Durations,
-    /// How long their steps took.
+    /// Durations of their steps.
     pub steps: [Durations; Step::ALL.len()],
-    /// How often each limit was run into.
+    /// Number of times that each limit was reached.
     pub limits: [u64; Limit::ALL.len()],
     /// Bytes of reply bodies, without framing.
     pub body_bytes: u64,
-    /// Connections taken.
+    /// Accepted connections.
     pub accepted: u64,
 }
 
 impl Totals {
-    /// Adds up `threads`.
+    /// Adds up the counters of `threads`.
     pub fn of(threads: &[Arc<Counters>]) -> Self {
         let mut totals = Self::default();
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
@@ -140,7 +139,7 @@ impl Totals {
         totals
     }
 
-    /// Replies of all kinds.
+    /// Returns the number of replies of all kinds.
     pub fn requests(&self) -> u64 {
         self.classes.iter().sum()
     }

@@ -1,4 +1,4 @@
-//! Which route answers a request, and the call of its origin: steps 4 to 6.
+//! Selects the route of a request and calls its origin: steps 4 to 6 of a request.
 
 use crate::body::Body;
 use crate::exchange::Exchange;
@@ -9,11 +9,11 @@ use crate::route::{Instead, Route, Site};
 use crate::stream::Stream;
 use crate::timing::Step;
 
-/// Unread body bytes that are worth reading to keep the connection.
+/// Maximum number of unread body bytes that are read to keep the connection.
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
-/// Tries the routes that take the request, one after the other, until the origin of one does not
-/// leave it to those below.
+/// Tries the matching routes in order until an origin does not decline the request. Returns the
+/// route that answered.
 pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -36,7 +36,7 @@ pub async fn try_routes<'s>(
         from = at + 1;
         let rules = site.rules_above(at, &exchange.request, stream.thread().second())?;
         if !rules.is_empty() {
-            // In a box, as the futures of idle connections have room for all that can happen to them.
+            // Boxed, because futures of idle connections reserve memory for all their states.
             if let Some(rule) = Box::pin(apply_rules(stream, exchange, (site, at), rules)).await? {
                 *is_logged = rule.log;
                 return Ok(rule);
@@ -50,7 +50,7 @@ pub async fn try_routes<'s>(
             Err(fault) if fault.is_not_mine && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        // A suffix within the path may have turned out to end no script's name.
+        // A suffix within the path may not have ended a script's name.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.is_for_below || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -73,8 +73,8 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Applies rules that hold for other paths of what the route numbered `at` would answer with. Returns
-/// the rule that has answered, if one has.
+/// Applies the rules for other paths of the resource of route `at`. Returns the rule that has
+/// answered, if any.
 async fn apply_rules<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -101,7 +101,7 @@ async fn apply_rules<'s>(
     Ok(None)
 }
 
-/// Has the origin answer, as long as the client is there.
+/// Lets the origin answer, until the client disconnects.
 async fn serve_client(
     stream: &Stream,
     route: &Route,
@@ -122,7 +122,7 @@ async fn serve_client(
     if !stream.has_backlog() {
         return Ok(());
     }
-    // What made the reply has ended, and serves others meanwhile.
+    // The origin has ended and serves other requests while the backlog is written.
     tokio::select! {
         biased;
         drained = exchange.reply.drain() => drained,
@@ -134,8 +134,8 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Of a path that another route takes where `%2F` and backslashes are read as slashes: the backend
-/// may read it so, past the route that is in front of it.
+/// Returns the fault for a path that matches another route if `%2F` and backslashes are read as
+/// slashes. A backend may read the path in that way and so bypass a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(404, "an encoded slash or a backslash in the path decides about the route")
 }
@@ -144,16 +144,16 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
-/// A script of a directory whose files a route above sends.
+/// Returns the fault for a script in a directory whose files a route above sends.
 pub fn kept_from_scripts() -> Fault {
     Fault::client(
         404,
-        "a script in a directory of a `files` route above, which lets nothing be run there",
+        "a script in a directory of a `files` route above, which allows no scripts there",
     )
 }
 
-/// Step 5: who may use the route, and with how large a body. `false` where the request has been
-/// answered by that.
+/// Step 5: applies the route's gate and body limit. Returns false if the gate has answered the
+/// request.
 async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
     if !pass_gate(exchange, route).await? {
         return Ok(false);
@@ -169,12 +169,12 @@ async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Resul
     Ok(true)
 }
 
-/// Asks the gate of the route. Returns false if the request has been answered by that.
+/// Applies the gate of the route. Returns false if the gate has answered the request.
 async fn pass_gate(exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
     exchange.reply.set_rules(route.rules.clone());
     let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
     exchange.reply.set_offer(offer);
-    // What the gate answers is not the route's.
+    // The gate's answer has nothing to do with the route's application.
     exchange.reply.set_buffered(false);
     match &route.gate {
         Some(gate) => gate.admit(exchange).await,
@@ -182,8 +182,8 @@ async fn pass_gate(exchange: &mut Exchange, route: &Route) -> Result<bool, Fault
     }
 }
 
-/// Checks the body against the route's limit, and reads it where the origin does not. A route that
-/// falls back leaves it as it is, for the next one.
+/// Checks the body against the route's limit, and discards a body that the origin does not read. A
+/// route with a fallback leaves the body for the next route.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
     if (route.falls_back() || route.origin.may_fall_back()) && !takes_body {

@@ -17,41 +17,43 @@ use crate::sys::recycled::{Blocks, Recycled};
 use crate::timing::Step;
 use crate::tunnel::Tunnel;
 
-/// What answers the requests of a route. One per route and thread, so it may keep `Rc` and `Cell`.
+/// Handler of a route's requests. Each thread has its own instance, which may therefore use `Rc`
+/// and `Cell`.
 pub trait Origin {
-    /// Answers one request: a reply is begun and finished, or a fault returned. A fault before the
-    /// reply has begun becomes an error page; after that the connection is cut, so that no client
-    /// takes half a reply for a whole one.
+    /// Answers one request: finishes a reply or returns a fault. A fault before the reply begins
+    /// becomes an error page. A later fault closes the connection, so that the client does not
+    /// accept a partial reply as complete.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
 
-    /// As [`Origin::serve`], where there is nothing to wait for: puts head and body of the reply down,
-    /// which the engine then finishes. `false`, and nothing done, where `serve` is to answer.
+    /// As [`Origin::serve`], for replies without waiting: buffers head and body, and the engine
+    /// finishes the reply. Returns false, and does nothing, if `serve` has to answer.
     fn serve_now(&self, _exchange: &mut Exchange) -> bool {
         false
     }
 
-    /// Whether request bodies are looked at. Where not, one that is small is read, checked and
-    /// dropped before `serve` is called, and a larger one closes the connection.
+    /// Returns true if the origin reads request bodies. Otherwise the engine reads, checks and
+    /// drops a small body before `serve`. A larger one closes the connection.
     fn takes_body(&self) -> bool {
         true
     }
 
-    /// Whether a request may be left, with its body, to another route although the route of this
-    /// origin has no `fallback`.
+    /// Returns true if the origin may leave a request, with its body, to another route even if its
+    /// own route has no `fallback`.
     fn may_fall_back(&self) -> bool {
         false
     }
 
-    /// Whether the work is given up, by dropping the future of `serve`, when the client closes the
-    /// connection, or only its own side of it (as nginx has it for requests that it proxies).
+    /// Returns true if the work is cancelled, by dropping the future of `serve`, when the client
+    /// closes the connection or only its sending side. nginx does the same for proxied requests.
     fn ends_with_client(&self) -> bool {
         true
     }
 }
 
-/// What decides whether a request may use a route.
+/// Access check of a route.
 pub trait Gate {
-    /// Whether it may. Where not, it has been answered, or the fault is the reason.
+    /// Returns true if the request may use the route. After `false` or a fault the route is not
+    /// used: the gate has answered, or the fault is the reason.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
 }
 
@@ -61,8 +63,8 @@ pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>
 /// The future of [`Origin::serve`].
 pub type Serving<'a> = Recycled<'a, Result<(), Fault>>;
 
-/// A request, its body and its reply. The parts are borrowed apart: a backend may be sent the body
-/// while its reply already comes in.
+/// A request, its body and its reply. They are separate fields, so that the body can be sent to a
+/// backend while the reply arrives.
 pub struct Exchange {
     /// The request.
     pub request: Request,
@@ -74,18 +76,18 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// The request comes to another step, for those who want to know where time is spent.
+    /// Records that the request enters another step, for the timing statistics.
     pub fn enter(&self, step: Step) {
         self.reply.stream().enter(step);
     }
 
-    /// Lets the connection become a tunnel once the origin has returned, which has sent the 101
-    /// by [`Reply::switch`].
+    /// Turns the connection into a tunnel after the origin returns. The origin has sent the 101
+    /// with [`Reply::switch`].
     pub fn open_tunnel(&mut self, tunnel: Tunnel) {
         self.tunnel = Some(Box::new(tunnel));
     }
 
-    /// Keeps `held` until the tunnel ends, if the connection has become one.
+    /// Keeps `held` until the tunnel ends, if the connection has become a tunnel.
     pub fn hold(&mut self, held: impl Any) {
         if let Some(tunnel) = &mut self.tunnel {
             let before = std::mem::replace(&mut tunnel.held, Box::new(()));
@@ -93,7 +95,7 @@ impl Exchange {
         }
     }
 
-    /// Where [`Serving`] has its future.
+    /// Returns the memory blocks that [`Serving`] allocates its future from.
     pub fn blocks(&self) -> Rc<Blocks> {
         self.reply.stream().thread().blocks.clone()
     }
@@ -108,7 +110,7 @@ impl Exchange {
         Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
-    /// Makes a used exchange the one of another stream.
+    /// Reuses the exchange for another stream.
     pub(crate) fn attach(&mut self, stream: &Stream) {
         let accepted = stream.accepted();
         self.request.bytes.clear();
@@ -124,7 +126,7 @@ impl Exchange {
         self.reply.attach(stream);
     }
 
-    /// Lets go of the stream and of buffers that have grown out of proportion.
+    /// Releases the stream and oversized buffers.
     pub(crate) fn detach(&mut self) {
         self.body.detach();
         self.reply.detach();
@@ -135,7 +137,7 @@ impl Exchange {
         }
     }
 
-    /// Makes ready for the next request on the connection: what came behind the last one stays.
+    /// Prepares for the next request on the connection. Bytes received after the last request stay.
     pub(crate) fn next(&mut self) {
         if !self.body.take_rest(&mut self.request.bytes) {
             let len = self.request.head.len.min(self.request.bytes.len());

@@ -1,4 +1,4 @@
-//! What went wrong with a request: who is at fault, and whether trying again may help.
+//! Failures of a request: their cause, and advice on retries.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,66 +9,67 @@ use rustix::io::Errno;
 
 use crate::limit::Limit;
 
-/// Who is at fault.
+/// The party that caused a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client sent something wrong, or went away.
+    /// The client sent invalid data or disconnected.
     Client,
-    /// A backend could not be reached or answered wrongly.
+    /// A backend was unreachable or sent an invalid answer.
     Backend,
     /// An application that Forebay runs failed.
     App,
-    /// Forebay itself, or the machine it runs on.
+    /// Forebay itself, or the machine.
     Us,
 }
 
-/// Whether the same request may be sent again.
+/// Advice on sending the request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// It may have been acted on.
+    /// No, because the request may have been processed.
     No,
-    /// Only when it went over a connection that had been used before, and died without a byte.
+    /// Only if the connection was reused and ended without a byte of the reply.
     IfReused,
-    /// It was not acted on.
+    /// Yes, because the request was not processed.
     Yes,
-    /// As `Yes`, over whatever connection to the same backend: one of several requests on a
-    /// connection was refused, or left by a backend that closes it.
+    /// As `Yes`, but over any connection to the same backend: the backend refused one of several
+    /// requests on a connection, or closed the connection without processing this one.
     Unprocessed,
 }
 
-/// Why a request could not be answered as it should have been.
+/// Reason why a request could not be answered as intended.
 #[derive(Debug)]
 pub struct Fault {
-    /// Who is at fault.
+    /// The party that caused the fault.
     pub side: Side,
-    /// The status to answer with while no reply has begun.
+    /// Status of the error reply, if no reply has begun.
     pub status: u16,
-    /// Whether the request may be sent again.
+    /// Advice on sending the request again.
     pub retry: Retry,
-    /// The limit that was run into.
+    /// The limit that was reached.
     pub limit: Option<Limit>,
-    /// What happened, for the log.
+    /// Description for the log.
     pub message: Cow<'static, str>,
-    /// The origin has nothing for this request, and has touched neither body nor reply: a route
-    /// that falls back leaves the request to the routes below.
+    /// True if the origin declines the request and has not touched body or reply. A route with a
+    /// fallback then leaves the request to the routes below.
     pub is_not_mine: bool,
-    /// As `is_not_mine`, and a route below has it: those are tried wherever the route falls back
-    /// to.
+    /// As `is_not_mine`, if the routes below must be tried, regardless of the fallback of the
+    /// route.
     pub is_for_below: bool,
-    /// The backend has cancelled its stream (RST_STREAM with CANCEL), which the client is sent, too.
+    /// True if the backend has cancelled its stream (RST_STREAM with CANCEL). The client's stream
+    /// is cancelled, too.
     pub is_cancelled: bool,
-    /// As `is_not_mine`, and what is asked for is in a directory of files that script routes below
-    /// may not run.
+    /// As `is_not_mine`, if the path is in a directory of files that script routes below must not
+    /// run.
     pub is_kept_from_scripts: bool,
 }
 
 impl Fault {
-    /// The client is at fault.
+    /// Creates a fault of the client.
     pub fn client(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Client, status, message.into())
     }
 
-    /// The client went away, so that there is nobody to answer, or ran into `limit`.
+    /// Creates the fault for a client that disconnected (no reply is possible) or reached `limit`.
     pub fn client_closed(error: &io::Error, limit: Limit) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => {
@@ -78,33 +79,33 @@ impl Fault {
         }
     }
 
-    /// A backend is at fault.
+    /// Creates a fault of a backend.
     pub fn backend(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Backend, status, message.into())
     }
 
-    /// An application is at fault.
+    /// Creates a fault of an application.
     pub fn app(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::App, status, message.into())
     }
 
-    /// We are at fault.
+    /// Creates a fault of Forebay or the machine.
     pub fn us(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Us, status, message.into())
     }
 
-    /// An origin gives a longer body than its `Content-Length`.
+    /// Creates the fault for a body longer than its `Content-Length`.
     pub(crate) fn longer_than_announced() -> Self {
         Self::backend(502, "the reply is longer than its Content-Length")
     }
 
-    /// The body that an origin gave ended so many bytes before its `Content-Length`.
+    /// Creates the fault for a body that ended `left` bytes before its `Content-Length`.
     pub(crate) fn shorter_than_announced(left: u64) -> Self {
         Self::backend(502, format!("the reply ended {left} bytes short"))
     }
 
-    /// The machine or the process has no more of what it takes to do `what` ("connect to x"): the
-    /// fault of nobody else, and it may pass. `None` where `error` means something else.
+    /// Creates a temporary fault if `error` means that a resource of the machine or process is
+    /// exhausted. `what` completes "cannot ..." in the message. Returns `None` for other errors.
     pub fn exhausted(what: impl fmt::Display, error: &io::Error) -> Option<Self> {
         let errno = Errno::from_io_error(error)?;
         let instead = match errno {
@@ -118,38 +119,39 @@ impl Fault {
         Some(Self::us(503, format!("cannot {what}: {error}: {instead}")))
     }
 
-    /// The same fault with other advice on trying again.
+    /// Sets the advice on retries.
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// The same fault, for which this limit is the reason.
+    /// Sets the limit that caused the fault.
     pub fn limited_by(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Marks a stream that the backend has cancelled, which does not count against the backend.
+    /// Marks a stream that the backend has cancelled. It does not count as a failure of the
+    /// backend.
     pub fn cancelled(mut self) -> Self {
         self.is_cancelled = true;
         self
     }
 
-    /// The same fault, which another route may not have. Only before the body or the reply was
-    /// touched.
+    /// Marks the request as declined, so that another route may answer. Call it only before the
+    /// body or reply is touched.
     pub fn not_mine(mut self) -> Self {
         self.is_not_mine = true;
         self
     }
 
-    /// The same fault, where it is known that the routes below are to be tried.
+    /// Marks the request as declined in favour of the routes below.
     pub fn for_below(mut self) -> Self {
         self.is_for_below = true;
         self.not_mine()
     }
 
-    /// Returns this fault for a route whose files the script routes below may not run.
+    /// Marks a request for a file that the script routes below must not run.
     pub fn kept_from_scripts(mut self) -> Self {
         self.is_kept_from_scripts = true;
         self

@@ -1,9 +1,9 @@
 //! Client address, after trusted forwarding fields.
 //!
-//! Proxies that write `X-Forwarded-For` forward the client's own `Forwarded`, and the other way
-//! round; taking either, or neither, would let a client choose its address. So where a trusted peer
-//! sends both and they differ, the reply is 400, and the log names the key (`forwarded`) that sets
-//! which one the proxies write.
+//! A proxy that writes `X-Forwarded-For` passes on the client's own `Forwarded`, and vice versa. A
+//! fixed preference would let clients choose their address. So if a trusted peer sends both and
+//! they differ, the reply is 400, and the log names the key `forwarded`, which selects the field
+//! that the proxies write.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -17,13 +17,13 @@ use forebay_wire::x_forwarded_for::addresses;
 use crate::fault::Fault;
 use crate::head::Request;
 
-/// Addresses looked at in one chain; what is further away is ignored.
+/// Maximum number of addresses examined in one chain; addresses further left are ignored.
 const CHAIN: usize = 64;
 
-/// Why the forwarding fields of a trusted peer are refused.
+/// Reason to refuse the forwarding fields of a trusted peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardedError {
-    /// `Forwarded` is not of the form that RFC 7239 gives.
+    /// `Forwarded` violates the syntax of RFC 7239.
     Malformed,
     /// `Forwarded` and the `X-Forwarded-` fields name different clients or schemes.
     Contradiction,
@@ -35,7 +35,7 @@ impl fmt::Display for ForwardedError {
             Self::Malformed => "malformed Forwarded from a trusted proxy",
             Self::Contradiction => {
                 "Forwarded and X-Forwarded-For or -Proto from a trusted proxy contradict each \
-                 other; say in `forwarded` of the site which of them your proxies write"
+                 other; set the site's key `forwarded` to the one that your proxies write"
             }
         })
     }
@@ -47,12 +47,12 @@ impl From<ForwardedError> for Fault {
     }
 }
 
-/// Whose forwarding fields a site trusts.
+/// The forwarding fields that a site trusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// Peers whose fields are trusted.
     pub proxies: Vec<Clients>,
-    /// Which fields they write.
+    /// Kind of fields that these peers write.
     pub fields: ForwardedFields,
 }
 
@@ -62,14 +62,15 @@ impl Trust {
     }
 }
 
-/// Sets the client of `request`, which came from `peer`.
+/// Determines the client of `request`, which came from `peer`.
 ///
-/// Only the fields of a trusted peer count: their addresses are walked from the right, past those
-/// of trusted proxies, to the first that is not one of them (as nginx does with `real_ip_recursive`
-/// and Apache's mod_remoteip). In `X-Forwarded-For` what cannot be read ends the walk, as does a
-/// hidden client in `Forwarded`. Most proxies write one sort of field and forward what the client
-/// wrote in the other. So where both are there and differ, nothing shows which of
-/// them is the proxy's, and the request is refused.
+/// Only fields of a trusted peer count. The addresses are examined from the right; the client is
+/// the first address that is not a trusted proxy, as with nginx's `real_ip_recursive` and Apache's
+/// mod_remoteip. An unreadable address in `X-Forwarded-For` or a hidden client in `Forwarded` ends
+/// the search.
+///
+/// Most proxies write one kind of field and pass on the client's version of the other. If both
+/// exist and differ, nothing shows which is the proxy's, so the request is refused.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,
@@ -103,15 +104,15 @@ pub fn find_client(
     Ok(())
 }
 
-/// What one sort of field claims.
+/// Claims of one kind of field.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Claimed {
-    /// The client, or the peer where the field names nobody else.
+    /// The client, or the peer if the field names no other client.
     client: Option<ClientAddress>,
     https: Option<bool>,
 }
 
-/// What the `X-Forwarded-` fields claim; `None` where there is none.
+/// Returns the claims of the `X-Forwarded-` fields; `None` without such fields.
 fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(KnownField::XForwardedFor).then(|| {
@@ -129,7 +130,7 @@ fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
-/// What the `Forwarded` fields claim; `None` where there is none.
+/// Returns the claims of the `Forwarded` fields; `None` without such fields.
 fn by_forwarded(
     request: &Request,
     peer: ClientAddress,
@@ -146,7 +147,7 @@ fn by_forwarded(
     }
     let mut claimed = Claimed { client: Some(without_port(peer)), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
-        // Whoever wrote this element is trusted, as those further right have been passed.
+        // All proxies further right are trusted, so the author of this element is, too.
         claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
         claimed.client = Some(named(address));
@@ -157,17 +158,18 @@ fn by_forwarded(
     Ok(Some(claimed))
 }
 
-/// The client that a proxy names by its address.
+/// Returns the client that a proxy names by its address.
 fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }
 
-/// The peer, as a proxy would name it.
+/// Returns the peer in the form in which a proxy would name it.
 fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }
 
-/// The addresses of all `X-Forwarded-For` fields, from the right, up to the first unreadable one.
+/// Returns the addresses of all `X-Forwarded-For` fields from the right, up to the first unreadable
+/// one.
 fn chain(request: &Request) -> Vec<IpAddr> {
     let fields = request.head.fields.iter().rev();
     fields
@@ -186,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// A request from `peer` with these header fields, after the client has been looked for.
+    /// Returns a request from `peer` with these header fields and its client determined.
     fn found(peer: &str, fields: &[(&str, &str)]) -> Request {
         found_by(ForwardedFields::Either, peer, fields).unwrap()
     }
@@ -218,8 +220,8 @@ mod tests {
         found(peer, &fields).client.to_string()
     }
 
-    /// The cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree; the same
-    /// are put to them in the tests of `forebay serve`.
+    /// Cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree. The tests of
+    /// `forebay serve` run both with these cases.
     #[test]
     fn the_client_is_the_first_stranger_from_the_right() {
         for (values, expected) in CASES {
@@ -251,7 +253,7 @@ mod tests {
             (&["for=192.0.2.1;proto=https", "for=10.0.0.1;proto=http"], "192.0.2.1", true),
             (&["for=\"[2001:db8::1]:80\""], "2001:db8::1", false),
             (&["for=10.0.0.7;proto=https"], "10.0.0.7", true),
-            // Who is hidden is not known, but how it came is.
+            // A hidden client stays unknown, but its scheme counts.
             (&["for=192.0.2.1, for=_hidden;proto=https"], "127.0.0.1", true),
             (&["for=192.0.2.1, for=unknown, for=10.0.0.1"], "10.0.0.1", false),
             (&["proto=https"], "127.0.0.1", true),
@@ -278,7 +280,7 @@ mod tests {
         let scheme = ("X-Forwarded-Proto", "https");
         assert_eq!(either(&[one, scheme, same]), claimed("192.0.2.1", true));
         assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), claimed("192.0.2.1", false));
-        // What only one of them claims may be the client's own.
+        // A claim in only one of the fields may come from the client.
         assert_eq!(either(&[one, same]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, other]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(ForwardedError::Contradiction));

@@ -1,4 +1,4 @@
-//! The head of a request, whatever protocol it came by.
+//! The head of a request, for all protocols.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -16,47 +16,46 @@ use crate::tls::{Handshake, ServerTls};
 
 /// A request.
 pub struct Request {
-    /// The bytes of the head; pipelined requests may follow in them.
+    /// Bytes of the head; pipelined requests may follow.
     pub bytes: Vec<u8>,
     /// The head, as spans of `bytes`.
     pub head: RequestHead,
-    /// The path, decoded and without dot segments.
+    /// Decoded path without dot segments.
     pub path: Vec<u8>,
-    /// The path as a server reads it that takes `%2F` and backslashes for slashes, where it has
-    /// any; else empty.
+    /// The path as read by a server that decodes `%2F` and treats backslashes as slashes; empty if
+    /// the target has neither.
     pub unmasked: Vec<u8>,
-    /// Path and query as they came, where `head` has them without dot segments and repeated
-    /// slashes.
+    /// Original path and query, if `head` has them without dot segments and repeated slashes.
     pub original: Option<Span>,
-    /// The user that the route has let in; empty where none was required.
+    /// The authenticated user; empty if the route requires none.
     pub user: Vec<u8>,
-    /// The part of `path` that the `*` of the route matched, or all of it without a `*`.
+    /// The part of `path` that matched the `*` of the route, or all of `path` without a `*`.
     pub rest: Range<usize>,
     /// Client address, after trusted forwarding fields.
     pub client: ClientAddress,
-    /// The other end of the connection.
+    /// Address of the other end of the connection.
     pub peer: ClientAddress,
-    /// Whether the peer is a trusted proxy.
+    /// True if the peer is a trusted proxy.
     pub is_peer_trusted: bool,
-    /// Whether its `Forwarded` was used, so that `X-Forwarded-` fields are the client's own.
+    /// True if the peer's `Forwarded` was used. `X-Forwarded-` fields are then the client's own.
     pub used_forwarded: bool,
-    /// The address that took the connection.
+    /// Local address of the connection.
     pub server: SocketAddr,
-    /// Whether the client came by TLS.
+    /// True if the client uses TLS.
     pub https: bool,
-    /// The handshake of its connection.
+    /// TLS handshake of the connection.
     pub tls: Option<Rc<Handshake>>,
-    /// What a web server in front tells of the client's connection beside its address, as variables
-    /// of CGI: those of TLS by the names of Apache's mod_ssl.
+    /// CGI variables about the client's connection, sent by a web server in front of Forebay. TLS
+    /// variables have the names of Apache's mod_ssl.
     pub announced: Vec<(&'static str, String)>,
-    /// The field line by which backends get the subject of the client's certificate.
+    /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,
-    /// The name of that field, which no client may send.
+    /// Name of this field, which is removed from requests of clients.
     pub(crate) subject_name: Option<String>,
 }
 
 impl Request {
-    /// A request by a connection from `peer` to `server`, before anything is known of its route.
+    /// Creates a request on a connection from `peer` to `server`, before its route is known.
     pub fn new(bytes: Vec<u8>, head: RequestHead, peer: ClientAddress, server: SocketAddr) -> Self {
         Self {
             bytes,
@@ -79,8 +78,8 @@ impl Request {
         }
     }
 
-    /// What CGI scripts get of the client's connection: of the handshake, by the names of Apache's
-    /// mod_ssl, or what a web server in front tells.
+    /// Returns the CGI variables of the client's connection: from the TLS handshake, with the names
+    /// of Apache's mod_ssl, or as sent by a web server in front of Forebay.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {
         self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
     }
@@ -90,12 +89,12 @@ impl Request {
         self.client.ip() != self.peer.ip()
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &[u8] {
         self.head.method.of(&self.bytes)
     }
 
-    /// Which forwarding fields are a trusted proxy's own.
+    /// Returns the kind of forwarding fields that come from a trusted proxy.
     pub fn claims(&self) -> Claims {
         match (self.is_peer_trusted, self.used_forwarded) {
             (false, _) => Claims::Nobodys,
@@ -104,19 +103,19 @@ impl Request {
         }
     }
 
-    /// Whether the same request may be sent twice (RFC 9110 section 9.2.2).
+    /// Returns true if the request may be sent twice (RFC 9110 section 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
     }
 
-    /// Whether a trailer of this name may be forwarded: not the subject of a client certificate, nor
-    /// what [`may_be_request_trailer`] refuses.
+    /// Returns true if a trailer of this name may be forwarded. Excludes the subject of a client
+    /// certificate and the fields that [`may_be_request_trailer`] refuses.
     pub fn may_pass_trailer(&self, name: &[u8]) -> bool {
         let is_subject = self.subject_name.as_ref().is_some_and(|subject| is_alike(name, subject));
         may_be_request_trailer(name) && !is_subject
     }
 
-    /// Whether the client takes trailer fields (RFC 9110 section 10.1.4).
+    /// Returns true if the client accepts trailer fields (RFC 9110 section 10.1.4).
     pub fn takes_trailers(&self) -> bool {
         self.head.version != Version::Http10
             && self.head.fields.iter().any(|field| {
@@ -124,18 +123,18 @@ impl Request {
             })
     }
 
-    /// Path and query as backends are sent them: the path that routes were found by, with its
-    /// escapes as they came. `/` for an absolute target without path.
+    /// Returns path and query for backends: the path that selected the route, with its original
+    /// escapes. An absolute target without a path yields `/`.
     pub fn target(&self) -> &[u8] {
         or_root(self.head.path_and_query.of(&self.bytes))
     }
 
-    /// Path and query as they came.
+    /// Returns path and query as the client sent them.
     pub fn original_target(&self) -> &[u8] {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Sets the path that routes are found by, and makes the target the same path.
+    /// Sets the path for routing, and normalizes the target to the same path.
     pub fn prepare_path(&mut self, slashes: EncodedSlashes) -> Result<(), PathError> {
         if self.take_plain_path() {
             return Ok(());
@@ -151,7 +150,8 @@ impl Request {
         path::unmask(target, &mut self.unmasked)
     }
 
-    /// Sets the path where it is nothing but that of the target, as nearly always.
+    /// Sets the path if the target needs no decoding, which is nearly always so. Returns false
+    /// otherwise.
     fn take_plain_path(&mut self) -> bool {
         let target = self.head.path_and_query.of(&self.bytes);
         let Some(plain) = path::as_plain(target) else { return false };
@@ -163,21 +163,21 @@ impl Request {
         true
     }
 
-    /// The part of the path to look up in the route's directory. It starts with a slash only where
-    /// the pattern had none before its `*`.
+    /// Returns the part of the path to look up in the route's directory. The part starts with a
+    /// slash only if the pattern has none before its `*`.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
     }
 
-    /// Makes routes be found by another path, which is normal. The target stays.
+    /// Routes the request by another, normalized path. The target stays.
     pub fn reroute(&mut self, path: Vec<u8>) {
         self.unmasked.clear();
         self.rest = 0..path.len();
         self.path = path;
     }
 
-    /// Gives a target without a path (`http://host?query`) the path `/`. The new target goes behind
-    /// the head, as in `become_get`.
+    /// Gives a target without a path (`http://host?query`) the path `/`. The new target follows the
+    /// head in `bytes`, as in `become_get`.
     pub fn complete_target(&mut self) {
         let head = &self.head;
         if !matches!(head.form, TargetForm::Absolute { .. })
@@ -189,8 +189,8 @@ impl Request {
         self.replace_target(&target);
     }
 
-    /// Sets the path from the target; all of it is looked up until a route matches. A target
-    /// that is not clean is replaced by one that is, behind the head.
+    /// Sets the path from the target. `rest` covers the whole path until a route matches. A target
+    /// that is not normalized is replaced by a normalized one after the head.
     pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
         self.original = None;
@@ -213,8 +213,8 @@ impl Request {
         self.head.path_and_query = Span::new(at, self.head.len);
     }
 
-    /// Makes it a GET without a body (HEAD stays HEAD), for `target` where that is given. The new
-    /// bytes go behind the head, in front of what the client may have sent after it.
+    /// Converts the request to a GET without a body (HEAD stays HEAD), for `target` if given. The
+    /// new bytes follow the head and precede pipelined data of the client.
     pub(crate) fn become_get(&mut self, target: Option<&[u8]>) {
         let head = &mut self.head;
         let at = head.len;
@@ -235,8 +235,8 @@ impl Request {
         }
     }
 
-    /// Drops the fields by which a client claims to be a certificate's subject, and has backends
-    /// sent the real one, where the site names a field for that.
+    /// Removes fields with which a client claims to be a certificate's subject. Adds the real
+    /// subject for backends, if the site names a field for it.
     pub(crate) fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;
@@ -249,7 +249,7 @@ impl Request {
         }
     }
 
-    /// The query, without its question mark; `None` where there is no question mark.
+    /// Returns the query without its question mark; `None` without a question mark.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
         memchr::memchr(b'?', target).map(|at| &target[at + 1..])
@@ -260,8 +260,9 @@ fn or_root(target: &[u8]) -> &[u8] {
     if target.is_empty() { b"/" } else { target }
 }
 
-/// Whether a backend may take the field for that of `name`: some take an underscore for a hyphen.
+/// Returns true if a backend may mistake the field `given` for `name`.
 fn is_alike(given: &[u8], name: &str) -> bool {
+    // Some backends treat an underscore as a hyphen.
     let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
 }

@@ -1,11 +1,12 @@
-//! How a reply is followed in whose place something else is to be sent.
+//! Follows internal redirects, which replace a reply by a file or another route's answer.
 //!
-//! `X-Accel-Redirect` and `X-Sendfile` are found at the end of every reply's head, so no origin
-//! knows of them; a script's local `Location` takes the same way. The rest of the reply is
-//! discarded, which leaves the backend's connection usable. The answer is then a file below
-//! `sendfile_root`, under the conditions and ranges of the request and with the fields of the
-//! discarded reply, or a GET for the other path, ten times at most. The new method and target are
-//! written behind the request's head, in front of pipelined bytes.
+//! `X-Accel-Redirect` and `X-Sendfile` are recognized at the end of every reply's head, so origins
+//! need not know them. A script's local `Location` is handled in the same way. The rest of the
+//! reply is discarded, which keeps the backend's connection usable.
+//!
+//! The replacement is a file below `sendfile_root`, or a GET for the other path, at most ten in a
+//! row. A file is sent with the request's conditions and ranges and the discarded reply's fields.
+//! The new method and target follow the request's head in its buffer and precede pipelined bytes.
 
 use std::rc::Rc;
 
@@ -18,20 +19,20 @@ use crate::reply::{InternalRedirect, Rules};
 use crate::route::{Route, Site};
 use crate::stream::Stream;
 
-/// Internal redirects of one request.
+/// Maximum number of internal redirects of one request.
 const REDIRECTS: usize = 10;
 
-/// Whose reply named something else in its place.
+/// Origin of a redirect.
 pub struct Origins<'s> {
     /// The site.
     pub site: &'s Site,
     /// The route whose origin replied.
     pub route: &'s Route,
-    /// Routes, by number, whose `fallback_to` was followed: each is once.
+    /// Numbers of the routes whose `fallback_to` was followed. Each is followed once.
     pub taken: Vec<usize>,
 }
 
-/// Answers with what `redirect` names, and with what that may name in turn.
+/// Answers with the target of `redirect`, and follows further redirects.
 pub async fn follow(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -43,7 +44,7 @@ pub async fn follow(
     let (method, target, original) =
         (request.head.method, request.head.path_and_query, request.original);
     let outcome = follow_all(stream, exchange, origins, redirect, is_logged).await;
-    // The log has the client's own target.
+    // Restore the client's own target for the log.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
     let _ = request.clean_path();
@@ -75,7 +76,7 @@ async fn follow_all(
     Err(Fault::app(500, format!("more than {REDIRECTS} internal redirects, one after the other")))
 }
 
-/// Makes the request one for `target`, which an origin named in place of a reply.
+/// Converts the request to a GET for `target`, which an origin named in place of a reply.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
@@ -99,17 +100,19 @@ async fn send_file(
     fields: Vec<u8>,
 ) -> Result<(), Fault> {
     let sendfile = route.sendfile.as_ref();
-    let sendfile = sendfile.ok_or_else(|| Fault::us(500, "a file to send, and no directory"))?;
+    let sendfile = sendfile.ok_or_else(|| {
+        Fault::us(500, "the reply names a file, but the route has no directory for files")
+    })?;
     let Some(path) = place.below(&sendfile.root) else {
         let root = sendfile.root.display();
         return Err(Fault::backend(502, format!("asked for a file outside {root}: {place:?}")));
     };
     discard_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
-    // A file holds up no process.
+    // A file occupies no process, so buffering is not needed.
     reply.set_buffered(false);
     request.become_get(None);
-    // What is looked up has no slash in front.
+    // Look up the path without its leading slash.
     request.rest = 1..path.len();
     request.path = path;
     let mut remove = route.rules.as_ref().map_or(Vec::new(), |rules| rules.remove.clone());
@@ -118,7 +121,7 @@ async fn send_file(
     }
     reply.set_rules(Some(Rc::new(Rules { add: fields, remove, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // The fields are those of the file, not of an error page.
+        // The fields belong to the file, not to an error page.
         exchange.reply.set_rules(route.rules.clone());
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
@@ -127,7 +130,7 @@ async fn send_file(
     })
 }
 
-/// Whoever answers next sees a request without a body.
+/// Discards the body, so that the next origin sees a request without one.
 async fn discard_body(exchange: &mut Exchange) -> Result<(), Fault> {
     if !exchange.body.discard(WORTH_DRAINING).await? {
         exchange.reply.close_after();

@@ -1,15 +1,15 @@
 //! Threads, listeners, fronts, the life of a request, timers and limits of the gateway.
 //!
-//! The engine takes connections, reads requests from them, finds the route and hands an
-//! [`Exchange`] to the [`Origin`] of that route. It does not know what a CGI script or a FastCGI
-//! record is: origins live in `forebay-origin`. Each thread runs its own event loop and shares
-//! nothing with its siblings but counters.
+//! The engine accepts connections, reads requests, selects the route and passes an [`Exchange`] to
+//! the [`Origin`] of the route. The engine knows nothing about CGI scripts or FastCGI records:
+//! origins are in `forebay-origin`. Each thread runs its own event loop and shares only counters
+//! with the others.
 //!
-//! From the bottom up, each module knows those before it alone: `clock`, `sys`, `limit`, `fault`,
-//! `timing`, `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `log`,
-//! `pressure`, `listen`, `thread`; `stream`, `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`;
-//! `forwarded`, `route`, `context`; `dispatch`, `internal_redirect`, `request`; `front`, `accept`,
-//! `serving`, `server`.
+//! From the bottom up, each module depends only on modules listed before it: `clock`, `sys`,
+//! `limit`, `fault`, `timing`, `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`;
+//! `head`, `log`, `pressure`, `listen`, `thread`; `stream`, `spool`, `body`, `compress`, `reply`,
+//! `tunnel`, `exchange`; `forwarded`, `route`, `context`; `dispatch`, `internal_redirect`,
+//! `request`; `front`, `accept`, `serving`, `server`.
 #![deny(unsafe_code)]
 
 mod accept;

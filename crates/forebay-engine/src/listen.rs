@@ -1,11 +1,12 @@
-//! Listening sockets, and the spreading of connections over threads.
+//! Listening sockets, and the distribution of connections among threads.
 //!
-//! Listeners are opened once per thread with SO_REUSEPORT and live as long as the configuration
-//! names them; one that it names no more is closed when its queue is empty. Sockets with that
-//! option share an address with other processes silently, so one without it is bound first to find
-//! out whether the port is free. The kernel spreads connections by hash; a thread with two
-//! connections more than the lightest one hands new ones over. A socket from the service manager is
-//! shared by the threads as it was opened.
+//! Each thread has its own socket per address, with SO_REUSEPORT, until the configuration no longer
+//! names the address. A removed listener is closed when its queue is empty. Sockets with
+//! SO_REUSEPORT share an address with other processes silently. Therefore a socket without the
+//! option is bound first, to detect that the port is in use.
+//!
+//! The kernel distributes connections by hash. A thread with two connections more than the least
+//! loaded thread passes new ones on. All threads share a socket from the service manager.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -31,20 +32,20 @@ use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
 use crate::sys::datagrams::choose_by_connection;
 
-/// Connections that wait to be accepted: as many as the kernel allows (net.core.somaxconn).
+/// Length of the accept queue: the kernel's maximum (net.core.somaxconn).
 const BACKLOG: i32 = i32::MAX;
 
-/// Bytes that the kernel holds of what a client does not take yet. Left to itself it takes
-/// megabytes for each, which cost it 3 ms where the client's window is small (measured with
-/// slowhttptest -X).
+/// Maximum number of unsent bytes in the kernel per connection.
+// By default the kernel buffers megabytes per connection, which takes 3 ms of its time if the
+// client's window is small (measured with slowhttptest -X).
 const UNSENT: u32 = 128 * 1024;
 
-/// Why an address cannot be listened on.
+/// Reason why an address cannot be listened on.
 #[derive(Debug)]
 pub struct ListenError {
     /// The address.
     pub listen: Listen,
-    /// The error of the system.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -55,12 +56,12 @@ impl fmt::Display for ListenError {
         match error.kind() {
             io::ErrorKind::AddrInUse if listen.is_http3() => write!(
                 f,
-                "another program uses this port of UDP, or connections of before `http3` was off still \
-                 end; stop it, or try again then"
+                "another program uses this UDP port, or connections from before `http3` was off have not \
+                 ended; stop the program, or try again later"
             ),
             io::ErrorKind::AddrInUse => write!(
                 f,
-                "another program does already; stop it, or choose another address (`listen` of a \
+                "another program uses it; stop that program, or choose another address (`listen` of a \
                  site, `admin` of [server])"
             ),
             io::ErrorKind::PermissionDenied
@@ -86,36 +87,38 @@ impl std::error::Error for ListenError {}
 pub enum Listener {
     Tcp(std::net::TcpListener),
     Unix(UnixListener),
-    /// For QUIC.
+    /// UDP socket for QUIC.
     Udp(DatagramSocket),
 }
 
-/// One of the sockets of UDP on an address.
+/// One of the UDP sockets of an address.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
-    /// It gets the packets of connections whose ID begins with a byte that is this modulo `count`.
+    /// Receives the packets of connections whose ID starts with a byte equal to this modulo
+    /// `count`.
     pub place: u8,
     pub count: u8,
-    /// To be held as long as packets are to come.
+    /// Held as long as packets are expected.
     pub group: Arc<SocketGroup>,
 }
 
-/// All sockets of UDP on an address: while one thread has connections there the others' stay open, since the
-/// kernel finds them by their places, and moves the last one to the place of one that is closed.
+/// All UDP sockets of an address.
+// They stay open while any thread has connections there. The kernel selects sockets by position,
+// and moves the last one to the position of a closed one.
 pub struct SocketGroup {
     _sockets: Vec<Socket>,
 }
 
-/// An address, and a listener of each thread there.
+/// An address, with a listener for each thread.
 pub type Opened = (Listen, Vec<Listener>);
 
 /// Mode and owner of each Unix socket.
 pub type Sockets = BTreeMap<PathBuf, SocketAccess>;
 
-/// Opens `listen` once for each of `threads` threads; the address, with the port that was chosen.
+/// Opens `listen` for each of `threads` threads. Returns the address with the port that was chosen.
 ///
-/// The sockets of one TCP address share it by SO_REUSEPORT and live as long as the process: closing
-/// one would drop the connections waiting in its queue.
+/// TCP sockets share the address with SO_REUSEPORT and stay open until the end: closing one would
+/// drop the connections in its queue.
 pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
@@ -141,22 +144,22 @@ pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened
             Ok((Listen::Http3(address), listeners))
         }
         Listen::Named(_) => Err(fail(io::Error::other(
-            "the service manager passed no socket of that name when Forebay was started; \
-             FileDescriptorName= of the socket unit gives it one",
+            "the service manager passed no socket with this name at Forebay's start; \
+             set FileDescriptorName= in the socket unit",
         ))),
     }
 }
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
-    // Sockets with SO_REUSEPORT share an address silently, with those of another process, too.
-    // Binding one without it fails where the address is taken.
+    // Sockets with SO_REUSEPORT share an address silently, even with another process. Binding a
+    // socket without it fails if the address is in use.
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
     let mut listeners = Vec::new();
     for _ in 0..threads {
         let socket = bind(address, true)?;
-        // What is accepted inherits it. Best effort: without it the kernel only buffers more.
+        // Accepted sockets inherit it. Best effort: without it the kernel only buffers more.
         let _ = socket.set_tcp_notsent_lowat(UNSENT);
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -165,10 +168,10 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     Ok((address, listeners))
 }
 
-/// Bytes that the kernel holds of what has come and was not read: a burst of what a connection may send.
+/// Receive and send buffer in the kernel: a burst of the bytes that a connection may send.
 const RECEIVED: usize = 2 << 20;
 
-/// As [`open_tcp`]. The order in which the sockets are bound is that of their places.
+/// As [`open_tcp`]. The order of binding determines the positions of the sockets.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -177,7 +180,7 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
     let count = u8::try_from(threads).unwrap_or(u8::MAX);
     if let Some(socket) = sockets.first().filter(|_| count > 1) {
-        // Without it connections end whose clients change their address.
+        // Best effort: without the filter, connections end if the client's address changes.
         let _ = choose_by_connection(socket.as_fd(), count.into());
     }
     let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
@@ -195,7 +198,7 @@ fn bind_udp(address: SocketAddr, share: bool) -> io::Result<Socket> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    // Best effort: with less the kernel drops more, which is sent again.
+    // Best effort: with smaller buffers the kernel drops more packets, which are resent.
     let _ = socket.set_recv_buffer_size(RECEIVED);
     let _ = socket.set_send_buffer_size(RECEIVED);
     socket.set_reuse_port(share)?;
@@ -215,7 +218,7 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A socket file that a dead process left behind is replaced; a live one is not.
+/// Opens a Unix socket. Replaces the socket file of a dead process, but not that of a live one.
 fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -225,21 +228,23 @@ fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     if is_socket {
         std::fs::remove_file(path)?;
     } else if path.exists() {
-        return Err(io::Error::other("a file that is no socket has that name; it stays as it is"));
+        return Err(io::Error::other(
+            "a file with this name exists and is no socket; remove it, or choose another path",
+        ));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // No client can connect before `listen`, whatever the mode is until then.
+    // No client can connect before `listen`, even if the mode allows it until then.
     set_access(path, access).inspect_err(|_| drop(std::fs::remove_file(path)))?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// Gives the socket file its owner and mode. A link in its place is not followed.
+/// Sets owner and mode of the socket file. Does not follow a link in its place.
 fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
     let wrong = |what: &str, error: io::Error| {
-        io::Error::other(format!("the {what} of the socket cannot be set: {error}"))
+        io::Error::other(format!("cannot set the {what} of the socket: {error}"))
     };
     let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
     let (user, group) = owner(access).map_err(io::Error::other)?;
@@ -247,44 +252,44 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
         let outcome = rustix::fs::chownat(&file, "", user, group, AtFlags::EMPTY_PATH);
         outcome.map_err(|error| wrong("owner (`socket_user`, `socket_group`)", error.into()))?;
     }
-    // `fchmod` takes no descriptor that was opened as a path.
+    // `fchmod` does not accept an O_PATH descriptor.
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     let outcome = std::fs::set_permissions(by_descriptor, Permissions::from_mode(access.mode));
     outcome.map_err(|error| wrong("mode (`socket_mode`)", error))
 }
 
-/// The numbers of the owner and the group; a user without a group has its own.
+/// Returns the ids of owner and group. A user without a configured group uses the user's own.
 fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeError> {
     let (user, group) = ids(access.user.as_deref(), access.group.as_deref())?;
     Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))
 }
 
-/// What a thread gets from another one.
+/// A message from another thread.
 pub enum Message {
     /// A connection.
     Connection(Handed),
-    /// A connection waits for a place, which the oldest idle one of the thread is to give up.
+    /// A new connection waits. The receiver must close its oldest idle connection.
     MakeRoom,
 }
 
-/// A connection handed to a thread that has fewer. It is counted there already.
+/// A connection that is passed to a thread with fewer, and already counted there.
 pub struct Handed {
     pub stream: std::net::TcpStream,
     pub peer: SocketAddr,
     pub listener: usize,
 }
 
-/// How many connections each thread has, and the way to give it one.
+/// The number of connections of each thread, and the channel to pass it one.
 ///
-/// The kernel spreads connections by a hash: of few long-lived ones a thread may get many more than
-/// another, which then idles.
+/// The kernel distributes connections by hash. With few long-lived connections, one thread may get
+/// many more than another, which then idles.
 pub struct Loads {
     threads: Vec<Load>,
     most: AtomicUsize,
     most_per_address: AtomicUsize,
-    /// Connections by client address, counted only where there is a limit.
+    /// Connections by client address, counted only if there is a limit.
     addresses: Mutex<HashMap<IpAddr, usize>>,
-    /// What is kept of replies for slow clients.
+    /// Reply bytes buffered for slow clients.
     pub buffered: Arc<Buffered>,
     /// Who waits for a place.
     pub pressure: Pressure,
@@ -298,7 +303,8 @@ struct Load {
 }
 
 impl Loads {
-    /// `most` connections in all and `most_per_address` from each client address; 0: no limit.
+    /// Limits connections to `most` in total and `most_per_address` per client address; 0: no
+    /// limit.
     pub fn new(hands: Vec<UnboundedSender<Message>>, most: usize, most_per_address: usize) -> Self {
         let load = |hand| Load { connections: AtomicUsize::new(0), hand };
         let pressure = Pressure::new(hands.len());
@@ -313,12 +319,12 @@ impl Loads {
         }
     }
 
-    /// How many threads serve.
+    /// Returns the number of serving threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether one more connection may be taken.
+    /// Returns true if one more connection may be accepted.
     pub fn has_room(&self) -> bool {
         let most = self.most();
         most == usize::MAX || self.all_connections() < most
@@ -341,7 +347,7 @@ impl Loads {
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 
-    /// The thread that has least to do, if one has at least two connections fewer than `own`.
+    /// Returns the thread with the fewest connections, if it has at least two fewer than `own`.
     pub fn lighter_than(&self, own: usize) -> Option<usize> {
         if self.threads.len() == 1 {
             return None;
@@ -367,19 +373,19 @@ impl Loads {
         self.threads[thread].connections.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a limit on the connections of an address.
+    /// Returns true if connections per address are limited.
     pub fn limits_addresses(&self) -> bool {
         self.most_per_address.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether an address has as many connections as it may have.
+    /// Returns true if an address has reached its limit on connections.
     pub fn is_address_full(&self, address: IpAddr) -> bool {
         let most = self.most_per_address.load(Ordering::Relaxed);
         let addresses = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         most > 0 && addresses().get(&address).is_some_and(|count| *count >= most)
     }
 
-    /// From now on other limits hold; 0: no limit.
+    /// Sets the limits; 0: no limit.
     pub fn limit(&self, most: usize, most_per_address: usize) {
         self.most.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
         self.most_per_address.store(most_per_address, Ordering::Relaxed);
@@ -390,14 +396,14 @@ impl Loads {
         self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts it no longer.
+    /// Uncounts a connection.
     pub fn leave(&self, thread: usize) {
         self.threads[thread].connections.fetch_sub(1, Ordering::SeqCst);
         self.pressure.notify();
     }
 
-    /// Counts a connection against the limit of its address, if there is one, and returns whether
-    /// it did; fails where the address has too many already.
+    /// Counts a connection against the limit of its address. Returns false if there is no limit.
+    /// Fails if the address has reached the limit.
     pub fn enter_address(&self, address: IpAddr) -> Result<bool, TooMany> {
         let most = self.most_per_address.load(Ordering::Relaxed);
         if most == 0 {
@@ -412,7 +418,7 @@ impl Loads {
         Ok(true)
     }
 
-    /// Takes back what [`Loads::enter_address`] counted.
+    /// Uncounts a connection of [`Loads::enter_address`].
     pub fn leave_address(&self, address: IpAddr) {
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Occupied(mut entry) = addresses.entry(address) {
@@ -424,7 +430,7 @@ impl Loads {
     }
 }
 
-/// An address has as many connections as it may have.
+/// Error: the address has reached its limit.
 pub struct TooMany;
 
 #[cfg(test)]

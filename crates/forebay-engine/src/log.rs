@@ -1,5 +1,6 @@
-//! The access log and the error log, written by a thread of their own: no disk and no terminal is
-//! slow enough to hold up a request.
+//! The access log and the error log.
+//!
+//! A separate thread writes both, so that a slow disk or terminal never delays a request.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ pub use writer::Writer;
 
 use writer::Target;
 
-/// Bytes that all threads have handed over and the writer has not written, at most.
+/// Maximum number of bytes that all threads have queued and the writer has not written yet.
 const QUEUED: usize = 16 << 20;
-/// Bytes that a message counts for besides its text.
+/// Bytes added to the text of each message for its share of memory.
 const OVERHEAD: usize = 64;
 
 /// A message to the writer.
@@ -45,7 +46,7 @@ impl Message {
     }
 }
 
-/// The way to the writer. Nobody ever waits for it, however long it takes.
+/// Sending end of the queue to the writer. Sending never blocks.
 #[derive(Clone)]
 struct Queue {
     sender: Sender<Message>,
@@ -59,7 +60,7 @@ impl Queue {
         (Self { sender, queued: queued.clone() }, Queued { receiver, queued })
     }
 
-    /// Gives it back where too much is queued.
+    /// Sends a message, or returns it if the queue is full.
     fn send(&self, message: Message) -> Result<(), Message> {
         let size = message.size();
         if self.queued.fetch_add(size, Ordering::Relaxed) + size > QUEUED && size > 0 {
@@ -69,71 +70,71 @@ impl Queue {
         self.sender.send(message).map_err(|error| error.0)
     }
 
-    /// What is no line always finds room: a signal each.
+    /// Sends a command to the writer. Commands have size 0, so that they pass even a full queue.
     fn order(&self, message: Message) {
         let _ = self.send(message);
     }
 }
 
-/// The writer's end of a [`Queue`].
+/// Receiving end of a [`Queue`].
 struct Queued {
     receiver: Receiver<Message>,
     queued: Arc<AtomicUsize>,
 }
 
 impl Queued {
-    /// To be called when a message of this size is done with.
+    /// Subtracts a processed message of this size from the queue's total.
     fn release(&self, size: usize) {
         self.queued.fetch_sub(size, Ordering::Relaxed);
     }
 }
 
-/// Has the access log opened anew.
+/// Handle that makes the writer reopen the access log.
 pub(crate) struct Reopener(Queue);
 
 impl Reopener {
-    /// As [`Writer::reopen`].
+    /// See [`Writer::reopen`].
     pub(crate) fn reopen(&self) {
         self.0.order(Message::Reopen);
     }
 }
 
-/// The error log: a line each on standard error.
+/// The error log: writes lines to standard error.
 #[derive(Clone)]
 pub struct ErrorLog(Queue);
 
 impl ErrorLog {
-    /// A log that is kept in memory: the first 16 MiB that nobody has taken.
+    /// Returns a log in memory and its reader. The log holds at most 16 MiB of unread lines.
     pub fn kept() -> (Self, Kept) {
         let (queue, queued) = Queue::new();
         (Self(queue), Kept { queued, taken: RefCell::default() })
     }
 
-    /// The access log of one thread, which goes where this goes.
+    /// Returns one thread's access log with the same writer.
     pub(crate) fn access(&self, log: &conf::Log) -> AccessLog {
         AccessLog::new(log, self.0.clone())
     }
 
-    /// Logs a line, which is dropped when the writer is too far behind.
+    /// Logs a line, or drops the line if the writer is too far behind.
     pub fn log(&self, message: &str) {
         let _ = self.0.send(Message::Error(message.to_owned()));
     }
 }
 
-/// What was logged, kept for its reader instead of being written.
+/// Reader of a log in memory.
 pub struct Kept {
     queued: Queued,
     taken: RefCell<(Vec<String>, Vec<String>)>,
 }
 
 impl Kept {
-    /// The errors since the last call.
+    /// Returns the error lines since the last call.
     pub fn errors(&self) -> Vec<String> {
         self.take();
         std::mem::take(&mut self.taken.borrow_mut().0)
     }
 
-    /// The lines of the access log since the last call.
+    /// Returns the access log lines since the last call.
     pub fn access_lines(&self) -> Vec<String> {
         self.take();
         std::mem::take(&mut self.taken.borrow_mut().1)

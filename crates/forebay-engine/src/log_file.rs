@@ -1,8 +1,10 @@
-//! How the file of the access log is opened: by the server when it starts, by a reload, by SIGUSR1,
-//! and by the process that stays root for it.
+//! Opening the file of the access log.
 //!
-//! The directory may belong to the user that the server becomes, or to another who is not root.
-//! Root follows no symbolic link there but root's own, and writes to no file that has a second name.
+//! The callers are the server at start and on reload, the writer on SIGUSR1, and the process that
+//! stays root for this purpose.
+//!
+//! The directory may belong to the server's unprivileged user or to another user. Therefore root
+//! follows only symbolic links that root owns, and refuses files with a second hard link.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -14,18 +16,18 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Links of root's that are followed one after the other.
+/// Maximum length of a chain of root's symbolic links.
 const LINKS: usize = 8;
 
-const NOT_REGULAR: &str = "no regular file and no character device; remove it, name another file, \
-                           or have lines on standard output with access = \"stdout\"";
+const NOT_REGULAR: &str = "neither a regular file nor a character device; remove it, name another \
+                           file, or log to standard output with access = \"stdout\"";
 const SECOND_NAME: &str = "it has a second name (a hard link), so it may be another file than the \
                            log; remove it, or name another file";
 
-/// User and group.
+/// User id and group id.
 pub type Owner = (u32, u32);
 
-/// Opens the log for appending, or makes one for `owner`. Never blocks on a FIFO.
+/// Opens the log for appending, or creates a log file for `owner`. Never blocks on a FIFO.
 pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     if let Some(output) = standard_output(path) {
         return output.map(File::from);
@@ -35,7 +37,7 @@ pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         return open_at(open_dir(&path)?, name.as_ref(), owner);
     }
-    // Whatever is there is opened with this user's rights alone.
+    // Without root, the permissions of this user are protection enough.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
     let file = file.map_err(explain)?;
@@ -43,17 +45,17 @@ pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     blocking(file)
 }
 
-/// Whether what lies at `path`, if anything, would be opened; opens nothing.
+/// Returns an error if [`open`] would refuse the kind of the existing file. Opens nothing.
 pub fn check(path: &Path) -> io::Result<()> {
     if standard_output(path).is_some() {
         return Ok(());
     }
     let path = if geteuid().is_root() { &resolve(path)? } else { path };
-    // What cannot be looked at is an error of whoever opens it.
+    // An inaccessible file is reported by the later attempt to open it.
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
-/// Where the path leads by links of root's. What is there then is no link, or nothing.
+/// Resolves symbolic links that root owns. The last component of the result is no symbolic link.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
@@ -75,14 +77,14 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// The directory of the log.
+/// Opens the directory of the log as an `O_PATH` descriptor.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?)
 }
 
-/// As [`open`], for root, in a directory that is open and through no link.
+/// As [`open`], for root: opens `name` in an open directory and follows no link.
 pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
@@ -113,8 +115,9 @@ pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<
     }
 }
 
-/// Names of what is open already: a pipe or a socket that cannot be opened by its name, too.
+/// Duplicates standard output or error if `path` names it.
 fn standard_output(path: &Path) -> Option<io::Result<OwnedFd>> {
+    // A pipe or a socket cannot always be opened by this name.
     match path.to_str()? {
         "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => {
             Some(io::stdout().as_fd().try_clone_to_owned())
@@ -132,7 +135,7 @@ fn check_kind(found: &Metadata) -> io::Result<()> {
     if is_fit { Ok(()) } else { Err(io::Error::other(NOT_REGULAR)) }
 }
 
-/// ENXIO: a FIFO that nobody reads, or a socket.
+/// Explains ENXIO, the error for a socket and for a FIFO without a reader.
 fn explain(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NXIO) => io::Error::other(NOT_REGULAR),
@@ -140,7 +143,7 @@ fn explain(error: io::Error) -> io::Error {
     }
 }
 
-/// O_NONBLOCK was for opening it: lines for a terminal wait.
+/// Clears O_NONBLOCK, which was only for the open itself: writes to a terminal may block.
 fn blocking(file: File) -> io::Result<File> {
     fcntl_setfl(&file, OFlags::APPEND)?;
     Ok(file)

@@ -1,18 +1,18 @@
-//! Opens the access log anew for a server that is no longer root, as nginx's master process does
-//! for its workers.
+//! Reopens the access log for a server that has given up root. In nginx, the master process does
+//! this for its workers.
 //!
-//! Before root is given up, a process of the same program is started that stays root. Of everything
-//! that root may do it does one thing: for each byte on a socket it opens the file whose path it
-//! was started with, for appending, and sends the descriptor. It finds the directory once, before
-//! the server gives up root, and goes through no link later. A server that somebody has taken over
-//! gets no more than that. The process ends when the socket closes, and by no signal before.
+//! Before the server gives up root, it starts this process, which stays root. The process does one
+//! thing: for each byte on a socket it opens the log file for appending and sends the descriptor.
+//! The file's path is fixed at start. The process opens the directory once, before the server gives
+//! up root, and later follows no link. An attacker in control of the server gains nothing more. The
+//! process ends when the socket closes, and ignores the usual signals.
 //!
-//! It opens nothing that has a second name, as the directory, or one above it, may be the user's.
-//! At the start a link of root's in place of the log is followed (logs on another disk); one of
-//! anybody else's is refused, and so is a path that leads to another directory later. After an
-//! answer that took longer than 10 s it is used no more: the late one would be taken for the next.
-//! nginx gives the user the file and has workers open it by its path, which needs a directory that
-//! they can enter.
+//! The process refuses files with a second hard link, because the log's directory, or a parent, may
+//! belong to the unprivileged user. At start, it follows a link in place of the log if root owns
+//! the link (logs on another disk). Links of other users are refused. A path that leads to another
+//! directory later is refused, too. After an answer that took longer than 10 s the server stops
+//! using the process: a late answer would be taken for the next one. nginx instead gives the file
+//! to the user. Its workers open the file by path, for which they need access to the directory.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -36,12 +36,13 @@ use rustix::net::{
 
 use crate::log_file::{self, Owner};
 
-/// The first argument of the process.
+/// First argument of the process.
 pub const VERB: &str = "__open-log";
-/// How long the server waits for a file: its disk may be slow.
+/// Time that the server waits for the file.
+// The disk may be slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The process, as the server sees it.
+/// The server's handle to the process.
 #[derive(Debug)]
 pub struct Opener {
     process: Child,
@@ -50,8 +51,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Starts it for the log at `path`, which will belong to this user and group, and waits until
-    /// it has opened the directory.
+    /// Starts the process for the log at `path`, which will belong to `user` and `group`. Waits
+    /// until the process has opened the directory.
     pub fn start(path: &Path, user: u32, group: u32) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -74,30 +75,32 @@ impl Opener {
         Ok(opener)
     }
 
-    /// Whether it opens this file.
+    /// Returns true if the process opens this path.
     pub fn is_for(&self, path: &Path) -> bool {
         self.path == path
     }
 
-    /// The log, opened anew.
+    /// Requests the reopened log.
     pub fn open(&mut self) -> io::Result<File> {
         let Some(mut socket) = self.socket.as_ref() else {
-            return Err(io::Error::other("what opens it did not answer before; restart Forebay"));
+            return Err(io::Error::other(
+                "the process that opens the log did not answer in time; restart Forebay",
+            ));
         };
         let answer = socket.write_all(b"o").and_then(|()| receive(socket));
         if answer.is_err() {
-            // An answer that comes late would be taken for that to the next question. To drop the
-            // socket is not enough: a program that is just being started holds a copy of it.
+            // A late answer would be taken for the answer to the next request. Dropping the socket
+            // is not enough: a program that starts at this moment holds a copy of the socket.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }
         let (outcome, file) = answer?;
         outcome.map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::STALE) => {
-                io::Error::other("its directory is another than at the start; restart Forebay")
-            }
+            Some(Errno::STALE) => io::Error::other(
+                "its path leads to another directory than at start; restart Forebay",
+            ),
             Some(Errno::PERM | Errno::LOOP) => io::Error::other(
-                "a link, or no regular file, lies in its place, which root does not open; remove it",
+                "it is a link or no regular file, which root does not open; remove it",
             ),
             _ => error,
         })?;
@@ -113,7 +116,7 @@ impl Drop for Opener {
     }
 }
 
-/// The errno in four bytes, 0 for success, and the descriptor.
+/// Receives the errno (four bytes, 0 for success) and the descriptor.
 fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     let mut answer = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -134,9 +137,10 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     Ok((outcome, descriptor.map(File::from)))
 }
 
-/// The process itself, with what follows [`VERB`]: user, group and path.
+/// Runs the process. The arguments after [`VERB`] are user, group and path.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // A control group or a terminal signals all its processes: this one ends with its server.
+    // A control group or a terminal signals all its processes, but this one must outlive its
+    // server.
     let mut signals = SigSet::empty();
     let others = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1];
     others.into_iter().for_each(|signal| signals.add(signal));
@@ -168,9 +172,10 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The log, in the directory that its path led to at the start. Directories above may be the
-/// user's, who could put a link in their place: to follow it would open, or make, any file of the
-/// system.
+/// The log file, and the directory that its path led to at start.
+///
+/// The unprivileged user may own a parent directory and replace it by a link. With a fixed
+/// directory the process never opens or creates other files of the system.
 struct Log {
     path: PathBuf,
     dir: OwnedFd,
@@ -184,20 +189,22 @@ impl Log {
         Ok(Self { path, dir, owner })
     }
 
-    /// Opens the log, or makes one for the user. The directory itself may be the user's, too: a
-    /// link in place of the log, and a second name of another file, are refused.
+    /// Opens the log, or creates it for the user.
     fn open(&self) -> io::Result<File> {
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
+        // The user may own the directory itself. Therefore `open_at` refuses links and second hard
+        // links.
         log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(|error| {
-            // A refusal goes over the socket as a number.
+            // The socket transports only error numbers, so send a refusal as EPERM.
             let is_refused = error.raw_os_error().is_none();
             if is_refused { Errno::PERM.into() } else { error }
         })
     }
 
-    /// Where the path leads elsewhere by now, lines would go on in a directory that nobody looks
-    /// at. What is opened does not depend on it.
+    /// Returns an error if the path now leads to another directory.
     fn check_dir(&self) -> io::Result<()> {
+        // Lines would end up in a directory that the administrator no longer looks at. Security
+        // does not depend on this check, because `open` uses the directory of the start.
         let parent = self.path.parent().ok_or(Errno::ISDIR)?;
         let (now, then) = (stat(parent)?, fstat(&self.dir)?);
         let is_same = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino);
@@ -255,7 +262,7 @@ mod tests {
         std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();
         let refused = log.check_dir().unwrap_err();
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::STALE));
-        // Swapped behind that check: made, then opened again.
+        // The directory was replaced after the check. Create the file, then open it again.
         for _ in 0..2 {
             log.open().unwrap().write_all(b"x").unwrap();
         }

@@ -1,12 +1,11 @@
-//! Connections within one thread, without sockets and without waiting.
+//! Connections in memory within one thread, for tests without sockets and delays.
 //!
-//! A [`Link`] is one end of a two-way byte stream that behaves as a TCP connection does: it has
-//! room for so many bytes, ends in one direction at a time, and resets where it is closed with
-//! bytes unread. A [`Network`] is where backends listen for such connections.
-//! [`MemoryGateway`](crate::MemoryGateway) serves what comes by them as a serving thread does, so a
-//! scripted client, the engine, an origin and a scripted backend run in one thread. With
-//! tokio's clock paused, time passes only when all of them wait, and jumps to the next deadline
-//! then.
+//! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection: it has
+//! limited room, each direction ends separately, and closing it with unread bytes resets it.
+//! Backends listen for such connections on a [`Network`]. [`MemoryGateway`](crate::MemoryGateway)
+//! serves them as a serving thread does, so that a scripted client, the engine, an origin and a
+//! scripted backend run in one thread. If tokio's clock is paused, time passes only when all of
+//! them wait, and then jumps to the next deadline.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -21,11 +20,11 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 use tokio::sync::mpsc;
 
-/// Bytes that a link holds in one direction until they are read, by default.
+/// Default number of unread bytes that a link holds per direction.
 const ROOM: usize = 64 * 1024;
 
-/// One end of a connection in memory. Dropping it closes it: with a reset where bytes are unread
-/// or [`Link::reset`] was called.
+/// One end of a connection in memory. Dropping it closes the connection, with a reset if bytes are
+/// unread or [`Link::reset`] was called.
 pub struct Link {
     incoming: Rc<Pipe>,
     outgoing: Rc<Pipe>,
@@ -36,9 +35,9 @@ pub struct Link {
 struct Pipe {
     bytes: RefCell<VecDeque<u8>>,
     room: Cell<usize>,
-    /// The writer writes no more.
+    /// True if the writer has finished.
     is_finished: Cell<bool>,
-    /// The connection was reset, or its reader is gone.
+    /// True if the connection was reset or the reader was dropped.
     is_broken: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
 }
@@ -57,7 +56,7 @@ impl Pipe {
     fn wake(&self) {
         let mut waiting = self.waiting.take();
         waiting.drain(..).for_each(Waker::wake);
-        // Used again, unless who was woken waits already.
+        // Keep the allocation, unless a woken task already waits again.
         let mut current = self.waiting.borrow_mut();
         if current.is_empty() {
             *current = waiting;
@@ -85,7 +84,7 @@ impl Pipe {
 }
 
 impl Link {
-    /// The two ends of a connection.
+    /// Creates a connection and returns its two ends.
     pub fn pair() -> (Self, Self) {
         let (there, back) = (Pipe::new(), Pipe::new());
         let end = |incoming: &Rc<Pipe>, outgoing: &Rc<Pipe>| Self {
@@ -96,19 +95,20 @@ impl Link {
         (end(&there, &back), end(&back, &there))
     }
 
-    /// From now on the other end may have this many bytes on their way here.
+    /// Limits the unread bytes that the other end may send.
     pub fn limit_room(&self, bytes: usize) {
         self.incoming.room.set(bytes);
         self.incoming.wake();
     }
 
-    /// Reads what has come, waiting for it; 0 means that the other end writes no more.
+    /// Reads the received bytes and waits for them if necessary. Returns 0 if the other end has
+    /// finished.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         poll_fn(|context| self.poll_readable(context)).await;
         self.append_to(buffer, ROOM)
     }
 
-    /// Writes all of `data`, waiting for room.
+    /// Writes all of `data` and waits for room if necessary.
     pub async fn write(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             match self.try_write(data) {
@@ -122,7 +122,7 @@ impl Link {
         Ok(())
     }
 
-    /// Writes no more; the other end may go on.
+    /// Ends the sending direction. The other end may continue.
     pub fn finish(&self) {
         self.shut_down(Shutdown::Write);
     }
@@ -132,17 +132,17 @@ impl Link {
         self.resets.set(true);
     }
 
-    /// Whether the other end has closed or reset the connection, or writes no more.
+    /// Returns true if the other end has closed or reset the connection or has finished sending.
     pub fn is_finished(&self) -> bool {
         self.incoming.has_ended()
     }
 
-    /// Whether bytes have come that were not read.
+    /// Returns true if unread bytes have arrived.
     pub fn has_input(&self) -> bool {
         self.peek() == Some(true)
     }
 
-    /// Waits until the other end has closed or reset the connection, or writes no more.
+    /// Waits until the other end has closed or reset the connection or has finished sending.
     pub async fn closed(&self) {
         poll_fn(|context| {
             if self.incoming.has_ended() {
@@ -170,7 +170,8 @@ impl Link {
         Poll::Pending
     }
 
-    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end or after an error, else
+    /// `None`.
     pub(crate) fn peek(&self) -> Option<bool> {
         let has_bytes = !self.incoming.bytes.borrow().is_empty();
         (has_bytes || self.incoming.has_ended()).then_some(has_bytes)
@@ -184,12 +185,12 @@ impl Link {
         })
     }
 
-    /// Appends up to `most` bytes of what has come to `buffer`.
+    /// Appends up to `most` received bytes to `buffer`.
     pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         self.take(most, |piece| buffer.extend_from_slice(piece))
     }
 
-    /// Gives up to `most` bytes of what has come, in two pieces; how many.
+    /// Passes up to `most` received bytes to `give`, in two pieces. Returns their number.
     fn take(&self, most: usize, mut give: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut bytes = self.incoming.bytes.borrow_mut();
         let n = bytes.len().min(most);
@@ -243,7 +244,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // As the kernel does it: closing with bytes unread resets the connection.
+        // Like the kernel: closing with unread bytes resets the connection.
         if self.resets.get() || !self.incoming.bytes.borrow().is_empty() {
             self.outgoing.is_broken.set(true);
         }
@@ -254,44 +255,43 @@ impl Drop for Link {
     }
 }
 
-/// Where a backend in memory listens.
+/// Address of a backend in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// As if by TCP.
+    /// Simulates TCP.
     Tcp(SocketAddr),
-    /// As if by a Unix socket.
+    /// Simulates a Unix socket.
     Unix(PathBuf),
 }
 
-/// Backends in memory, by their addresses. Connections to an address where none listens are
-/// refused.
+/// Backends in memory by address. Connections to other addresses are refused.
 #[derive(Default)]
 pub struct Network {
     listeners: RefCell<HashMap<Destination, Option<mpsc::UnboundedSender<Link>>>>,
-    /// Where there is a limit on connections: how many, and what those write that were made since.
+    /// Maximum number of connections, if limited, and the connections opened since.
     limit: RefCell<Option<(usize, Vec<Rc<Pipe>>)>>,
 }
 
 impl Network {
-    /// Listens at `destination`; dropping what is returned ends that.
+    /// Listens at `destination`, until the returned receiver is dropped.
     pub fn listen(&self, destination: Destination) -> mpsc::UnboundedReceiver<Link> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.listeners.borrow_mut().insert(destination, Some(sender));
         receiver
     }
 
-    /// From now on attempts to connect to `destination` are never answered.
+    /// Stops answering attempts to connect to `destination`.
     pub fn fall_silent(&self, destination: Destination) {
         self.listeners.borrow_mut().insert(destination, None);
     }
 
-    /// Of the connections that are made from now on no more than `most` may be open at once, as if
-    /// the limit on descriptors left no more.
+    /// Allows at most `most` open connections among those opened from now on, as if the descriptor
+    /// limit were reached.
     pub fn limit_connections(&self, most: usize) {
         *self.limit.borrow_mut() = Some((most, Vec::new()));
     }
 
-    /// Connects to what listens at `destination`.
+    /// Connects to the listener at `destination`.
     pub async fn connect(&self, destination: &Destination) -> io::Result<Link> {
         let listener = self.listeners.borrow().get(destination).cloned();
         let Some(listener) = listener else { return Err(ErrorKind::ConnectionRefused.into()) };

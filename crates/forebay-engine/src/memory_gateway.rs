@@ -1,5 +1,4 @@
-//! A serving thread without sockets: what comes by links in memory (`memory`) is served as a
-//! serving thread serves what it accepts.
+//! A serving thread without sockets, which serves links in memory (`memory`).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -20,18 +19,18 @@ use crate::serving::{Tables, spawn_tasks};
 use crate::socket::Socket;
 use crate::thread::{Settings, Thread};
 
-/// Serves connections in memory as a serving thread serves sockets. To be used within a local
-/// runtime of tokio.
+/// Serves connections in memory as a serving thread serves sockets. Use it within a local tokio
+/// runtime.
 pub struct MemoryGateway {
     context: Rc<FrontContext>,
     log: Kept,
     tasks: [JoinHandle<()>; 2],
-    /// Other threads would hand connections over here.
+    /// Receives messages that other threads would send.
     _handed: mpsc::UnboundedReceiver<crate::listen::Message>,
 }
 
 impl MemoryGateway {
-    /// Serves by `tables`, which listen at `listen`; `errors` and `log` are of [`ErrorLog::kept`].
+    /// Serves `tables`, which listen at `listen`. `errors` and `log` come from [`ErrorLog::kept`].
     pub fn new(
         settings: Settings,
         log: (&conf::Log, Kept, ErrorLog),
@@ -53,12 +52,12 @@ impl MemoryGateway {
         Self { context, log, tasks, _handed: handed }
     }
 
-    /// Where its backends listen.
+    /// Returns the network on which backends listen.
     pub fn network(&self) -> &Network {
         self.context.thread.network.as_ref().expect("a gateway in memory has its network")
     }
 
-    /// A client's connection, from `peer`, to the listener of this number.
+    /// Opens a client connection from `peer` to the listener with this number.
     pub fn connect(&self, listener: usize, peer: SocketAddr) -> Link {
         let (near, far) = Link::pair();
         let local = SocketAddr::from(([127, 0, 0, 1], 80));
@@ -79,38 +78,37 @@ impl MemoryGateway {
         far
     }
 
-    /// From now on it keeps so many idle connections to backends at the most, as if the limit on
-    /// descriptors left no more.
+    /// Limits the idle connections to backends, as if the descriptor limit left no more.
     pub fn limit_idle(&self, most: usize) {
         self.context.thread.idle_room.limit(most);
     }
 
-    /// How many connections of clients there are.
+    /// Returns the number of client connections.
     pub fn connections(&self) -> usize {
         self.context.thread.load.connections(0)
     }
 
-    /// Serves by other tables from the next request on, as after a reload.
+    /// Uses other tables from the next request on, as after a reload.
     pub fn adopt(&self, tables: &Tables, listen: &[Option<Listen>]) {
         self.context.replace_table(tables(&self.context.thread, listen));
     }
 
-    /// Answers what is under way and closes what is idle.
+    /// Finishes current requests and closes idle connections.
     pub fn stop(&self) {
         self.context.thread.stop();
     }
 
-    /// How often this limit was run into.
+    /// Returns the number of times that this limit was reached.
     pub fn reached(&self, limit: Limit) -> u64 {
         Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits[limit as usize]
     }
 
-    /// The errors that were logged since the last call.
+    /// Returns the errors logged since the last call.
     pub fn errors(&self) -> Vec<String> {
         self.log.errors()
     }
 
-    /// The lines of the access log that were written since the last call.
+    /// Returns the access log lines written since the last call.
     pub fn access_lines(&self) -> Vec<String> {
         self.context.thread.hand_over_log();
         self.log.access_lines()

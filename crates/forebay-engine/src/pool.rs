@@ -1,10 +1,11 @@
-//! Connections to one backend that wait to be used again.
+//! Idle connections to one backend, for reuse.
 //!
-//! How many are kept follows from their use. The stack is LIFO: the connection at depth n is taken
-//! only when n are in use at once, so one that was not taken for `idle_time` lies beyond the most
-//! that were in use at once during that time, and is closed. That costs a request no count and no
-//! clock. Bounds are `keepalive`, where it is set, and the room for idle connections of the thread.
-//! Where descriptors run out all the same, some are closed for what needs one.
+//! The number of kept connections follows their use. The stack is LIFO: the connection at depth n
+//! is taken only when n are in use at once. A connection that was not taken for `idle_time` exceeds
+//! the peak of that time and is closed. Requests therefore need neither counters nor a clock.
+//!
+//! Upper bounds are `keepalive`, if set, and the thread's limit on idle connections. If descriptors
+//! still run out, some idle connections are closed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,8 +17,8 @@ use tokio::time::Instant;
 use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
 
-/// The idle connections of one thread to one backend. LIFO, so surplus connections age out. `H` is
-/// what each connection holds as long as it is open.
+/// The idle connections of one thread to one backend. LIFO, so that surplus connections age out.
+/// `H` is held as long as the connection is open.
 pub struct Pool<H> {
     idle: Rc<RefCell<Vec<Idle<H>>>>,
     room: Rc<IdleRoom>,
@@ -26,46 +27,47 @@ pub struct Pool<H> {
     keep_alive: Cell<KeepAlive>,
 }
 
-/// How many idle connections to backends one thread may keep, over all of its pools.
+/// Limit on the idle backend connections of one thread, over all of its pools.
 pub struct IdleRoom {
     kept: Cell<usize>,
     most: Cell<usize>,
     pools: RefCell<Vec<Weak<dyn CloseOldest>>>,
 }
 
-/// Idle connections, of which some can be closed.
+/// A set of idle connections that can close some.
 trait CloseOldest {
-    /// Closes up to `most`, those first that have been idle for longest; how many.
+    /// Closes up to `most` connections, starting with the longest idle. Returns their number.
     fn close_oldest(&self, most: usize) -> usize;
 }
 
-/// The right to keep one idle connection; dropping it gives it back.
+/// Permit for one idle connection, returned when dropped.
 struct IdlePermit(Rc<IdleRoom>);
 
-/// How the backend ends connections, as far as has been seen.
+/// Observed behaviour of the backend when connections end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeepAlive {
-    /// None was used twice yet.
+    /// No connection has been used twice yet.
     Unknown,
-    /// It leaves them open after a reply.
+    /// The backend leaves connections open after a reply.
     Observed,
-    /// It closes without `Connection: close`. When that was seen; `None`: known from the start.
+    /// The backend closes connections without `Connection: close`. Contains the time of the
+    /// observation; `None`: known from the start.
     Violated(Option<Instant>),
 }
 
-/// For how long an unannounced close is remembered: a backend may just have been restarted.
+/// Time for which an unannounced close is remembered. The backend may just have been restarted.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// A connection that closes by itself so soon after a reply was closed because of that reply.
+/// A connection that closes within this time after a reply was closed because of the reply.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// [`Pool::prune`] closes up to so many surplus connections at a call, or one in `CLOSE_SHARE` of
-/// the idle ones where that is more: 1,000 are gone after 38 calls, which is 19 s.
+/// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
 const CLOSE_AT_LEAST: usize = 16;
+// A share of the idle connections is closed if that is more: 1,000 need 38 calls, which take 19 s.
 const CLOSE_SHARE: usize = 16;
 
-/// One descriptor in so many may be an idle connection: half are for clients, a quarter for the
-/// connections to backends of their requests.
+/// Divisor of the descriptor limit for idle connections. Half of the descriptors are for clients,
+/// and a quarter for their requests' connections to backends.
 const DESCRIPTOR_SHARE: u64 = 4;
 
 struct Idle<H> {
@@ -77,8 +79,8 @@ struct Idle<H> {
 }
 
 impl<H: 'static> Pool<H> {
-    /// A pool that keeps up to `keep` connections, each unused for at most `idle_time`, while there
-    /// is `room`. `None`: as many as were in use at once during `idle_time`.
+    /// Creates a pool of up to `keep` connections, each unused for at most `idle_time`, within the
+    /// limit of `room`. `keep` is `None` for as many as were in use at once during `idle_time`.
     pub fn new(keep: Option<usize>, idle_time: Duration, room: Rc<IdleRoom>) -> Self {
         let keep_alive = Cell::new(KeepAlive::Unknown);
         let keep = keep.unwrap_or(usize::MAX);
@@ -87,9 +89,9 @@ impl<H: 'static> Pool<H> {
         Self { idle, room, keep, idle_time, keep_alive }
     }
 
-    /// An idle connection that seems to be alive, and whether it has been idle for long enough to
-    /// know that the backend did not mean to close it after its last reply. What the backend has
-    /// closed is dropped.
+    /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
+    /// been idle long enough to show that the last reply did not close it. Drops connections that
+    /// the backend has closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -101,12 +103,12 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// As [`Pool::take`], of those connections alone that have been idle for long enough.
+    /// As [`Pool::take`], but only connections that have been idle long enough.
     pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
         loop {
             let entry = {
                 let mut idle = self.idle.borrow_mut();
-                // Sorted by `since`, as `put` appends.
+                // Sorted by `since`, because `put` appends.
                 let settled = idle.partition_point(|entry| is_settled(entry.since, deadlines));
                 idle.remove(settled.checked_sub(1)?)
             };
@@ -118,7 +120,7 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Keeps a connection on which nothing is under way.
+    /// Stores a connection without a request in progress.
     pub fn put(&self, socket: Socket, held: H, deadlines: &Deadlines) {
         socket.unlimit_read();
         let mut idle = self.idle.borrow_mut();
@@ -130,9 +132,9 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Closes what was closed by the backend, and some of what has been idle for too long: after a
-    /// burst that may be a thousand connections, too many to close in one go.
+    /// Closes connections that the backend has closed, and some that have been idle for too long.
     pub fn prune(&self, deadlines: &Deadlines) {
+        // After a burst there may be a thousand, too many to close at once.
         let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();
@@ -148,33 +150,33 @@ impl<H: 'static> Pool<H> {
             true
         };
         let old: Vec<_> = self.idle.borrow_mut().extract_if(.., is_old).collect();
-        // Outside of the borrow, as dropping what they hold may call the pool.
+        // Drop outside of the borrow, because `H` may call the pool.
         drop(old);
     }
 
-    /// Whether the backend has been seen to leave connections open after a reply, and not lately to
-    /// close one unannounced.
+    /// Returns true if the backend leaves connections open after a reply and has not recently
+    /// closed one without announcement.
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive.get() == KeepAlive::Observed
     }
 
-    /// The backend is known to be one that closes connections unannounced.
+    /// Marks the backend as one that closes connections without announcement.
     pub fn assume_violation(&self) {
         self.keep_alive.set(KeepAlive::Violated(None));
     }
 
-    /// The backend has closed a connection unannounced.
+    /// Records that the backend has closed a connection without announcement.
     pub fn record_violation(&self) {
         if self.keep_alive.get() != KeepAlive::Violated(None) {
             self.keep_alive.set(KeepAlive::Violated(Some(Instant::now())));
         }
     }
 
-    /// A connection was open still when it was used again, or for a while after a reply.
+    /// Records that a connection was still open at reuse, or some time after a reply.
     pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),
-            // Ticks stand still while the thread rests.
+            // Ticks stop while the thread is idle, so use the clock.
             KeepAlive::Violated(Some(at)) if at.elapsed() > MEMORY => {
                 self.keep_alive.set(KeepAlive::Observed);
             }
@@ -190,8 +192,7 @@ impl<H: 'static> Pool<H> {
 }
 
 impl IdleRoom {
-    /// The share of one of `threads` threads in what the limit on descriptors leaves for idle
-    /// connections.
+    /// Returns the limit for one of `threads` threads, as a share of the limit on descriptors.
     pub(crate) fn of_descriptors(threads: usize) -> Rc<Self> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = descriptors / DESCRIPTOR_SHARE / threads.max(1) as u64;
@@ -199,8 +200,8 @@ impl IdleRoom {
         Rc::new(Self { kept: Cell::new(0), most, pools: RefCell::default() })
     }
 
-    /// Closes up to [`CLOSE_AT_LEAST`] idle connections, so that something else can be opened;
-    /// whether there were any.
+    /// Closes up to [`CLOSE_AT_LEAST`] idle connections to free descriptors. Returns true if it
+    /// closed any.
     pub(crate) fn close_some(&self) -> bool {
         let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
         let closed = pools
@@ -211,12 +212,12 @@ impl IdleRoom {
 
     fn enter(&self, pool: Weak<dyn CloseOldest>) {
         let mut pools = self.pools.borrow_mut();
-        // Those of tables that a reload has replaced are gone.
+        // A reload drops the pools of the previous table.
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
     }
 
-    /// From now on there is room for so many; what is kept stays until it is used.
+    /// Sets the limit. Existing connections stay until they are used.
     pub fn limit(&self, most: usize) {
         self.most.set(most);
     }
@@ -235,7 +236,7 @@ impl<H> CloseOldest for RefCell<Vec<Idle<H>>> {
         let mut idle = self.borrow_mut();
         let closed = most.min(idle.len());
         let oldest: Vec<_> = idle.drain(..closed).collect();
-        // Outside of the borrow, as dropping what they hold may call the pool.
+        // Drop outside of the borrow, because `H` may call the pool.
         drop((idle, oldest));
         closed
     }
@@ -247,8 +248,8 @@ impl Drop for IdlePermit {
     }
 }
 
-/// Whether a connection has been idle for so long that the backend would have closed it by now if
-/// it closed after each reply.
+/// Returns true if a connection has been idle so long that the backend does not close after each
+/// reply.
 fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
     deadlines.now() >= since.saturating_add(2)
 }

@@ -1,4 +1,4 @@
-//! Writing a reply: head, framing and body, with back-pressure from the client.
+//! Writes a reply: head, framing and body, with back-pressure from the client.
 
 use std::rc::Rc;
 
@@ -19,14 +19,14 @@ pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, goes_out_at_once};
 
-/// How long a reply's body is.
+/// Length of a reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// This many bytes.
     Known(u64),
-    /// Until its end: chunked, or by closing for HTTP/1.0.
+    /// Unknown until the end: chunked, or delimited by the connection's end with HTTP/1.0.
     Unknown,
-    /// There is none, and no `Content-Length` (204, 304, 1xx).
+    /// No body and no `Content-Length` (204, 304, 1xx).
     None,
 }
 
@@ -35,42 +35,42 @@ pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,
     phase: Phase,
-    /// Whether any of it has been written to the client.
+    /// True if a part of the reply has been written to the client.
     is_written: bool,
     framing: Framing,
-    /// The status of the head in `out`.
+    /// Status of the head in `out`.
     head_status: u16,
-    /// Whether a head is in `out`.
+    /// True if `out` contains a head.
     has_head: bool,
-    /// Whether its fields may ask a gateway to send a file.
+    /// True if its fields may ask a gateway to send a file.
     may_name_files: bool,
-    /// Whether they may have the reply sent as it comes.
+    /// True if its fields may ask for unbuffered delivery.
     may_be_immediate: bool,
-    /// Where the field lines start in `out`, while the head is being written.
+    /// Start of the field lines in `out`, while the head is being written.
     fields: usize,
-    /// Where the body bytes that have gathered start in `out`. They become one chunk, however many
-    /// pieces they came in.
+    /// Start of the collected body bytes in `out`. They become one chunk, regardless of the number
+    /// of pieces.
     body_at: usize,
     rules: Option<Rc<Rules>>,
-    /// The rules of a head that has ended, which trailers have to follow.
+    /// Rules that were applied to the head and also apply to the trailers.
     applied: Option<Rc<Rules>>,
     redirect: Option<Box<InternalRedirect>>,
-    /// Field lines that are left of the replies that an internal redirect has replaced.
+    /// Field lines from replies that an internal redirect has replaced.
     carried: Vec<u8>,
-    /// How the route compresses replies to this request.
+    /// Compression offer of the route for this request.
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
     compressor: Option<Box<Compressor>>,
-    /// The compressed copy of a body that is all there, until [`Reply::push_whole`] sends it.
+    /// The compressed copy of a complete body, until [`Reply::push_whole`] sends it.
     compressed: Option<Rc<[u8]>>,
     to_head: bool,
     to_http10: bool,
-    /// The client speaks gRPC: errors are sent as its status.
+    /// True if the client speaks gRPC and receives errors as a gRPC status.
     to_grpc: bool,
     keep_alive: bool,
-    /// The port where the client may come by HTTP/3; 0: it is told of none.
+    /// UDP port of HTTP/3 to announce to the client; 0: none.
     http3_port: u16,
-    /// Whether what the client does not take is kept for it.
+    /// True if data that the client does not accept yet is buffered for it.
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
@@ -86,15 +86,15 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// There is no body.
+    /// The reply has no body.
     None,
-    /// So many bytes are left of it.
+    /// This many body bytes remain.
     Length(u64),
-    /// Until its end, as the protocol marks that.
+    /// The protocol marks the end of the body.
     Open,
 }
 
-/// A body that is all there, and its compressed copies.
+/// A complete body and its compressed copies.
 type Whole<'a> = (&'a [u8], &'a CompressedCopies);
 
 impl Reply {
@@ -146,7 +146,7 @@ impl Reply {
         self.empty();
     }
 
-    /// Makes ready to answer `head`.
+    /// Prepares the reply to `head`.
     pub(crate) fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
         self.empty();
         self.phase = Phase::Waiting;
@@ -166,8 +166,8 @@ impl Reply {
         self.body_bytes = 0;
     }
 
-    /// Makes ready to refuse a request whose head could not be read; `method` is empty where not
-    /// even that could.
+    /// Prepares the refusal of a request with an unreadable head. `method` is empty if it was
+    /// unreadable, too.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
@@ -187,13 +187,14 @@ impl Reply {
         self.offer = offer;
     }
 
-    /// Whether what the client does not take at once is kept for it, so that a slow client holds up
-    /// nothing that makes the reply; not for what is to be sent as it comes.
+    /// Sets whether data that the client does not accept at once is buffered, so that a slow client
+    /// does not block the reply's producer. Replies that must be delivered immediately stay
+    /// unbuffered.
     pub(crate) fn set_buffered(&mut self, is_buffered: bool) {
         self.is_buffered = is_buffered;
     }
 
-    /// Starts the head. An empty `reason` stands for the usual one.
+    /// Starts the head. An empty `reason` selects the standard phrase.
     pub fn begin(&mut self, status: u16, reason: &[u8]) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
         self.status = status;
@@ -218,8 +219,9 @@ impl Reply {
         self.body_at = self.out.len();
     }
 
-    /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF,
-    /// to a client that knows of such; the reply has yet to begin. A 100 is the engine's own.
+    /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF.
+    /// Call it before [`Self::begin`]. Ignores 100, which the engine itself sends, and HTTP/1.0
+    /// clients.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == Phase::Waiting, "interim replies come before the reply");
         if self.to_http10 || status == 100 {
@@ -233,23 +235,23 @@ impl Reply {
         sendfile::strip(&mut self.out, self.fields);
         self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         let written = self.flush().await;
-        // The reply itself can still be given up.
+        // The final reply can still be abandoned.
         self.is_written = false;
         written
     }
 
-    /// Whether it answers HEAD.
+    /// Returns true if the request's method is HEAD.
     pub fn is_to_head(&self) -> bool {
         self.to_head
     }
 
-    /// Adds a field. The caller vouches for name and value being valid.
+    /// Adds a field. The caller guarantees that name and value are valid.
     pub fn field(&mut self, name: &str, value: &[u8]) {
         encode::field(&mut self.out, name, value);
     }
 
-    /// Ends the head of a 101, whose fields name the protocol from now on, and writes it.
-    /// The connection is no longer one of HTTP; see [`crate::Exchange::open_tunnel`].
+    /// Ends the head of a 101, whose fields name the new protocol, and writes it. The connection
+    /// then no longer speaks HTTP; see [`crate::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -264,51 +266,52 @@ impl Reply {
         self.drain().await
     }
 
-    /// The client may come by HTTP/3 at this port; told so unless the reply names alternatives itself. 0:
-    /// it may not.
+    /// Announces HTTP/3 on this port to the client, unless the reply has its own `Alt-Svc`. 0: does
+    /// not.
     pub(crate) fn announce_http3(&mut self, port: u16) {
         self.http3_port = port;
     }
 
-    /// Counts bytes sent by other means as body.
+    /// Counts body bytes that were sent by other means.
     pub(crate) fn count_body(&mut self, bytes: u64) {
         self.body_bytes += bytes;
     }
 
-    /// The origin vouches for the fields so far: none asks a gateway to send a file, so they need not
-    /// be looked through for that.
+    /// Skips the search for file fields: the origin guarantees that no field so far asks a gateway
+    /// to send a file.
     pub fn name_no_files(&mut self) {
         self.may_name_files = false;
     }
 
-    /// The origin vouches for the fields so far: [`goes_out_at_once`] is true of none.
+    /// Skips the search for unbuffered fields: the origin guarantees that [`goes_out_at_once`]
+    /// returns false for all fields so far.
     pub fn allow_buffering(&mut self) {
         self.may_be_immediate = false;
     }
 
-    /// A buffer of the thread's, for what is to become the reply: see [`crate::Thread::take_buffer`].
+    /// Takes a buffer of the thread to build the reply in: see [`crate::Thread::take_buffer`].
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()
     }
 
-    /// Takes a buffer of [`Self::take_buffer`] back.
+    /// Returns a buffer of [`Self::take_buffer`] to the thread.
     pub fn keep_buffer(&self, buffer: Vec<u8>) {
         self.stream().thread().keep_buffer(buffer);
     }
 
-    /// Where field lines can be appended many at once.
+    /// Returns the buffer of the head, to append several field lines at once.
     pub fn field_lines(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Ends the head. `has_date` where the fields so far hold a `Date`.
+    /// Ends the head. Set `has_date` if the fields so far include a `Date`.
     pub fn end_head(&mut self, length: Length, has_date: bool) {
         self.end_head_of(length, has_date, None);
     }
 
-    /// As [`Self::end_head`], for a body that is all there and stays the same. Where the route
-    /// compresses, it is compressed now, so that the head has a length, and `copies` keeps the
-    /// result. [`Self::push_whole`] sends the body.
+    /// As [`Self::end_head`], for a complete body that never changes. If the route compresses, the
+    /// body is compressed now, so that the head has a length, and `copies` keeps the result.
+    /// [`Self::push_whole`] sends the body.
     pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies) {
         self.end_head_of(Length::Known(body.len() as u64), false, Some((body, copies)));
     }
@@ -320,7 +323,8 @@ impl Reply {
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {
-            // First, as what the route itself sets may be meant for a gateway in front.
+            // Strip first, because the route's own fields may be meant for a gateway in front of
+            // Forebay.
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
@@ -346,7 +350,7 @@ impl Reply {
         if !has_date {
             stream.thread().deadlines.clock.append_date(&mut self.out);
         }
-        // The server may have begun to stop since the request came.
+        // The server may have begun to stop after the request arrived.
         self.keep_alive &= !stream.thread().is_stopping();
         self.framing = match length {
             Length::Known(length) => {
@@ -360,7 +364,7 @@ impl Reply {
             self.framing = Framing::None;
         }
         if self.framing == Framing::Open && self.to_http10 {
-            // The connection's end is that of the body.
+            // The end of the connection marks the end of the body.
             self.keep_alive = false;
         }
         self.end_head_as(&HeadEnd {
@@ -371,7 +375,7 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
-    /// Changes the head where the route compresses such replies; how long the body then is.
+    /// Adapts the head if the route compresses this reply. Returns the new length of the body.
     fn begin_compression(&mut self, length: Length, whole: Option<Whole<'_>>) -> Length {
         let Some(offer) = &self.offer else { return length };
         let announced = match length {
@@ -397,16 +401,15 @@ impl Reply {
         Length::Unknown
     }
 
-    /// Whether the body is chunked, where the protocol has no frames of its own.
+    /// Returns true if the body is chunked, for protocols without their own frames.
     fn is_chunked(&self) -> bool {
         self.framing == Framing::Open && !self.to_http10
     }
 
-    /// In place of this reply, `target` of the same site is answered as if the client had requested
-    /// it (RFC 3875 section 6.2.2). What the origin still writes is dropped.
+    /// Replaces this reply by the site's answer for `target`, as if the client had requested
+    /// `target` (RFC 3875 section 6.2.2). Further output of the origin is dropped.
     ///
-    /// The client gets the field lines `carried` with the answer, except those of which the answer has
-    /// its own.
+    /// The answer includes the field lines `carried`, except fields that the answer has itself.
     pub fn redirect_internally(&mut self, target: &[u8], carried: &[u8]) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
         let start = self.carried.len();
@@ -417,8 +420,8 @@ impl Reply {
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 
-    /// In place of this reply, the request is routed anew by `path`, which is normal; its method,
-    /// target and body, which must not have been touched, stay.
+    /// Abandons this reply and routes the request again by `path`, which is normalized. Method,
+    /// target and body stay; the origin must not have read the body.
     pub fn reroute(&mut self, path: Vec<u8>) {
         debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Path(path));
@@ -432,7 +435,7 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
-    /// What to answer with in place of the reply that was given; the reply can begin again.
+    /// Takes the redirect that replaces the reply. The reply can then begin again.
     pub(crate) fn take_redirect(&mut self) -> Option<InternalRedirect> {
         let redirect = self.redirect.take()?;
         self.phase = Phase::Waiting;
@@ -440,7 +443,7 @@ impl Reply {
         Some(*redirect)
     }
 
-    /// A whole reply at once.
+    /// Sends a complete reply.
     pub async fn respond(
         &mut self,
         status: u16,
@@ -454,12 +457,12 @@ impl Reply {
         self.finish().await
     }
 
-    /// A small page that names the status, or the status of gRPC for it.
+    /// Sends a small page that names the status, or the corresponding gRPC status.
     pub async fn respond_error(&mut self, status: u16) -> Result<(), Fault> {
         self.respond_error_with(status, b"").await
     }
 
-    /// As [`Self::respond_error`], with these field lines.
+    /// As [`Self::respond_error`], with additional field lines.
     pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
         if self.to_grpc {
             return self.respond_grpc_error(status, lines).await;
@@ -471,7 +474,7 @@ impl Reply {
         self.begin(status, b"");
         self.field("Content-Type", b"text/html; charset=utf-8");
         if matches!(status, 429 | 503) {
-            // What is full or being started is another thing in a second.
+            // A full queue or a starting application is usually available a second later.
             self.field("Retry-After", b"1");
         }
         self.out.extend_from_slice(lines);
@@ -480,7 +483,7 @@ impl Reply {
         self.finish().await
     }
 
-    /// Gives up a reply of which nothing has been written yet.
+    /// Abandons a reply of which nothing has been written yet.
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();
@@ -491,22 +494,23 @@ impl Reply {
         }
     }
 
-    /// The connection closes after this reply.
+    /// Closes the connection after this reply.
     pub fn close_after(&mut self) {
         self.keep_alive = false;
     }
 
-    /// Returns true if the head in `out` is a 2xx for a client that takes it for the start of a tunnel.
+    /// Returns true if the head in `out` is a 2xx that the client would take for the start of a
+    /// tunnel.
     fn refuses_tunnel(&self) -> bool {
         matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
     }
 
-    /// Whether the head has been begun.
+    /// Returns true if the head has been started.
     pub fn has_begun(&self) -> bool {
         self.phase != Phase::Waiting
     }
 
-    /// Whether the reply is complete.
+    /// Returns true if the reply is complete.
     pub(crate) fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
@@ -515,17 +519,17 @@ impl Reply {
         self.keep_alive
     }
 
-    /// Sets the status to log where none is sent.
+    /// Sets the status for the log if none is sent.
     pub(crate) fn record_status(&mut self, status: u16) {
         self.status = status;
     }
 
-    /// The status sent; 0 before there is one.
+    /// Returns the status sent; 0 before the head.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Bytes of body written, without framing.
+    /// Returns the number of body bytes written, without framing.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
     }

@@ -1,6 +1,5 @@
-//! The life of a request, whatever protocol it came by: the steps from the third on, of which
-//! ARCHITECTURE.md has the table. Accepting the connection and reading the head come before, and
-//! are the front's.
+//! The life of a request in any protocol, from step 3 of the table in ARCHITECTURE.md on. A front
+//! accepts the connection and reads the head before.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,18 +20,19 @@ use crate::reply::is_grpc_call;
 use crate::route::Site;
 use crate::stream::{Abort, Stream};
 
-/// What is left to do with the connection.
+/// Further use of the connection.
 #[derive(PartialEq, Eq)]
 pub enum Next {
-    /// It may carry another request.
+    /// The connection may carry another request.
     Request,
-    /// It closes.
+    /// The connection closes.
     Close,
-    /// It closes when the client has had time to read the reply: there may be more of its request.
+    /// The connection closes after a delay in which the client can read the reply, because more of
+    /// the request may arrive.
     Linger,
 }
 
-/// Answers the request whose head has been read, and decides about its connection.
+/// Answers a request whose head has been read. Returns the further use of the connection.
 pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exchange) -> Next {
     let started = stream.thread().start();
     begin(exchange);
@@ -67,7 +67,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     keep_or_close(stream, exchange, is_whole).await
 }
 
-/// Makes body and reply ready for the request.
+/// Prepares body and reply for the request.
 fn begin(exchange: &mut Exchange) {
     let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
@@ -82,15 +82,15 @@ fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Opti
     context.table().site(stream.accepted().listener, authority).cloned()
 }
 
-/// The port where a client that came by TLS over TCP may come by HTTP/3, if the site takes that.
+/// Returns the UDP port of HTTP/3 to announce to a client that uses TLS over TCP, if the site
+/// offers HTTP/3.
 fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     let is_told = site.http3 && !matches!(stream, Stream::Http3(_));
     let accepted = stream.accepted();
     (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
-/// Step 3: who the client is. The fields of a trusted proxy may make no sense, which its
-/// configuration or ours has to mend: it is logged, at most once a second.
+/// Step 3: determines the client.
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,
@@ -100,14 +100,16 @@ fn resolve_client(
     let trust = site.map_or(&nobody, |site| &site.trust);
     let peer = stream.peer();
     find_client(request, peer, trust).map_err(|why| {
+        // The proxy's or Forebay's configuration must be corrected, so log it, at most once a
+        // second.
         stream.thread().warn_limited(&format!("400 {why}: from {peer}"));
         why.into()
     })
 }
 
-/// Refuses a request for a host whose clients are shown another certificate than the one that the
-/// connection began with, or get another certificate request: they may have meant another server,
-/// or have shown nothing (RFC 9110 section 15.5.20).
+/// Returns 421 if the host's certificate, or its request for a client certificate, differs from
+/// that of the connection (RFC 9110 section 15.5.20). The client may have meant another server, or
+/// has not shown a certificate that the host requires.
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,
@@ -133,13 +135,13 @@ fn check_certificate(
     Ok(())
 }
 
-/// The reply to an authority that asks whether a name is ours, by whatever name and listener.
+/// Returns the answer to an ACME authority's request, on every name and listener.
 fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let table = context.table();
     table.challenges.as_ref()?.reply(&request.path)
 }
 
-/// Sends a client that came without TLS to the same place with it.
+/// Redirects a client without TLS to the HTTPS URL.
 async fn redirect_to_https(exchange: &mut Exchange, origin: &dyn Origin) -> Result<(), Fault> {
     if !exchange.body.discard(WORTH_DRAINING).await? {
         exchange.reply.close_after();
@@ -147,7 +149,7 @@ async fn redirect_to_https(exchange: &mut Exchange, origin: &dyn Origin) -> Resu
     origin.serve(exchange).await
 }
 
-/// What a request is about.
+/// Subject of a request.
 enum Subject {
     /// The path of its target.
     Path,
@@ -155,7 +157,7 @@ enum Subject {
     Server,
 }
 
-/// Makes the path that routes are looked up by.
+/// Prepares the path by which routes are selected.
 fn clean_target(
     stream: &Stream,
     site: Option<&Site>,
@@ -171,7 +173,7 @@ fn clean_target(
     request.prepare_path(slashes).map(|()| Subject::Path).map_err(|error| {
         if error == PathError::EncodedSlash {
             stream.thread().warn_limited(&format!(
-                "404 {error}: {}, from {}; where an application needs such paths, set \
+                "404 {error}: {}, from {}; if an application needs such paths, set \
                  encoded_slashes = \"pass\" for its site",
                 String::from_utf8_lossy(request.original_target()),
                 stream.accepted().peer
@@ -189,8 +191,8 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Steps 4 to 9, again for what a reply names in its place. `is_logged` is set to what the
-/// answering route has.
+/// Steps 4 to 9; repeats them for an internal redirect. Sets `is_logged` to the setting of the
+/// answering route.
 async fn answer_by_routes(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -202,11 +204,11 @@ async fn answer_by_routes(
     let route = try_routes(stream, exchange, site, &mut taken, is_logged).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
-    // In a box, as the futures of idle connections have room for all that can happen to them.
+    // Boxed, because futures of idle connections reserve memory for all their states.
     Box::pin(follow(stream, exchange, origins, redirect, is_logged)).await
 }
 
-/// After a 101 the connection carries bytes both ways until the tunnel ends.
+/// Relays bytes in both directions after a 101, until the tunnel ends.
 async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result<(), Fault>) {
     if outcome.is_ok()
         && let Some(tunnel) = exchange.tunnel.take()
@@ -215,13 +217,14 @@ async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result
         let request = &mut exchange.request;
         let prefix = request.bytes.split_off(request.head.len);
         request.bytes.shrink_to_fit();
-        // Boxed, so that requests that are no upgrades do not carry room for a tunnel.
+        // Boxed, so that requests without an upgrade reserve no memory for a tunnel.
         let sent = Box::pin(tunnel.carry(stream, prefix)).await;
         exchange.reply.count_body(sent);
     }
 }
 
-/// Brings the reply to an end whatever the origin did; whether the client has got all of one.
+/// Finishes the reply after any outcome of the origin. Returns true if the client has received a
+/// complete reply.
 async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(), Fault>) -> bool {
     let Exchange { request, body, reply, .. } = exchange;
     let fault = match outcome {
@@ -234,10 +237,10 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     }
     report(stream, request, &fault);
     reply.restart();
-    // Nobody drains a backlog behind the origin any more.
+    // The origin has returned, so nothing writes a backlog.
     reply.set_buffered(false);
     if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
-        // Clients of gRPC read the server's deadline from the code of the reset.
+        // gRPC clients recognize the server's deadline from the reset code.
         if !reply.has_begun() {
             reply.record_status(fault.status);
         }
@@ -259,7 +262,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     reply.respond_fault(&fault).await.is_ok()
 }
 
-/// Step 10: counts the request and logs it.
+/// Step 10: counts and logs the request.
 pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is_logged: bool) {
     stream.end_steps();
     let took = started.map(|started| started.elapsed());
@@ -272,7 +275,7 @@ pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is
     }
 }
 
-/// Step 11: the rest of the body is dropped where that is worth the connection.
+/// Step 11: discards the rest of a small body to keep the connection.
 async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool) -> Next {
     if !is_whole {
         return Next::Close;
@@ -287,8 +290,8 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs what went wrong. Of the clients' own faults a body over the limit is logged, as that may
-/// be a limit to raise.
+/// Logs a fault. Client errors are not logged, except a body over the limit, because the
+/// administrator may want to raise the limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
     if is_clients && fault.status != 413 {

@@ -1,4 +1,4 @@
-//! Which site and route take a request.
+//! Selects the site and the route of a request.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -16,20 +16,20 @@ use crate::head::Request;
 use crate::reply::Rules;
 use crate::tls::{Challenges, ServerTls};
 
-/// The sites behind each listener, as one thread holds them.
+/// The sites of each listener, as one thread holds them.
 #[derive(Default)]
 pub struct Table {
-    /// By listener, in the order in which the server was given them; none where one was closed.
+    /// Sites per listener, in the server's order of listeners; empty for a closed listener.
     pub listeners: Vec<Vec<Rc<Site>>>,
     /// Listeners that the last reload closed. Their connections end with the next reply.
     pub(crate) leaving: Vec<usize>,
-    /// By listener: what is spoken over its connections.
+    /// Protocol of each listener's connections.
     spoken: Vec<Spoken>,
-    /// What authorities ask for that issue certificates.
+    /// Current challenges of ACME authorities.
     pub challenges: Option<Arc<Challenges>>,
 }
 
-/// What is spoken over connections, at first.
+/// Protocol with which a connection starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Spoken {
     #[default]
@@ -40,86 +40,86 @@ enum Spoken {
 
 /// One site.
 pub struct Site {
-    /// Which hosts it is for; none means any.
+    /// Host names of the site; empty: any.
     pub hosts: Vec<HostPattern>,
-    /// Whose forwarding fields are trusted.
+    /// Trusted proxies and their forwarding fields.
     pub trust: Trust,
-    /// Whether connections begin with a PROXY header.
+    /// True if connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// What web servers have to keep to that pass requests on by AJP.
+    /// Settings for web servers that forward requests over AJP.
     pub ajp: Option<AjpFront>,
-    /// Whether HTTP/3 is spoken beside its listeners with TLS.
+    /// True if the site's TLS listeners also offer HTTP/3.
     pub http3: bool,
-    /// Sends clients that come without TLS to where they come with it, if they are to.
+    /// Redirects clients without TLS to HTTPS, if configured.
     pub redirect_to_https: Option<Box<dyn Origin>>,
-    /// What clients are shown where they come by TLS.
+    /// TLS of the site; `None` for a site without TLS.
     pub tls: Option<Arc<ServerTls>>,
-    /// What becomes of paths with slashes in disguise.
+    /// Treatment of paths with encoded slashes or backslashes.
     pub encoded_slashes: EncodedSlashes,
-    /// Held as long as a request may use the site: its count shows when what is behind it can be
+    /// Held while a request may use the site. The count shows when the site's applications can be
     /// stopped.
     pub held: Arc<()>,
-    /// Its routes; the first that matches takes the request.
+    /// Routes; the first that matches takes the request.
     pub routes: Vec<Route>,
 }
 
 /// One route of a site.
 pub struct Route {
-    /// Which requests it takes.
+    /// Selects the requests of the route.
     pub matcher: Matcher,
-    /// What answers them.
+    /// Answers the requests.
     pub origin: Box<dyn Origin>,
-    /// Who may use it; `None`: everybody.
+    /// Access rules; `None`: no restriction.
     pub gate: Option<Box<dyn Gate>>,
-    /// Whether they are logged.
+    /// True if the requests are logged.
     pub log: bool,
     /// Changes to the head of replies.
     pub rules: Option<Rc<Rules>>,
-    /// How replies are compressed; `None`: not at all.
+    /// Compression of replies; `None`: no compression.
     pub compression: Option<Rc<Compression>>,
-    /// Largest request body, in bytes.
+    /// Maximum size of a request body in bytes.
     pub max_body: u64,
-    /// Whether a request that is not the origin's goes on to the routes below.
+    /// True if a request that the origin declines continues with the routes below.
     pub fallback: bool,
-    /// The path by which such a request is routed anew instead.
+    /// Path by which a declined request is routed again instead.
     pub fallback_to: Option<Vec<u8>>,
-    /// Whether what a slow client does not take of a reply is kept for it.
+    /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
-    /// Whether a request's body is taken in whole before the origin is called.
+    /// True if the complete request body is read before the origin is called.
     pub request_buffering: bool,
-    /// What sends the files that the origin's replies name.
+    /// Sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
-    /// The other paths of what the origin answers with; `None` if no rule above can hold for one.
+    /// Finds other paths of the requested resource; `None` if no rule above can apply to one.
     pub other_paths: Option<Box<dyn OtherPaths>>,
-    /// A redirection and a fixed reply answer in place of what the path names.
+    /// Relation of the origin's answer to the resource that the path names.
     pub instead: Instead,
-    /// The script routes below, by number, that get nothing of what this route takes first.
+    /// Numbers of script routes below that must not run the files that this route matches.
     pub keeps_from: Vec<usize>,
 }
 
-/// Finds the other paths by which an origin may know what a request asks for.
+/// Finds the other paths by which an origin may know the requested resource.
 pub trait OtherPaths {
-    /// Returns the paths, without that of `request` itself, that the rules above the route are matched
-    /// with. `second` is the present. A fault refuses the request.
+    /// Returns the paths, except that of `request`, to match with the rules above the route.
+    /// `second` is the present time. A fault refuses the request.
     fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
 }
 
-/// Another path of what a request asks for.
+/// Another path of the requested resource.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OtherPath {
-    /// The path, decoded and normal.
+    /// The decoded, normalized path.
     pub path: Vec<u8>,
-    /// True if the file system shows that the origin answers with just that. False for a guess about a
-    /// backend that Forebay cannot look into.
+    /// True if the file system shows that the origin answers with exactly this resource. False for
+    /// a guess about a backend that Forebay cannot inspect.
     pub is_certain: bool,
     /// True if the origin compares paths without regard to case.
     pub ignores_case: bool,
 }
 
-/// The relation of a route's answer to what its path names.
+/// Relation of a route's answer to the resource that the path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// The answer is what the path names.
+    /// The answer is the named resource.
     No,
     /// A redirection, or a fixed reply that is no error.
     Answers,
@@ -127,20 +127,20 @@ pub enum Instead {
     Refuses,
 }
 
-/// The say of a route about a route below.
+/// Effect of a route on a route below.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// True if it admits some clients alone.
+    /// True if the route restricts access.
     pub has_gate: bool,
-    /// Its answer, if it answers in place of what is there.
+    /// The route's answer, if it replaces the named resource.
     pub instead: Instead,
-    /// True if it keeps the route below from running what is in its directory.
+    /// True if the route keeps the route below from running files in its directory.
     pub keeps: bool,
 }
 
 impl Rule {
-    /// Returns true if the rule, whose route has this matcher, decides about `other` and was not asked by
-    /// the method and path of the request itself.
+    /// Returns true if the rule applies to `other` although its `matcher` does not match the method
+    /// and path of the request itself.
     pub fn holds(
         self,
         matcher: &Matcher,
@@ -149,7 +149,8 @@ impl Rule {
     ) -> bool {
         let answers = match self.instead {
             Instead::No => false,
-            // A redirection, or a fixed reply that is no error, refuses nobody: a guess is not enough.
+            // A redirection or a successful fixed reply grants no protection, so a guess is not
+            // enough.
             Instead::Answers => other.is_certain,
             Instead::Refuses => true,
         };
@@ -159,22 +160,22 @@ impl Rule {
     }
 }
 
-/// Where an origin may have files sent from.
+/// Sends files that an origin names.
 pub struct Sendfile {
-    /// The directory that absolute paths have to be below.
+    /// Directory that must contain absolute paths.
     pub root: PathBuf,
-    /// Sends the file that the path of the request names, below that directory.
+    /// Sends the file that the request's path names, below the directory.
     pub files: Box<dyn Origin>,
 }
 
 impl Route {
-    /// Whether a request that is not the origin's is answered by another route.
+    /// Returns true if another route answers a request that the origin declines.
     pub(crate) fn falls_back(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
 
-    /// Sets the part of the path that the route looks up. Returns false if the route does not take the
-    /// request.
+    /// Sets the part of the path that the route looks up. Returns false if the route does not match
+    /// the request.
     pub(crate) fn take(&self, request: &mut Request) -> bool {
         let method = request.head.method.of(&request.bytes);
         let Some(found) = self.matcher.matches(method, &request.path) else { return false };
@@ -182,7 +183,7 @@ impl Route {
         true
     }
 
-    /// Returns what the route says about the route numbered `below`.
+    /// Returns the effect of the route on the route numbered `below`.
     fn rule(&self, below: usize) -> Rule {
         Rule {
             has_gate: self.gate.is_some(),
@@ -193,7 +194,7 @@ impl Route {
 }
 
 impl Table {
-    /// The sites of each listener, and where it listens.
+    /// Creates a table from the sites and the address of each listener.
     pub fn new(listeners: Vec<(Vec<Rc<Site>>, Option<&Listen>)>) -> Self {
         let spoken = |listen: Option<&Listen>| match listen {
             Some(Listen::Https(_)) => Spoken::Tls,
@@ -205,12 +206,12 @@ impl Table {
         Self { listeners, leaving: Vec::new(), spoken, challenges: None }
     }
 
-    /// Whether connections of a listener begin with a TLS handshake.
+    /// Returns true if connections of a listener begin with a TLS handshake.
     pub(crate) fn is_https(&self, listener: usize) -> bool {
         self.spoken(listener) == Spoken::Tls
     }
 
-    /// What is asked of the web servers that come to a listener, where they speak AJP.
+    /// Returns the settings of a listener that speaks AJP.
     pub(crate) fn ajp(&self, listener: usize) -> Option<&AjpFront> {
         let is_ajp = self.spoken(listener) == Spoken::Ajp;
         self.sites(listener).iter().find_map(|site| site.ajp.as_ref()).filter(|_| is_ajp)
@@ -220,7 +221,7 @@ impl Table {
         self.spoken.get(listener).copied().unwrap_or_default()
     }
 
-    /// The TLS of the site that a client names by `server_name` (SNI).
+    /// Returns the TLS of the site that a client selects with `server_name` (SNI).
     pub(crate) fn tls(
         &self,
         listener: usize,
@@ -229,25 +230,25 @@ impl Table {
         self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
     }
 
-    /// Whether connections of a listener begin with a PROXY header.
+    /// Returns true if connections of a listener begin with a PROXY header.
     pub(crate) fn is_proxied(&self, listener: usize) -> bool {
         self.sites(listener).iter().any(|site| site.proxy_protocol)
     }
 
-    /// Whether a peer may name the client in a PROXY header: anyone, where no site names
-    /// trusted proxies.
+    /// Returns true if the peer may name the client in a PROXY header. Every peer may if no site
+    /// lists trusted proxies.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
         let mut proxies =
             self.sites(listener).iter().flat_map(|site| &site.trust.proxies).peekable();
         proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
     }
 
-    /// Whether connections of a listener should end.
+    /// Returns true if connections of a listener should end.
     pub(crate) fn is_leaving(&self, listener: usize) -> bool {
         self.leaving.contains(&listener)
     }
 
-    /// Keeps the sites of listeners that were closed now, for the connections that they brought.
+    /// Keeps the sites of listeners that a reload has closed, for their remaining connections.
     pub(crate) fn keep_leaving(&mut self, old: &Self) {
         for (listener, sites) in self.listeners.iter_mut().enumerate() {
             if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
@@ -262,8 +263,8 @@ impl Table {
         self.listeners.get(listener).map_or(&[], |sites| sites)
     }
 
-    /// The site for `authority` (`host[:port]`) on a listener: the one that names the host exactly,
-    /// else the one with the longest wildcard, else the first for any host, else the first.
+    /// Returns the site for `authority` (`host[:port]`) on a listener. The order of preference is:
+    /// exact host name, longest wildcard, first site for any host, first site.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
         let sites = self.listeners.get(listener)?;
         if let [site] = &sites[..] {
@@ -273,7 +274,8 @@ impl Table {
     }
 }
 
-/// Which of the sites, given by their host patterns, [`Table::site`] finds for `authority`.
+/// Returns the index of the best site for `authority` among these host patterns; see
+/// [`Table::site`].
 pub fn best_site<'a>(
     sites: impl Iterator<Item = &'a [HostPattern]>,
     authority: &[u8],
@@ -288,15 +290,15 @@ pub fn best_site<'a>(
 }
 
 impl Site {
-    /// The first route, from the one numbered `from` on, that takes `request`; sets the part of
-    /// the path that it looks up.
+    /// Returns the first route, from number `from` on, that matches `request`. Sets the part of the
+    /// path that the route looks up.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let mut routes = self.routes.iter().enumerate().skip(from);
         routes.find(|(_, route)| route.take(request))
     }
 
-    /// Returns the rules that hold for other paths of what `request` asks of the route numbered `at`,
-    /// and were not asked by its own path: their numbers, each with the path.
+    /// Returns the rules above route `at` that apply to other paths of the requested resource, but
+    /// not to the request's own path. Each rule's number is returned with the path.
     pub(crate) fn rules_above(
         &self,
         at: usize,
@@ -316,9 +318,8 @@ impl Site {
         Ok(found)
     }
 
-    /// Whether the path of `request`, read with its slashes in disguise as slashes, is not for the
-    /// route numbered `at`, which takes it as it is; routes are looked at from the one numbered
-    /// `from` on.
+    /// Returns true if `request` would select another route than `at` after encoded slashes and
+    /// backslashes are read as slashes. Only routes from number `from` on are considered.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();
@@ -327,7 +328,7 @@ impl Site {
     }
 }
 
-/// 0: no match; 1: any host; longer patterns count more, exact ones most.
+/// Ranks a match: 0: no match; 1: any host; longer suffixes rank higher, exact names highest.
 fn rank(pattern: &HostPattern, host: &[u8]) -> usize {
     match pattern {
         HostPattern::Any => 1,

@@ -1,5 +1,5 @@
-//! Opening what serving needs, starting threads, and what signals do: stopping without losing
-//! a request, another configuration, another log file.
+//! The server: opens sockets, starts threads and handles signals. Signals stop the server without
+//! losing a request, reload the configuration and reopen the access log.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ mod reload;
 
 pub use reload::{Prepare, Reload};
 
-/// Why serving could not start.
+/// Reason why the server could not start.
 #[derive(Debug)]
 pub enum StartError {
     /// An address cannot be listened on.
@@ -57,44 +57,44 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// How long threads may take to end when they have nothing more to do.
+/// Time limit for threads to end when they have nothing more to do.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// What a configuration sets in the server, and a reload may change.
+/// Server settings that a reload may change.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Where to listen.
+    /// Addresses to listen on.
     pub listen: Vec<Listen>,
     /// Mode and owner of each Unix socket.
     pub sockets: Sockets,
     /// Time and size limits.
     pub settings: Settings,
-    /// Where requests are logged.
+    /// Destination and format of the access log.
     pub log: conf::Log,
 }
 
-/// A server whose sockets are open and which takes no connection yet.
+/// A server with open sockets that accepts no connections yet.
 pub struct Server {
-    /// By address, then by thread; emptied when the threads start.
+    /// Sockets by address, then by thread; empty after the threads have started.
     listeners: Vec<Vec<Listener>>,
     addresses: Vec<Listen>,
-    /// Where each listener listens, as configured; `None` where it has been closed.
+    /// Configured address of each listener; `None` for a closed listener.
     listens: Vec<Option<Listen>>,
     threads: usize,
-    /// Where each thread runs; empty: anywhere.
+    /// CPU of each thread; empty: any.
     processors: Vec<usize>,
     wanted: Wanted,
     writer: Writer,
     admin: Option<std::net::TcpListener>,
     notify: Notify,
     runtime: Rc<Runtime>,
-    /// Taken when serving begins.
+    /// `None` after serving has begun.
     early_signals: Option<EarlySignals>,
 }
 
 impl Server {
-    /// Opens the sockets, but for those that are inherited, and the access log, which is made for
-    /// who `identity` is.
+    /// Opens the sockets, except inherited ones, and the access log. A new log file will belong to
+    /// `identity`.
     pub fn open(
         wanted: Wanted,
         threads: usize,
@@ -138,42 +138,44 @@ impl Server {
         })
     }
 
-    /// For good becomes another user; before, starts what opens its log anew.
+    /// Becomes another user permanently. Before that, starts the process that reopens the log as
+    /// root.
     pub fn become_user(&self, identity: &Identity) -> Result<(), StartError> {
         if let (conf::AccessLog::Path(path), Some((user, group))) =
             (&self.wanted.log.access, identity.numbers())
         {
             match Opener::start(path, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // As without /proc: only a log that this user may not open cannot be rotated.
+                // As without /proc: only a log that this user must not open cannot be rotated.
                 Err(error) => self.errors().log(&format!(
-                    "no process keeps root to open the access log anew: {error}; have the log in \
-                     a directory of the user's, or restart to rotate it"
+                    "cannot start the process that reopens the access log as root: {error}; put the log in \
+                     a directory of the server's user, or restart to rotate it"
                 )),
             }
         }
         identity.assume().map_err(StartError::Privileges)
     }
 
-    /// Keeps thread n to the processor at n; a thread without one may run anywhere.
+    /// Binds thread n to CPU n of the list. Threads beyond the list may run anywhere.
     pub fn keep_to(&mut self, processors: Vec<usize>) {
         self.processors = processors;
     }
 
-    /// The addresses listened on, with the ports that the system chose.
+    /// Returns the addresses, with the ports that the system chose.
     pub fn addresses(&self) -> &[Listen] {
         &self.addresses
     }
 
-    /// The error log.
+    /// Returns a handle to the error log.
     pub fn errors(&self) -> ErrorLog {
         self.writer.errors()
     }
 
-    /// Serves until SIGINT or SIGTERM, then until the requests under way are answered, `grace` at
-    /// the most. A second signal gives them up. SIGUSR1 opens the access log anew; SIGHUP has
-    /// `prepare` make another configuration, whose error leaves everything as it is. `control` is
-    /// called when the administrator requests the status, or a restart of an application.
+    /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
+    ///
+    /// A second signal aborts them. SIGUSR1 reopens the access log. SIGHUP loads another
+    /// configuration with `prepare`; after an error the current one stays. `control` is called when
+    /// the administrator requests the status or the restart of an application.
     pub fn run(
         mut self,
         tables: Tables,
@@ -220,7 +222,7 @@ impl Server {
         runtime.block_on(async {
             let second_signal = async {
                 if second.await.is_err() {
-                    // There is no thread that waits for one.
+                    // The thread that waits for a second signal could not start.
                     std::future::pending::<()>().await;
                 }
             };
@@ -229,7 +231,7 @@ impl Server {
                 () = second_signal => {}
                 () = tokio::time::sleep(grace + ENDING) => {}
             }
-            // What ends with its thread, such as the processes of scripts, has this long.
+            // Processes of scripts and other things that end with their thread have this long.
             stage.send_replace(Stage::Ending);
             let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
@@ -296,8 +298,8 @@ impl Server {
     }
 }
 
-/// `wanted`, on the port that the kernel chose for the listener with TLS that it stands beside, where none
-/// is configured.
+/// Returns `wanted`, with the port that the kernel chose for the TLS listener of the same address,
+/// if `wanted` has none.
 fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
     let mut opened = listens.iter().zip(addresses);
@@ -305,11 +307,11 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
     found.and_then(|(_, address)| address.beside_for_http3()).unwrap_or_else(|| wanted.clone())
 }
 
-/// Waits for the signal that ends the process at once, on a thread that does nothing else: whatever
-/// the others wait for, it ends [`ENDING`] later. Guards end the processes of applications then.
+/// Waits for the second signal on a separate thread, and ends the process [`ENDING`] later, even if
+/// other threads are blocked. Guardians then end the processes of applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
-    // Without the thread, the end has its grace.
+    // If the thread cannot start, the grace period applies.
     let _ = std::thread::Builder::new().name("second-signal".into()).spawn(move || {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {
@@ -328,27 +330,27 @@ fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()>
     second
 }
 
-/// The serving threads, as the main thread sees them.
+/// The main thread's handles to the serving threads.
 struct Threads {
     handles: Vec<std::thread::JoinHandle<()>>,
     changes: Vec<mpsc::UnboundedSender<Change>>,
     loads: Arc<Loads>,
 }
 
-/// What a signal means.
+/// Meaning of a signal.
 enum Signalled {
     Stop,
     Reopen,
     Reload,
 }
 
-/// Signals that are kept from the moment the sockets are open, though applications start then for a
-/// while: nobody who sends SIGHUP wants the process to end, which a signal that is not taken
-/// does.
+/// Signals that are handled as soon as the sockets are open.
 struct EarlySignals {
+    // Applications may take a while to start after that. SIGHUP is not meant to end the process,
+    // which is the default action of an unhandled signal.
     reopen: Signal,
     reload: Signal,
-    /// Nothing is done about it.
+    /// Only caught, so that it does not end the process.
     _file_too_large: Signal,
 }
 
@@ -387,18 +389,19 @@ impl Signals {
     }
 }
 
-/// As many client connections as there are descriptors for, with one to a backend for each and
-/// some for files, unless `limits` say how many.
+/// Returns the limit on client connections.
 fn most_connections(limits: &conf::Limits) -> usize {
     const OTHERS: u64 = 64;
     let descriptors = raise_descriptors();
     match limits.connections {
+        // By default, each client may need a second descriptor for a backend, and some are for
+        // files.
         0 => (descriptors.saturating_sub(OTHERS) / 2).max(1) as usize,
         most => most,
     }
 }
 
-/// Raises the soft limit on descriptors as far as it goes, and returns it.
+/// Raises the soft limit on descriptors to the hard limit, and returns it.
 fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -20,70 +20,71 @@ use crate::log::AccessLog;
 use crate::route::Table;
 use crate::thread::{Settings, Thread};
 
-/// Makes the table of one thread for these listeners, of which those that were closed are `None`;
-/// called on that thread, inside its event loop.
+/// Creates the table of one thread for these listeners; closed ones are `None`. Called on the
+/// thread, inside its event loop.
 pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + Sync>;
 
-/// How far serving is.
+/// Stage of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Requests are taken.
+    /// Requests are accepted.
     Serving,
-    /// Requests under way are answered.
+    /// Current requests are finished.
     Stopping,
-    /// Whatever is under way is given up.
+    /// Current requests are aborted.
     Ending,
 }
 
-/// What a thread starts with.
+/// Initial state of a thread.
 pub struct Serving {
-    /// Its sockets, by index of the listener.
+    /// Its sockets, by listener index.
     pub listeners: Vec<Listener>,
-    /// Where they listen.
+    /// Address of each listener.
     pub listens: Vec<Option<Listen>>,
     /// Connections from other threads.
     pub handed: mpsc::UnboundedReceiver<Message>,
-    /// Other configurations.
+    /// Configuration changes.
     pub changes: mpsc::UnboundedReceiver<Change>,
-    /// How far serving is.
+    /// Current stage.
     pub stage: watch::Receiver<Stage>,
-    /// Makes the table.
+    /// Creates the table.
     pub tables: Tables,
-    /// How long requests under way may take at the end.
+    /// Time limit for current requests at the end.
     pub grace: Duration,
 }
 
-/// Another configuration.
+/// A configuration change.
 pub struct Change {
     /// Time and size limits.
     pub settings: Settings,
-    /// What lines of the access log look like.
+    /// Access log with the new format.
     pub log: AccessLog,
-    /// Makes the table.
+    /// Creates the table.
     pub tables: Tables,
-    /// Where each listener listens; `None` where it is closed.
+    /// Address of each listener; `None` for a closed listener.
     pub listens: Vec<Option<Listen>>,
     /// Listeners to open, with their indexes.
     pub opened: Vec<(usize, Listener)>,
     /// Indexes of listeners to close.
     pub closed: Vec<usize>,
-    /// Dropped when all this is done.
+    /// Dropped when the change has been applied.
     pub acknowledge: std::sync::mpsc::Sender<()>,
 }
 
-/// Sockets that are heard of at a time. Each has its request read before the first is answered, so
-/// this many buffers are in use; with hundreds they would not stay in the cache.
+/// Maximum number of socket events per turn.
+// All reported requests are read before the first is answered, so this many buffers are in use.
+// With hundreds, they would not fit into the CPU cache.
 const EVENTS: usize = 64;
 
 impl Serving {
-    /// Serves until the stage is one of stopping, then until the requests under way are answered.
+    /// Serves until the stage changes, then until current requests are answered.
     pub fn run(self, thread: Rc<Thread>) {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .max_io_events_per_tick(EVENTS)
             .event_interval(2 * EVENTS as u32)
             .max_blocking_threads(2)
-            // Threads for blocking work inherit this one's processor, and need not keep to it.
+            // Threads for blocking work inherit this thread's CPU, but should run anywhere.
             .on_thread_start(leave_processor)
             .build_local(LocalOptions::default());
         match runtime {
@@ -96,7 +97,7 @@ impl Serving {
         runtime.block_on(async move {
             let table = (self.tables)(&thread, &self.listens);
             let context = Rc::new(FrontContext::new(thread.clone(), table));
-            // What the first configuration started ends when another takes its place.
+            // Otherwise the first configuration's applications would not end after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
             for (index, listener) in self.listeners.into_iter().enumerate() {
@@ -110,7 +111,7 @@ impl Serving {
                 }
             }
             accepting.stop();
-            // Listeners close when their aborted tasks are dropped, at the next turn.
+            // Aborted listener tasks are dropped, and so closed, in the next turn.
             tokio::task::yield_now().await;
             thread.stop();
             tokio::select! {
@@ -124,9 +125,9 @@ impl Serving {
 }
 
 impl Change {
-    /// Swaps table and settings between two requests; connections stay as they are.
+    /// Swaps table and settings between two requests. Connections stay open.
     fn apply(self, context: &FrontContext, accepting: &mut Accepting) {
-        // First: origins look at the settings when they are made.
+        // Apply settings first, because origins read them when created.
         context.thread.adopt_settings(self.settings, self.log);
         context.replace_table((self.tables)(&context.thread, &self.listens));
         for (index, listener) in self.opened {
@@ -139,13 +140,13 @@ impl Change {
     }
 }
 
-/// What a thread does beside its connections, for ever.
+/// Starts the thread's permanent tasks besides its connections.
 pub fn spawn_tasks(thread: &Rc<Thread>) -> [JoinHandle<()>; 2] {
     let (ticking, sending) = (tick(thread.clone()), send(thread.clone()));
     [tokio::task::spawn_local(ticking), tokio::task::spawn_local(sending)]
 }
 
-/// Sends what the sockets of the thread have gathered, after each turn.
+/// Sends the collected output of the thread's sockets after each turn.
 async fn send(thread: Rc<Thread>) {
     poll_fn(|context| {
         thread.deadlines.poll_send(context);
@@ -154,7 +155,7 @@ async fn send(thread: Rc<Thread>) {
     .await
 }
 
-/// Moves the thread's clock and deadlines on, while it has connections or something to trim.
+/// Advances the thread's clock and deadlines while there are connections or memory to trim.
 async fn tick(thread: Rc<Thread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);

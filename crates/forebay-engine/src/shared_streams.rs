@@ -1,8 +1,8 @@
-//! The streams of one connection of HTTP/2, on either side of it: whose turn it is to send, what is
-//! overdue, and who is woken.
+//! The streams of one HTTP/2 connection, for server and client: turns to send, deadlines and
+//! wake-ups.
 //!
-//! One stream at a time has the turn to send, in the codec's order; it loses a turn of which it makes no
-//! use until the next tick.
+//! One stream at a time has the turn to send, in the codec's order. A stream that does not use its
+//! turn until the next tick loses it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,19 +13,19 @@ use forebay_wire::http2::{self, ErrorCode};
 
 use crate::deadline::{NEVER, Ticks};
 
-/// What a stream waits for, and until when.
+/// Pending operations of a stream, and their deadlines.
 pub struct Waits {
-    /// Its turn to send has come; taken by the task that sends.
+    /// True if the stream has its turn to send; the sending task resets it.
     pub has_room: Cell<bool>,
-    /// When the read under way is overdue.
+    /// Deadline of the current read.
     pub read_due: Cell<Ticks>,
-    /// `read_due` has passed, or the stream was reset as stalled.
+    /// True if `read_due` has passed or the stream was reset because it stalled.
     pub is_expired: Cell<bool>,
-    /// Where it carries a tunnel: how long that may carry nothing.
+    /// Maximum idle time of the tunnel, if the stream carries one.
     pub tunnel_idle: Cell<Option<Duration>>,
-    /// Who reads from it.
+    /// The task that reads.
     pub reader: Cell<Option<Waker>>,
-    /// Who writes to it.
+    /// The task that writes.
     pub writer: Cell<Option<Waker>>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Waits {
     }
 }
 
-/// Wakes who waits, if anybody does.
+/// Wakes the waiting task, if any.
 pub fn wake_waiting(waiting: &Cell<Option<Waker>>) {
     if let Some(waiting) = waiting.take() {
         waiting.wake();
@@ -51,21 +51,21 @@ pub fn wake_waiting(waiting: &Cell<Option<Waker>>) {
 
 /// A stream that shares a connection.
 pub trait SharedStream {
-    /// Its number.
+    /// Returns the number of the stream.
     fn id(&self) -> u32;
 
-    /// What it waits for.
+    /// Returns the pending operations.
     fn waits(&self) -> &Waits;
 
-    /// The peer has opened no window for too long: it was reset.
+    /// Handles the reset of the stream, whose window the peer has kept closed for too long.
     fn fail_stalled(&self);
 }
 
-/// The streams of one connection, and its task.
+/// The streams of one connection, and the waker of its task.
 pub struct SharedStreams<S> {
-    /// In the order of their numbers.
+    /// Sorted by number.
     list: RefCell<Vec<Rc<S>>>,
-    /// The stream whose turn it is to send, until it has; 0 where it is nobody's.
+    /// The stream that has the turn to send; 0: none.
     turn: Cell<u32>,
     task: Cell<Option<Waker>>,
     is_woken: Cell<bool>,
@@ -83,14 +83,15 @@ impl<S> Default for SharedStreams<S> {
 }
 
 impl<S: SharedStream> SharedStreams<S> {
-    /// Has the task of the connection run: there is something to write, or a stream has ended.
+    /// Wakes the connection's task, because there are bytes to write or a stream has ended.
     pub fn wake_task(&self) {
         if !self.is_woken.replace(true) {
             wake_waiting(&self.task);
         }
     }
 
-    /// Whether the task of the connection was woken; if not, it is from now on by `context`.
+    /// Completes if the connection's task was woken. Otherwise registers `context` for the next
+    /// wake-up.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_woken.take() {
             return Poll::Ready(());
@@ -99,12 +100,12 @@ impl<S: SharedStream> SharedStreams<S> {
         Poll::Pending
     }
 
-    /// Takes a stream up, whose number is higher than those before.
+    /// Adds a stream, whose number must be higher than all before.
     pub fn push(&self, stream: Rc<S>) {
         self.list.borrow_mut().push(stream);
     }
 
-    /// Leaves a stream out from now on.
+    /// Removes a stream.
     pub fn remove(&self, id: u32) {
         let mut list = self.list.borrow_mut();
         if let Ok(at) = list.binary_search_by_key(&id, |stream| stream.id()) {
@@ -112,29 +113,29 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// The stream of this number.
+    /// Returns the stream with this number.
     pub fn find(&self, id: u32) -> Option<Rc<S>> {
         let list = self.list.borrow();
         let at = list.binary_search_by_key(&id, |stream| stream.id()).ok()?;
         Some(list[at].clone())
     }
 
-    /// All of them.
+    /// Returns all streams.
     pub fn all(&self) -> Vec<Rc<S>> {
         self.list.borrow().clone()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no streams.
     pub fn is_empty(&self) -> bool {
         self.list.borrow().is_empty()
     }
 
-    /// Gives memory back.
+    /// Releases unused memory.
     pub fn shrink(&self) {
         self.list.borrow_mut().shrink_to_fit();
     }
 
-    /// Has the next stream send that waits for its turn, unless one has its turn already.
+    /// Gives the turn to send to the next waiting stream, unless another stream has the turn.
     pub fn give_turn(&self, codec: &RefCell<http2::Connection>) {
         while self.turn.get() == 0 {
             let Some(id) = codec.borrow_mut().poll_writable() else { return };
@@ -146,7 +147,7 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// The turn of a stream is over.
+    /// Ends the turn of a stream.
     pub fn end_turn(&self, id: u32, codec: &RefCell<http2::Connection>) {
         if self.turn.get() == id {
             self.turn.set(0);
@@ -154,23 +155,23 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// How long the peer may take nothing off the connection: `limit`, unless there is nothing but
-    /// tunnels, which may be idle for longer.
+    /// Returns the time that the peer may take to accept bytes: `limit`, or more if all streams are
+    /// tunnels, whose idle limit may be longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let idle = list.iter().map(|stream| stream.waits().tunnel_idle.get()).min().flatten();
         idle.map_or(limit, |idle| idle.max(limit))
     }
 
-    /// A tick has come: resets the streams whose window the peer has left closed for `write_limit`, or
-    /// as long as a tunnel may be idle.
+    /// Resets the streams whose window the peer has kept closed for `write_limit`, or for the idle
+    /// limit of a tunnel. Call it at each tick.
     pub fn end_stalled(
         &self,
         codec: &RefCell<http2::Connection>,
         write_limit: Duration,
         now: Instant,
     ) {
-        // A stream that makes no use of its turn holds nobody up for longer.
+        // A stream that does not use its turn must not block the others.
         self.turn.set(0);
         let idle = |id| self.find(id)?.waits().tunnel_idle.get();
         loop {
@@ -186,8 +187,8 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Wakes the readers of streams that are overdue; those of tunnels are at `quiet`, where that is
-    /// given.
+    /// Wakes the readers of overdue streams. If `quiet` is given, the deadline of tunnels is at
+    /// most `quiet`.
     pub fn expire_reads(&self, now: Ticks, quiet: Option<Ticks>) {
         for stream in &*self.list.borrow() {
             let waits = stream.waits();
@@ -232,7 +233,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// A connection with this many streams, each of which has more to send than there is room for.
+    /// Returns a connection with `count` streams, each of which has more to send than there is room
+    /// for.
     fn streams(count: usize, now: Instant) -> (RefCell<Connection>, SharedStreams<One>) {
         let mut codec = Connection::client(Config { output: 1_000, ..Config::default() });
         let streams = SharedStreams::default();
@@ -268,7 +270,7 @@ mod tests {
         assert!(with_room().is_empty(), "not the other's to end");
         streams.end_turn(first[0], &codec);
         assert_eq!(with_room(), [second]);
-        // It sends nothing until the next tick.
+        // The stream sends nothing until the next tick.
         codec.borrow_mut().send_data(first[0], &[0; 100_000], true, now).unwrap();
         streams.end_stalled(&codec, LIMIT, now);
         let length = codec.borrow().output().len();
@@ -282,7 +284,7 @@ mod tests {
         let now = Instant::now();
         let (codec, streams) = streams(1, now);
         let stream = streams.find(1).unwrap();
-        // It uses the window up.
+        // Use up the window.
         for _ in 0..100 {
             codec.borrow_mut().send_data(1, &[0; 100_000], true, now).unwrap();
             let length = codec.borrow().output().len();

@@ -1,18 +1,18 @@
-//! A connection of this thread: TCP, Unix or in memory, with deadlines, and perhaps with TLS on it.
+//! A connection of this thread: TCP, Unix or in memory, with deadlines and optional TLS.
 //!
 //! One read per request: a read that does not fill the buffer has emptied the socket, so readiness
-//! is cleared at once; a write is tried before waiting for room. A kept-alive request costs one
-//! `recv`, one `send` and its share of `epoll_wait` on each side.
+//! is cleared at once. A write is tried before waiting for room. A request on a kept-alive
+//! connection costs one `recv`, one `send` and its share of `epoll_wait` on each side.
 //!
-//! Reading comes before writing: what is small is sent at the end of the thread's turn
-//! (`write_soon`), and a task that is about to write more lets every other ready task run first
-//! (`yield_to_readers`). The event loop reports 64 sockets at a time, so that what was read for
-//! them stays in the cache. A proxied head whose `Content-Length` announces a body waits for the
-//! first of that body, too: one write in place of two, and a backend that dies in between costs a
-//! clean 502.
+//! Reading has priority over writing: small output is sent at the end of the thread's turn
+//! (`write_soon`). A task that is about to write more lets all ready tasks run first
+//! (`yield_to_readers`). The event loop reports 64 sockets at a time, so that their data stays in
+//! the CPU cache. A proxied head with the `Content-Length` of a body is sent together with the
+//! first bytes of the body: one write instead of two. If the backend ends in between, the client
+//! gets a regular 502.
 //!
-//! A client that leaves is looked for after the first tick (100 ms): most requests are answered
-//! before.
+//! A disconnected client is detected after the first tick (100 ms) at the earliest, because most
+//! requests are answered before.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -37,23 +37,23 @@ mod write;
 
 pub use write::yield_to_readers;
 
-/// Size of a receive buffer, in bytes: most heads and small bodies fit.
+/// Size of a receive buffer in bytes: enough for most heads and small bodies.
 pub const BUFFER: usize = 16 * 1024;
 
-/// How long a closing connection is read on.
+/// Time for which a closing connection is still read.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A connected socket. Reading and writing take `&self`, so that both directions may be under way
-/// at once; each direction has one user at a time.
+/// A connected socket. Reading and writing take `&self`, so that both directions work at the same
+/// time. Each direction has one user at a time.
 pub struct Socket {
     shared: Rc<Watched>,
     deadlines: Rc<Deadlines>,
     key: usize,
-    /// Readiness was cleared without reading: the next read must try recv.
+    /// True if readiness was cleared without reading. The next read must then try recv.
     is_unread: Cell<bool>,
 }
 
-/// A connection of no thread, on its way to another one.
+/// A connection without a thread, on its way to another one.
 pub enum Detached {
     /// TCP.
     Tcp(std::net::TcpStream),
@@ -64,7 +64,7 @@ pub enum Detached {
 impl Socket {
     /// Wraps an accepted or connected TCP stream.
     pub fn tcp(stream: TcpStream, deadlines: &Rc<Deadlines>) -> Self {
-        // A reply is written whole, or in pieces that are each wanted at once.
+        // Nagle's algorithm is not needed: each write contains all bytes that are available.
         let _ = stream.set_nodelay(true);
         Self::new(Io::Tcp(stream), deadlines)
     }
@@ -74,7 +74,7 @@ impl Socket {
         Self::new(Io::Unix(stream), deadlines)
     }
 
-    /// One end of a connection in memory.
+    /// Wraps one end of a connection in memory.
     pub fn memory(link: Link, deadlines: &Rc<Deadlines>) -> Self {
         Self::new(Io::Memory(link), deadlines)
     }
@@ -98,7 +98,7 @@ impl Socket {
         Self { shared, deadlines: deadlines.clone(), key, is_unread: Cell::new(false) }
     }
 
-    /// Takes a connection over from another thread.
+    /// Takes over a connection from another thread.
     pub fn attach(detached: Detached, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
         Ok(Self::new(
             match detached {
@@ -109,14 +109,14 @@ impl Socket {
         ))
     }
 
-    /// Gives the connection away to another thread, which takes none with TLS.
+    /// Prepares the connection for another thread. Fails with TLS, which cannot be passed on.
     pub fn detach(self) -> io::Result<Detached> {
         if self.is_tls() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.deadlines.send_outgoing();
         let shared = self.shared.clone();
-        // Takes it off the deadlines, which hold the only other reference.
+        // Removes the socket from the deadlines, which hold the only other reference.
         drop(self);
         let watched = Rc::into_inner(shared).ok_or(io::ErrorKind::ResourceBusy)?;
         match watched.io {
@@ -126,74 +126,75 @@ impl Socket {
         }
     }
 
-    /// From now on a read may take this long, over all; it then fails with `TimedOut`.
+    /// Limits the total duration of reads to `after` from now. A later read fails with `TimedOut`.
     pub fn limit_read(&self, after: Duration) {
         self.shared.read_due.set(self.deadlines.due(after));
     }
 
-    /// As [`Socket::limit_read`], for a read that is limited already.
+    /// As [`Socket::limit_read`], if a limit is already set.
     pub fn renew_read_limit(&self, after: Duration) {
         if self.shared.read_due.get() != NEVER {
             self.limit_read(after);
         }
     }
 
-    /// Reads may take as long as they do.
+    /// Removes the limit on reads.
     pub fn unlimit_read(&self) {
         self.shared.read_due.set(NEVER);
     }
 
-    /// Writing may wait this long for the peer to make room; it then fails with `TimedOut`.
+    /// Limits the time that a write waits for room. A longer wait fails with `TimedOut`.
     pub fn limit_writes(&self, pause: Duration) {
         self.shared.write_limit.set(pause);
     }
 
-    /// Marks the connection as one that may be closed at any time, or not.
+    /// Sets whether the connection may be closed at any time.
     pub fn set_idle(&self, idle: bool) {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Marks the connection as one that may be closed at any time, or for others, or not.
+    /// Sets whether the connection may be closed at any time, or to make room for others.
     pub(crate) fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
-    /// From now on the connection counts against the limit on connections of clients, and may be closed
-    /// for others unless it is busy.
+    /// Counts the connection against the limit on client connections. It may then be closed to make
+    /// room for others, unless it is busy.
     pub(crate) fn set_counted(&self) {
         self.shared.occupancy.set_counted();
     }
 
-    /// Whether the connection was closed for others.
+    /// Returns true if the connection was closed to make room for others.
     pub(crate) fn is_evicted(&self) -> bool {
         self.shared.occupancy.is_evicted()
     }
 
-    /// From now on the connection carries a tunnel, which ends soon after the server begins to
-    /// stop; the peer may take this long to make room.
+    /// Turns the connection into a tunnel, which ends soon after the server begins to stop. `pause`
+    /// limits the time that a write waits for room.
     pub(crate) fn begin_tunnel(&self, pause: Duration) {
         self.limit_writes(pause);
         self.shared.tunnel.set(true);
     }
 
-    /// Whether a deadline has passed.
+    /// Returns true if a deadline has passed.
     pub fn is_expired(&self) -> bool {
         self.shared.expired.get()
     }
 
-    /// Whether a deadline has passed, and the connection was not closed for others.
+    /// Returns true if a deadline has passed and the connection was not closed to make room for
+    /// others.
     pub(crate) fn is_overdue(&self) -> bool {
         self.is_expired() && !self.is_evicted()
     }
 
-    /// Waits until there is something to read, or the peer has closed.
+    /// Waits until bytes can be read or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
-        // Cheaper than `readable()`, which is made for any number of tasks that wait at once.
+        // Cheaper than tokio's `readable()`, which supports several waiting tasks.
         poll_fn(|context| self.poll_readable(context)).await
     }
 
-    /// Appends what has come to `buffer`, at most its spare capacity, which must not be nothing.
-    /// 0 means that the peer has closed; after a deadline the error is `TimedOut`.
+    /// Appends received bytes to `buffer`, up to its spare capacity, which must not be 0. Returns 0
+    /// if the peer has closed. Fails with `TimedOut` after a deadline.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             self.readable().await?;
@@ -204,7 +205,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read`], without waiting: `WouldBlock` where nothing has come.
+    /// As [`Socket::read`], without waiting: fails with `WouldBlock` if nothing has arrived.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.read_ready(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
@@ -227,7 +228,7 @@ impl Socket {
         let outcome = self.shared.io.try_io(Interest::READABLE, || {
             let n = self.shared.io.read(buffer)?;
             read = Some(n);
-            // A short read has emptied the socket: forget its readiness instead of asking again.
+            // A short read has emptied the socket: clear the readiness instead of reading again.
             if n > 0 && n < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         match read {
@@ -236,7 +237,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_ready`], whatever readiness the event loop holds.
+    /// As [`Socket::read_ready`], but ignores the readiness known to the event loop.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         let outcome = self.shared.io.read(buffer);
@@ -244,9 +245,9 @@ impl Socket {
         outcome
     }
 
-    /// Waits until the peer has closed its side, however many bytes it sends before. They can be
-    /// read afterwards. A close is noticed after the next tick at the earliest: most requests are
-    /// answered by then, and need not be registered with the event loop again.
+    /// Waits until the peer has closed its sending side. Bytes that it sends before can be read
+    /// afterwards. A close is detected after the next tick at the earliest: most requests are
+    /// answered by then and need no further registration with the event loop.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {
@@ -271,27 +272,27 @@ impl Socket {
         poll_fn(|context| self.poll_tick(begun, context)).await;
     }
 
-    /// Acknowledges now what has been read, instead of with the next thing sent or after 40 ms. A
-    /// peer that writes a reply in small pieces with Nagle's algorithm on sends no second piece
-    /// before that. A system call, on TCP alone.
+    /// Sends the acknowledgement of received bytes immediately, with a system call on TCP.
     pub fn acknowledge(&self) {
+        // The kernel would delay it by up to 40 ms or until the next write. A peer that writes
+        // small pieces with Nagle's algorithm would send no second piece before it arrives.
         if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel leaves this mode by itself; where it refuses, it is as slow as it was.
+            // The kernel leaves this mode by itself. A failure only costs time.
             let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }
 
-    /// Looks, by a system call, at what a read would give: bytes (`Some(true)`), the end of the
-    /// stream or an error (`Some(false)`), or nothing yet.
+    /// Checks with a system call for bytes (`Some(true)`), the end of the stream or an error
+    /// (`Some(false)`). Returns `None` if nothing has arrived.
     pub fn peek(&self) -> Option<bool> {
         self.shared.peek()
     }
 
-    /// Whether an idle connection has become useless: closed, or with unsolicited bytes.
-    /// Costs no system call; a close that the event loop has not seen yet is not noticed.
+    /// Returns true if an idle connection is useless: closed, or with unsolicited bytes. Costs no
+    /// system call; does not detect a close that the event loop has not seen yet.
     pub fn is_stale(&self) -> bool {
         let looked = self.shared.io.try_io(Interest::READABLE, || match self.tls() {
-            // What has come may be a ticket.
+            // The received bytes may be a TLS ticket.
             Some(tls) if tls.peek(&self.shared.io).is_none() => {
                 Err(io::ErrorKind::WouldBlock.into())
             }
@@ -300,7 +301,7 @@ impl Socket {
         looked.is_ok() || self.is_expired()
     }
 
-    /// Closes with a reset, so that the peer cannot take what it got for the whole.
+    /// Closes with a reset, so that the peer recognizes the data as incomplete.
     pub fn reset(&self) {
         self.send_now();
         if let Some(tls) = self.tls() {
@@ -312,7 +313,7 @@ impl Socket {
         }
     }
 
-    /// Tells the peer that no more will be written.
+    /// Ends the sending direction.
     pub fn finish_writing(&self) {
         self.send_now();
         if let Some(tls) = self.tls() {
@@ -321,7 +322,7 @@ impl Socket {
         self.shared.shut_down(Shutdown::Write);
     }
 
-    /// Whether there is something to read, or the peer has closed.
+    /// Completes when bytes can be read or the peer has closed.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
             return Poll::Ready(Ok(()));
@@ -329,19 +330,19 @@ impl Socket {
         self.shared.io.poll_readable(context)
     }
 
-    /// Whether a tick has come since `begun`; if not, `context` is woken at the next one.
+    /// Completes if a tick has passed since `begun`. Otherwise wakes `context` at the next tick.
     pub fn poll_tick(&self, begun: Ticks, context: &Context<'_>) -> Poll<()> {
         if self.deadlines.now() != begun {
             return Poll::Ready(());
         }
-        // Cloning a waker is two atomic operations, and this is polled with each turn of a request.
+        // Cloning a waker takes two atomic operations, and each turn of a request polls this.
         let waiting = self.shared.at_tick.take();
         let waiting = waiting.filter(|waker| waker.will_wake(context.waker()));
         self.shared.at_tick.set(waiting.or_else(|| Some(context.waker().clone())));
         Poll::Pending
     }
 
-    /// Reads on for a moment after the last reply: closing with unread bytes would reset the
+    /// Reads for a moment after the last reply. Closing with unread bytes would reset the
     /// connection, and the peer could lose the reply (RFC 9112 section 9.6).
     pub(crate) async fn linger(&self) {
         self.sent().await;
@@ -359,7 +360,7 @@ impl Socket {
     }
 }
 
-/// Takes back the wish to be woken at the next tick.
+/// Cancels the wake-up at the next tick when dropped.
 struct NoMoreTicks<'a>(&'a Watched);
 
 impl Drop for NoMoreTicks<'_> {
@@ -375,7 +376,8 @@ impl Drop for Socket {
             tls.close(&self.shared.io);
         }
         if self.shared.is_sending.get() {
-            // Forgotten below, so no deadline would end the wait for room.
+            // The socket is removed from the deadlines below, so that no deadline would end the
+            // wait for room.
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);

@@ -1,5 +1,5 @@
-//! A request body taken in whole, for applications that serve one request per process: a slow
-//! upload must not hold a process.
+//! Complete request bodies, read before an application process is involved, so that a slow upload
+//! does not occupy a process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
 
-/// Bytes that are kept in memory before a file is used. A slow upload may hold as much, and there
-/// may be thousands of them.
+/// Maximum number of bytes in memory before a file is used.
+// Thousands of slow uploads may each hold as much.
 const IN_MEMORY: usize = 64 * 1024;
 
-/// A whole request body.
+/// A complete request body.
 pub enum Spooled {
-    /// There is none.
+    /// The request has no body.
     Empty,
     /// In memory.
     Memory(Vec<u8>),
-    /// In an unlinked temporary file of this many bytes, to be read from its start.
+    /// In an unlinked temporary file of this many bytes, positioned at its start.
     File(File, u64),
 }
 
 impl Spooled {
-    /// Length in bytes; `None` where the request has no body at all.
+    /// Returns the length in bytes; `None` if the request has no body.
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Empty => None,
@@ -31,7 +31,7 @@ impl Spooled {
         }
     }
 
-    /// The next bytes from `offset` on, at most what `buffer` has room for; none at the end.
+    /// Reads bytes from `offset` on into `buffer`. Returns 0 at the end.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Empty => Ok(0),
@@ -44,7 +44,7 @@ impl Spooled {
     }
 }
 
-/// A body that is being taken in.
+/// A body that is being read.
 pub struct Spool {
     dir: PathBuf,
     memory: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// An empty one, whose file would be in `dir`.
+    /// Creates an empty spool whose file would be in `dir`.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, memory: Vec::new(), file: None }
     }
@@ -75,7 +75,7 @@ impl Spool {
         Ok(())
     }
 
-    /// All of it.
+    /// Returns the complete body.
     pub fn finish(self) -> Result<Spooled, Fault> {
         let Self { dir, memory, file } = self;
         match file {

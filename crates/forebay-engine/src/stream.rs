@@ -1,7 +1,7 @@
-//! One request and its reply on a client's connection, in any protocol: what a body is read from
-//! and a reply written to. What bytes that takes on the connection is the variant's to know.
+//! One request and its reply on a client's connection, in any protocol. Bodies are read from a
+//! stream, and replies are written to it. Each variant encodes bytes for its protocol.
 //!
-//! What is not here: what a request means, and when a connection ends (`front`).
+//! Interpreting requests and deciding when a connection ends is the task of `front`.
 
 use std::borrow::Cow;
 use std::io::{self, IoSlice};
@@ -30,64 +30,65 @@ pub use http1::Http1;
 pub use http2::{Connection, Http2, websocket_key};
 pub use http3::{Arrived, Connection as Http3Connection, Http3, Open as Http3Open};
 
-/// A client's connection, as it was accepted.
+/// An accepted client connection.
 pub struct Accepted {
-    /// The thread that serves it.
+    /// The thread that serves the connection.
     pub thread: Rc<Thread>,
-    /// The other end.
+    /// Address of the other end.
     pub peer: ClientAddress,
-    /// The address that took it.
+    /// Local address of the connection.
     pub local: SocketAddr,
-    /// The number of the listener.
+    /// Number of the listener.
     pub listener: usize,
-    /// What the handshake was about, where there was one.
+    /// TLS handshake, if the connection uses TLS.
     pub tls: Option<Rc<Handshake>>,
 }
 
-/// A stream. Its clones are the same one: body and reply hold one each.
+/// A stream. Clones refer to the same stream; body and reply hold one each.
 ///
-/// What waits by HTTP/3 has boxes of its own: requests by other protocols need no room for its timers.
+/// Futures of HTTP/3 are boxed, so that requests over other protocols need no memory for its
+/// timers.
 #[derive(Clone)]
 pub enum Stream {
-    /// The request under way on a connection of HTTP/1.
+    /// The current request of an HTTP/1 connection.
     Http1(Rc<Http1>),
-    /// One of HTTP/2.
+    /// A stream of HTTP/2.
     Http2(Rc<Http2>),
-    /// One of HTTP/3.
+    /// A stream of HTTP/3.
     Http3(Rc<Http3>),
-    /// The request under way on a connection of AJP.
+    /// The current request of an AJP connection.
     Ajp(Rc<Ajp>),
 }
 
-/// What body and reply of the request under way share.
+/// State of the current request that body and reply share.
 #[derive(Default)]
 struct Shared {
-    /// Where it spends its time.
+    /// Measures the time per step.
     timer: StepTimer,
-    /// What the client has not taken of the reply yet.
+    /// Reply bytes that the client has not accepted yet.
     backlog: Backlog,
 }
 
-/// Why a stream ends before its reply does.
+/// Reason to end a stream before its reply ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// The rest of the reply cannot be had.
+    /// The rest of the reply is not available.
     ReplyLost,
-    /// The backend has cancelled its stream, as at the deadline of a gRPC call.
+    /// The backend has cancelled its stream, for example at the deadline of a gRPC call.
     Cancelled,
 }
 
-/// The head of a reply, for protocols that have other heads than lines.
+/// The head of a reply, for protocols that do not send heads as lines.
 pub struct Head<'a> {
-    /// Its status.
+    /// Status.
     pub status: u16,
-    /// Its fields, as lines.
+    /// Fields, as lines.
     pub lines: &'a [u8],
 }
 
 impl Head<'_> {
-    /// Status and fields of a reply to who requested a tunnel (RFC 8441 section 5, RFC 9220): the tunnel
-    /// begins by 200 where HTTP/1.1 has 101.
+    /// Returns status and fields for a client that requested a tunnel (RFC 8441 section 5, RFC
+    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1.
     fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
         match self.status {
             101 => {
@@ -98,7 +99,7 @@ impl Head<'_> {
                 };
                 Ok((200, lines.filter(is_kept).flatten().copied().collect()))
             }
-            // The client would take it for one.
+            // The client would take this status for an open tunnel.
             200..=299 => Err(io::Error::other("no tunnel was made")),
             status => Ok((status, self.lines.into())),
         }
@@ -107,38 +108,39 @@ impl Head<'_> {
 
 /// A part of a reply to write.
 pub struct Part<'a> {
-    /// The status of the head.
+    /// Status of the head.
     pub status: u16,
-    /// Where the field lines of the head begin in `gathered`.
+    /// Start of the head's field lines in `gathered`.
     pub fields_at: usize,
-    /// What has gathered: the head, or what is left of it, and bytes of the body.
+    /// Collected bytes: the head, or the rest of it, and body bytes.
     pub gathered: &'a [u8],
-    /// Where the body begins in it.
+    /// Start of the body in `gathered`.
     pub body_at: usize,
-    /// Whether the head is in it.
+    /// True if `gathered` contains the head.
     pub has_head: bool,
-    /// Bytes of the body behind it.
+    /// Body bytes that follow `gathered`.
     pub data: &'a [u8],
-    /// Whether the body is chunked.
+    /// True if the body is chunked.
     pub is_chunked: bool,
-    /// The trailer fields, as lines, where nothing of the reply follows.
+    /// Trailer fields, as lines, if this part ends the reply.
     pub last: Option<&'a [u8]>,
-    /// Whether it may be sent at the end of the thread's turn: the connection goes on behind it.
+    /// True if the bytes may be sent at the end of the thread's turn, because the connection
+    /// continues.
     pub may_wait: bool,
 }
 
-/// What the protocol adds to the head of a reply.
+/// Properties of the reply that determine the protocol's own fields in the head.
 pub struct HeadEnd {
-    /// Whether the body is chunked.
+    /// True if the body is chunked.
     pub is_chunked: bool,
-    /// Whether the connection may carry another request.
+    /// True if the connection may carry another request.
     pub keep_alive: bool,
-    /// Whether the client has HTTP/1.0.
+    /// True if the client speaks HTTP/1.0.
     pub to_http10: bool,
 }
 
 impl Stream {
-    /// The connection.
+    /// Returns the connection.
     pub fn accepted(&self) -> &Accepted {
         match self {
             Self::Http1(stream) => &stream.accepted,
@@ -148,7 +150,8 @@ impl Stream {
         }
     }
 
-    /// The other end of the connection, or of that which a web server in front has with the client.
+    /// Returns the client's address: the other end of the connection, or the client that a web
+    /// server names.
     pub fn peer(&self) -> ClientAddress {
         match self {
             Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => self.accepted().peer,
@@ -169,29 +172,29 @@ impl Stream {
         &self.shared().backlog
     }
 
-    /// The thread that serves it.
+    /// Returns the thread that serves the stream.
     pub fn thread(&self) -> &Rc<Thread> {
         &self.accepted().thread
     }
 
-    /// Where the request spends its time.
+    /// Returns the timer of the request's steps.
     pub fn timer(&self) -> &StepTimer {
         &self.shared().timer
     }
 
-    /// The head of a request begins to come in.
+    /// Starts the timer when a request head begins to arrive.
     pub fn begin_steps(&self) {
         if self.thread().is_timing() {
             self.timer().begin();
         }
     }
 
-    /// The request comes to another step; the one before.
+    /// Records that the request enters another step. Returns the previous step.
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.timer().enter(step)
     }
 
-    /// The reply has been written: counts how long each step took.
+    /// Counts the duration of each step after the reply has been written.
     pub fn end_steps(&self) {
         if let Some(mut steps) = self.timer().take() {
             steps.enter(Step::Reply);
@@ -199,11 +202,11 @@ impl Stream {
         }
     }
 
-    /// What finds the payload in what [`Self::read`] gives.
+    /// Returns the decoder that extracts the payload from the bytes of [`Self::read`].
     pub fn body_decoder(&self, framing: RequestFraming) -> BodyDecoder {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing).keeping_trailers(),
-            // What is read is payload.
+            // These protocols remove the framing themselves.
             Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),
@@ -211,8 +214,8 @@ impl Stream {
         }
     }
 
-    /// Whether the end of the request has come, where that is not part of its body's framing (HTTP/2
-    /// and HTTP/3); true elsewhere.
+    /// Returns true if the end of the request has arrived. HTTP/2 and HTTP/3 signal it separately
+    /// from the body; the other protocols always return true.
     pub fn has_request_ended(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
@@ -221,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// The trailers of the request that came beside its body, as lines.
+    /// Returns the trailers that arrived separately from the body, as lines.
     pub fn request_trailers(&self) -> Vec<u8> {
         match self {
             Self::Http2(stream) => stream.request_trailers(),
@@ -230,13 +233,14 @@ impl Stream {
         }
     }
 
-    /// Whether it can end without the rest of its request, and leave its connection as it is.
+    /// Returns true if the stream can end without the rest of its request while its connection
+    /// continues.
     pub fn ends_alone(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
-    /// Returns true if the client asks for a tunnel by extended CONNECT, which no 2xx but that of a
-    /// tunnel may answer (RFC 8441 section 5, RFC 9220).
+    /// Returns true if the client requests a tunnel with extended CONNECT. Only an open tunnel may
+    /// be answered with 2xx (RFC 8441 section 5, RFC 9220).
     pub fn asks_for_tunnel(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.is_tunnel(),
@@ -245,13 +249,14 @@ impl Stream {
         }
     }
 
-    /// Whether the end of a body is told by frames of the protocol, whatever version the client
-    /// has.
+    /// Returns true if frames of the protocol mark the end of a body, for every HTTP version of the
+    /// client.
     pub fn frames_bodies(&self) -> bool {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
-    /// Whether there are bytes of the client still to be used: of a body, or of a next request.
+    /// Sets whether the client has sent bytes that are still unused: of a body or of the next
+    /// request.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
@@ -259,14 +264,14 @@ impl Stream {
         }
     }
 
-    /// Nothing but the end of the request can come.
+    /// Notes that only the end of the request can follow.
     pub fn expect_end(&self) {
         if let Self::Http2(stream) = self {
             stream.expect_end();
         }
     }
 
-    /// The request is answered as far as it ever will be: a stream beside others ends.
+    /// Ends the stream after its reply, unless the stream is the connection itself.
     pub fn close(&self) {
         match self {
             Self::Http2(stream) => stream.close(),
@@ -275,19 +280,19 @@ impl Stream {
         }
     }
 
-    /// Lets a client go on that waits for that before it sends the body.
+    /// Sends `100 Continue` to a client that waits for it before it sends the body.
     pub async fn send_continue(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.send_continue().await,
             Self::Http2(stream) => stream.send_continue(),
             Self::Http3(stream) => stream.send_continue(),
-            // The web server does so when it reads the body.
+            // The web server sends it when it reads the body.
             Self::Ajp(_) => Ok(()),
         }
     }
 
-    /// Appends what comes of the body to `buffer`, which must have room; 0 at the end. Fails with
-    /// `TimedOut` where nothing comes for as long as `limit`.
+    /// Appends received body bytes to `buffer`, which must have spare capacity. Returns 0 at the
+    /// end. Fails with `TimedOut` if nothing arrives within `limit`.
     pub async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         match self {
             Self::Http1(stream) => stream.read(buffer, limit).await,
@@ -297,7 +302,7 @@ impl Stream {
         }
     }
 
-    /// Begins the head of a reply in `out`. An empty `reason` stands for the usual one.
+    /// Begins the head of a reply in `out`. An empty `reason` selects the standard phrase.
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => http1::begin_head(out, status, reason),
@@ -305,7 +310,7 @@ impl Stream {
         }
     }
 
-    /// Ends the head of a reply, final or interim, in `out`.
+    /// Ends the head of a final or interim reply in `out`.
     pub fn end_head(&self, out: &mut Vec<u8>, end: &HeadEnd) {
         match self {
             Self::Http1(_) => http1::end_head(out, end),
@@ -314,8 +319,8 @@ impl Stream {
         }
     }
 
-    /// Writes a part of a reply, as fast as the client takes it; where `keeps`, what it does not
-    /// take at once is kept for it.
+    /// Writes a part of a reply as fast as the client accepts it. If `keeps`, the backlog stores
+    /// the bytes that the client does not accept at once.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         if let Self::Http1(stream) = self
             && part.may_wait
@@ -336,10 +341,10 @@ impl Stream {
         }
     }
 
-    /// Writes a part of a reply by a protocol that has frames for both.
+    /// Writes a part of a reply with a protocol that has separate frames for head and body.
     async fn write_frames(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         let (head, body) = part.gathered.split_at(part.body_at);
-        // Those that are not empty.
+        // Only the pieces that are not empty.
         let (mut pieces, count) = match (body, part.data) {
             (b"", b"") => ([IoSlice::new(b""); 2], 0),
             (one, b"") | (b"", one) => ([IoSlice::new(one), IoSlice::new(b"")], 1),
@@ -368,7 +373,7 @@ impl Stream {
         }
     }
 
-    /// Ends the reply by a protocol that has frames for that.
+    /// Ends the reply with a protocol that has frames for the end.
     fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         match self {
             Self::Http2(stream) => stream.send_end(trailers),
@@ -377,8 +382,8 @@ impl Stream {
         }
     }
 
-    /// Sends `length` bytes of `file` from `offset` on, without copying them where that can be;
-    /// nothing of the reply follows where it `ends`.
+    /// Sends `length` bytes of `file` from `offset` on, without copying them if possible. Ends the
+    /// reply if `ends`.
     pub async fn send_file(
         &self,
         file: BorrowedFd<'_>,
@@ -403,7 +408,7 @@ impl Stream {
         }
     }
 
-    /// Writes what the client has room for; `pieces` are then what is left.
+    /// Writes as much as the client accepts now; `pieces` then holds the rest.
     fn write_now(&self, pieces: &mut &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         while !pieces.is_empty() {
             match self.try_write(pieces, ends)? {
@@ -414,8 +419,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes some of what is not empty; 0 where the client has no room. Nothing follows where it
-    /// `ends`, for protocols that mark the last bytes.
+    /// Writes some bytes of the non-empty `pieces`. Returns 0 if the client accepts none. Ends the
+    /// reply if `ends`, in protocols that mark the last bytes.
     fn try_write(&self, pieces: &[IoSlice<'_>], ends: bool) -> io::Result<u64> {
         match self {
             Self::Http1(stream) => stream.socket.try_write(pieces),
@@ -434,7 +439,7 @@ impl Stream {
         }
     }
 
-    /// Others that have something to read have their turn, where the writing is done at once.
+    /// Lets other tasks read first, in protocols that write to the socket immediately.
     async fn yield_to_readers(&self) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
@@ -442,7 +447,7 @@ impl Stream {
         }
     }
 
-    /// Waits until the client has gone away, or has given the request up.
+    /// Waits until the client closes the connection or cancels the request.
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
@@ -452,23 +457,23 @@ impl Stream {
         }
     }
 
-    /// Ends the stream so that the client does not take what it got for the whole.
+    /// Ends the stream so that the client recognizes the reply as incomplete.
     pub fn abort(&self, why: Abort) {
         match self {
             Self::Http1(stream) => stream.socket.reset(),
             Self::Http2(stream) => stream.abort(why),
             Self::Http3(stream) => stream.abort(why),
-            // What has been written to its end can be read to its end.
+            // The web server can read a reply that was written completely.
             Self::Ajp(stream) if stream.has_ended() => {}
             Self::Ajp(stream) => stream.socket.reset(),
         }
     }
 }
 
-/// The stream as one of bytes both ways, behind a reply that switches protocols.
+/// The stream as a bidirectional byte stream, after a reply that switched protocols.
 impl Stream {
-    /// From now on it is one; the client may take this long to make room, and it ends soon after
-    /// the server begins to stop.
+    /// Turns the stream into a tunnel. `pause` limits the time until the client accepts bytes. The
+    /// tunnel ends soon after the server begins to stop.
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
@@ -478,7 +483,7 @@ impl Stream {
         }
     }
 
-    /// A read may take this long.
+    /// Limits the duration of the next read.
     pub fn limit_read(&self, after: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.limit_read(after),
@@ -488,7 +493,7 @@ impl Stream {
         }
     }
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until bytes or the end can be read.
     pub async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.socket.readable().await,
@@ -501,7 +506,8 @@ impl Stream {
         }
     }
 
-    /// Appends what has come to `buffer`: 0 at the end, `WouldBlock` where nothing has.
+    /// Appends the received bytes to `buffer`. Returns 0 at the end; fails with `WouldBlock` if
+    /// none arrived.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Http1(stream) => stream.socket.read_now(buffer),
@@ -511,7 +517,7 @@ impl Stream {
         }
     }
 
-    /// Whether a time limit has passed.
+    /// Returns true if a time limit has passed.
     pub fn is_expired(&self) -> bool {
         match self {
             Self::Http1(stream) => stream.socket.is_expired(),
@@ -533,16 +539,17 @@ impl Stream {
         }
     }
 
-    /// Reads on for a moment what nobody wants, where closing with unread bytes would have the
-    /// client lose what it was sent.
+    /// Reads and drops input for a moment before the connection closes.
     pub(crate) async fn linger(&self) {
         match self {
+            // Closing a socket with unread bytes makes the kernel send RST, and the client may lose
+            // the reply.
             Self::Http1(stream) => stream.socket.linger().await,
             Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => {}
         }
     }
 
-    /// The client is sent no more.
+    /// Ends the sending direction.
     pub fn finish_writing(&self) {
         match self {
             Self::Http1(stream) => stream.socket.finish_writing(),

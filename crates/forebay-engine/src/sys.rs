@@ -1,5 +1,5 @@
-//! The one place with `unsafe`: descriptors that the process was started with, the memory of futures
-//! (`recycled`), memory that the allocator gives back (`heap`), and which of several sockets a datagram goes to
+//! All `unsafe` code of the crate: inherited descriptors, the memory of futures (`recycled`), the
+//! return of free memory to the system (`heap`), and the assignment of datagrams to sockets
 //! (`datagrams`).
 #![allow(unsafe_code)]
 
@@ -12,11 +12,11 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// Takes over a descriptor that the parent process passed, and keeps it from our children.
+/// Takes over a descriptor that the parent process passed, and marks it close-on-exec.
 ///
-/// To be called once for each number, before anything else is opened. It fails for a number that
-/// is not open, and for one that is closed on exec: that one was opened by this very process, which
-/// passes that flag whenever it opens something, and cannot have come through an exec.
+/// Call it once for each number, before anything else is opened. Fails if the number is not open or
+/// is already close-on-exec: only this process sets that flag on descriptors, so it did not come
+/// through an exec.
 pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -28,15 +28,16 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
-    // SAFETY: the descriptor is open, and nobody in this process owns it: it came through an exec,
-    // as it was not closed on exec, and was taken over for the first time, as it is from now on.
+    // SAFETY: the descriptor is open, and nothing else in this process owns it. It came through an
+    // exec, because it was not close-on-exec, and is taken over for the first time, because it is
+    // close-on-exec afterwards.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Has all descriptors from `first` on closed in the programs that this process starts.
+/// Marks all descriptors from `first` on as close-on-exec.
 ///
-/// A shell or a service may have left any open. What this process itself opens is closed on exec
-/// anyway.
+/// A shell or a service manager may have left some open. Descriptors that this process opens are
+/// close-on-exec anyway.
 pub fn keep_from_programs(first: RawFd) {
     let first_number = libc::c_uint::try_from(first).unwrap_or(0);
     let flags = libc::c_uint::try_from(libc::CLOSE_RANGE_CLOEXEC).unwrap_or(0);
@@ -68,7 +69,7 @@ mod tests {
             fcntl_setfd(&copy, FdFlags::empty()).unwrap();
             copy
         };
-        // High numbers, as other tests of this process open descriptors meanwhile.
+        // High numbers, because other tests of this process open descriptors at the same time.
         let (below, beyond) = (open(700), open(800));
         keep_from_programs(800);
         assert!(!fcntl_getfd(&below).unwrap().contains(FdFlags::CLOEXEC));

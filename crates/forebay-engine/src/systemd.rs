@@ -1,6 +1,6 @@
-//! Service managers: sockets that were opened for us, and how far we are, reported in return.
+//! Service managers: takes over passed sockets and reports the state of the server.
 //!
-//! What systemd documents in sd_listen_fds(3) and sd_notify(3); other managers do the same.
+//! Follows sd_listen_fds(3) and sd_notify(3) of systemd; other managers use the same protocol.
 
 use std::env;
 use std::fmt;
@@ -17,7 +17,7 @@ use socket2::{Domain, Socket, Type};
 use crate::listen::{ListenError, Listener, Opened, Sockets, open};
 use crate::sys::inherit;
 
-/// The first descriptor that a service manager passes.
+/// First descriptor that a service manager passes.
 const FIRST: i32 = 3;
 
 /// Listening sockets that the service manager opened.
@@ -43,18 +43,18 @@ impl Passed {
     }
 }
 
-/// Why sockets of the service manager cannot be used.
+/// Reason to refuse sockets of the service manager.
 #[derive(Debug)]
 pub enum InheritError {
-    /// `LISTEN_FDS` is not a number of descriptors.
+    /// `LISTEN_FDS` is not a valid number of descriptors.
     Count(String),
-    /// A descriptor that is not a listening stream socket.
+    /// A descriptor is not a listening stream socket.
     Socket {
-        /// Its number.
+        /// Number of the descriptor.
         number: i32,
-        /// Its name in `LISTEN_FDNAMES`.
+        /// Name in `LISTEN_FDNAMES`.
         name: String,
-        /// What is wrong with it.
+        /// Reason.
         error: io::Error,
     },
     /// Sockets that no site listens on.
@@ -83,7 +83,7 @@ impl fmt::Display for InheritError {
 impl std::error::Error for InheritError {}
 
 impl Inherited {
-    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. To be called once,
+    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. Call it once,
     /// before anything else is opened.
     pub fn take() -> Result<Self, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
@@ -108,8 +108,8 @@ impl Inherited {
         passed.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Opens `listen`, or uses what the service manager opened there: several sockets may have one
-    /// name.
+    /// Opens `listen`, or returns the service manager's sockets for it. Several sockets may have
+    /// the same name.
     pub(crate) fn open_or_claim(
         &mut self,
         listen: &Listen,
@@ -125,8 +125,8 @@ impl Inherited {
         Ok(claimed.into_iter().map(same).collect())
     }
 
-    /// The listeners of `threads` threads on what the manager opened at this address, or under this
-    /// name; none where it did not. The threads share each socket, as it was opened.
+    /// Returns listeners for `threads` threads on the manager's sockets with this address or name;
+    /// none without such sockets. All threads share each socket.
     fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
         let is_meant = |passed: &mut Passed| match listen {
             Listen::Named(name) => passed.name == *name,
@@ -135,7 +135,7 @@ impl Inherited {
         self.0.extract_if(.., is_meant).map(|passed| passed.share(threads)).collect()
     }
 
-    /// Fails where a socket was not claimed.
+    /// Fails if a socket was not claimed.
     pub(crate) fn finish(self) -> Result<(), InheritError> {
         if self.0.is_empty() {
             return Ok(());
@@ -145,7 +145,7 @@ impl Inherited {
     }
 }
 
-/// More sockets than these are a mistake.
+/// Maximum plausible number of sockets.
 const MOST: i32 = 1000;
 
 fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
@@ -167,11 +167,11 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     Ok((socket, listen))
 }
 
-/// Tells the service manager how far we are, if there is one that wants to know.
+/// Reports the state of the server to the service manager, if one asks for it.
 pub struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notify {
-    /// The socket that `NOTIFY_SOCKET` names: a path, or an abstract name after an `@`.
+    /// Opens the socket that `NOTIFY_SOCKET` names: a path, or an abstract name after an `@`.
     pub fn from_environment() -> Self {
         let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
         let address = match name.as_bytes() {
@@ -182,26 +182,26 @@ impl Notify {
         Self(address.and_then(|address| Ok((UnixDatagram::unbound()?, address))).ok())
     }
 
-    /// Requests are answered.
+    /// Reports that requests are answered.
     pub fn ready(&self, status: &str) {
         self.notify(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The configuration is being read again; [`Notify::ready`] ends it.
+    /// Reports that a reload has begun. [`Notify::ready`] reports its end.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
     }
 
-    /// The end has begun.
+    /// Reports that the server stops.
     pub fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=finishing the requests under way");
     }
 
     fn notify(&self, state: &str) {
         if let Some((socket, address)) = &self.0 {
-            // A manager that does not listen misses it; nobody else wants it.
+            // Ignore errors: the state is only informational.
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }

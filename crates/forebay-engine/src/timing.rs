@@ -1,10 +1,10 @@
-//! Where a request spends its time, measured only where `timing` of `[server]` is on.
+//! Time per step of a request, measured only if `timing` of `[server]` is on.
 //!
-//! At each moment a request is in one step. A step that is entered again (a body is waited for more
-//! than once) adds up.
+//! A request is in exactly one step at any time. The times of a repeated step (for example several
+//! waits for the body) add up.
 //!
-//! Entering a step reads the clock; with `timing` off it tests a null pointer. A limit that a
-//! request hits travels in its `Fault` to the one place that counts it.
+//! Entering a step reads the clock. With `timing` off, entering a step only tests a null pointer. A
+//! `Fault` carries the limit that a request has reached to the one place that counts limits.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -13,26 +13,26 @@ use std::time::{Duration, Instant};
 /// A step in the life of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// From the first byte of the request head to its last.
+    /// From the first byte of the request head to the last.
     Head,
-    /// Finding the client, the site and the route.
+    /// Determining the client, the site and the route.
     Route,
     /// Waiting for the request's body.
     Body,
-    /// Waiting for a connection to a backend, or for a process.
+    /// Waiting for a connection to a backend or for a process.
     Connect,
-    /// The origin at work, until the head of its reply is there.
+    /// Processing by the origin, until the head of its reply arrives.
     Origin,
     /// From the head of the reply to its last byte.
     Reply,
 }
 
 impl Step {
-    /// All of them, in order.
+    /// All steps, in order.
     pub const ALL: [Self; 6] =
         [Self::Head, Self::Route, Self::Body, Self::Connect, Self::Origin, Self::Reply];
 
-    /// What fields and metrics call it.
+    /// Returns the name for fields and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -53,12 +53,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// A request whose head begins to come in now.
+    /// Starts measuring a request whose head begins to arrive.
     pub fn begin() -> Self {
         Self { current: Step::Head, since: Instant::now(), took: Default::default() }
     }
 
-    /// Another step begins; the one that it follows.
+    /// Enters another step. Returns the previous step.
     #[inline(never)]
     pub fn enter(&mut self, step: Step) -> Step {
         let now = Instant::now();
@@ -68,7 +68,7 @@ impl Steps {
         std::mem::replace(&mut self.current, step)
     }
 
-    /// As [`Steps::enter`], if `from` is what the request is in still.
+    /// As [`Steps::enter`], if the request is still in `from`.
     pub fn go_back(&mut self, from: Step, to: Step) {
         if self.current == from {
             self.enter(to);
@@ -76,7 +76,7 @@ impl Steps {
     }
 
     /// Appends the value of a `Server-Timing` field (<https://www.w3.org/TR/server-timing/>): the
-    /// steps that have ended, in milliseconds.
+    /// finished steps, in milliseconds.
     pub fn append_value(&self, out: &mut String) {
         for (step, took) in self.ended() {
             let comma = if out.is_empty() { "" } else { ", " };
@@ -85,36 +85,36 @@ impl Steps {
         }
     }
 
-    /// The steps that have ended, and how long they took.
+    /// Returns the finished steps with their durations.
     pub fn ended(&self) -> impl Iterator<Item = (Step, Duration)> {
         Step::ALL.into_iter().zip(self.took).filter_map(|(step, took)| Some((step, took?)))
     }
 }
 
-/// Where the request under way spends its time, if that is measured.
+/// Measures the steps of the current request, if enabled.
 #[derive(Default)]
 pub struct StepTimer(RefCell<Option<Box<Steps>>>);
 
 impl StepTimer {
-    /// The head of a request begins to come in.
+    /// Starts measuring a request whose head begins to arrive.
     pub fn begin(&self) {
         *self.0.borrow_mut() = Some(Box::new(Steps::begin()));
     }
 
-    /// The request comes to another step; the one before.
+    /// Enters another step. Returns the previous step.
     #[inline]
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.0.borrow_mut().as_mut().map(|steps| steps.enter(step))
     }
 
-    /// The request is in the step `to` again, if it is in `from`.
+    /// Returns to the step `to`, if the request is still in `from`.
     pub fn go_back(&self, from: Step, to: Option<Step>) {
         if let (Some(steps), Some(to)) = (&mut *self.0.borrow_mut(), to) {
             steps.go_back(from, to);
         }
     }
 
-    /// The value of a `Server-Timing` field; `None` where nothing is measured.
+    /// Returns the value of a `Server-Timing` field; `None` if measuring is off.
     pub fn value(&self) -> Option<String> {
         let steps = self.0.borrow();
         let mut value = String::new();
@@ -122,7 +122,7 @@ impl StepTimer {
         Some(value)
     }
 
-    /// Measures no more; what was measured.
+    /// Stops measuring and returns the steps.
     pub fn take(&self) -> Option<Box<Steps>> {
         self.0.take()
     }
@@ -140,7 +140,7 @@ mod tests {
         steps.go_back(Step::Body, before);
         assert_eq!(steps.current, Step::Origin);
         steps.enter(Step::Body);
-        // The reply has begun while the body still came.
+        // The reply begins before the whole body has arrived.
         steps.enter(Step::Reply);
         steps.go_back(Step::Body, before);
         assert_eq!(steps.current, Step::Reply);

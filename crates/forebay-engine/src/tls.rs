@@ -1,8 +1,7 @@
-//! TLS by `rustls`: sessions on sockets, handshakes, and what a site shows its clients.
+//! TLS with `rustls`: sessions on sockets, handshakes, and the certificates of sites.
 //!
-//! A [`Session`] sits in a [`Socket`](crate::Socket), below its reads and writes: fronts and
-//! origins do not know whether a connection has one. Certificates are read once for all threads
-//! ([`server`]).
+//! A [`Session`] is a layer in a [`Socket`](crate::Socket), below reads and writes, so that fronts
+//! and origins need not know about TLS. Certificates are loaded once for all threads ([`server`]).
 
 mod challenges;
 mod client;

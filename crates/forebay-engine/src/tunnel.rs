@@ -1,12 +1,14 @@
-//! Tunnels: what an upgraded connection (RFC 9110 section 7.8) carries, relayed unread.
+//! Tunnels: relay the bytes of an upgraded connection (RFC 9110 section 7.8) without interpreting
+//! them.
 //!
-//! The 101 has to name a protocol that the client requested; what the client sent before waits. Any
-//! other reply is ordinary, and those bytes are the next request. An upgrade with a body is refused
-//! (400): backends do not agree on where the tunnel would begin. One to HTTP/2 or TLS is ignored:
-//! inside it requests would go past the routes. The tunnel runs when the origin has returned,
-//! without the watch for clients that leave, because a half-closed side is part of it; idle, it
-//! holds no buffer. When the server stops it ends after a second of silence, or with the grace
-//! time.
+//! The 101 must name a protocol that the client requested. Bytes that the client sends early wait;
+//! after any other reply they are the next request. An upgrade with a body is refused (400),
+//! because backends disagree on the start of the tunnel. An upgrade to HTTP/2 or TLS is ignored:
+//! requests inside it would bypass the routes.
+//!
+//! The tunnel runs after the origin returns, and does not end when the client closes its sending
+//! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after a second of
+//! silence or at the end of the grace period.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -19,42 +21,44 @@ use crate::limit::Limit;
 use crate::socket::{BUFFER, Socket, yield_to_readers};
 use crate::stream::{Abort, Stream};
 
-/// What follows a 101.
+/// A tunnel that follows a 101.
 pub struct Tunnel {
-    /// What the backend has made of the request's connection, or of its stream.
+    /// The backend's end: the connection or stream of the request.
     pub backend: Box<dyn Duplex>,
-    /// What came behind its 101.
+    /// Bytes received after the backend's 101.
     pub backend_prefix: Vec<u8>,
-    /// How long the tunnel may carry nothing.
+    /// Maximum idle time of the tunnel.
     pub idle: Duration,
-    /// Kept until the tunnel ends.
+    /// Held until the tunnel ends.
     pub held: Box<dyn Any>,
 }
 
-/// The backend's end of a tunnel: bytes both ways.
+/// The backend's end of a tunnel, a bidirectional byte stream.
 pub trait Duplex {
-    /// From now on it is one; the backend may take this long to make room.
+    /// Turns the connection or stream into a tunnel. `pause` limits the time until the backend
+    /// accepts bytes.
     fn begin_tunnel(&self, pause: Duration);
 
-    /// A read may take this long.
+    /// Limits the duration of the next read.
     fn limit_read(&self, after: Duration);
 
-    /// Whether a time limit has passed.
+    /// Returns true if a time limit has passed.
     fn is_expired(&self) -> bool;
 
-    /// Whether there is something to read, or the end.
+    /// Completes when bytes or the end can be read.
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Appends what has come to `buffer`: 0 at the end, `WouldBlock` where nothing has.
+    /// Appends the received bytes to `buffer`. Returns 0 at the end; fails with `WouldBlock` if
+    /// none arrived.
     fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Writes some of what is not empty, once there is room.
+    /// Writes some of the non-empty `data`, once there is room.
     fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
-    /// The backend is sent no more.
+    /// Ends the sending direction.
     fn finish_writing(&self);
 
-    /// Ends it so that the backend does not take what it got for the whole.
+    /// Ends the connection so that the backend recognizes the data as incomplete.
     fn reset(&self);
 }
 
@@ -100,13 +104,14 @@ impl Duplex for Socket {
 }
 
 impl Tunnel {
-    /// Relays bytes both ways until both sides have finished, either has failed, or nothing has
-    /// come for too long; how many the client was sent. `prefix` is what came of the client behind
-    /// the request's head: it goes first, as does what came behind the 101.
+    /// Relays bytes in both directions until both sides have finished, one has failed, or the
+    /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix` holds
+    /// the bytes received after the request's head, which are sent first, as are those after the
+    /// 101.
     ///
-    /// When one side finishes sending, the other is told its end and may send on. A side that takes
-    /// nothing any more is still read to its end, for what it sent before. A connection that fails
-    /// resets the other one, so that no end is taken for a proper one.
+    /// After one side has finished sending, the other may continue. If one side accepts no more
+    /// bytes, the tunnel still relays its earlier output. A failed connection resets the other one,
+    /// so that no peer takes the failure for a regular end.
     pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
@@ -117,7 +122,7 @@ impl Tunnel {
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
-            // A side that takes nothing loses data, which is more than an idle end.
+            // A side that accepts nothing loses data, so the end is not a mere idle timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);
             }
@@ -199,7 +204,7 @@ struct Direction<'a> {
     to: End<'a>,
     idle: Duration,
     carried: Cell<u64>,
-    /// `to` takes nothing any more.
+    /// True if `to` accepts no more bytes.
     is_lost: Cell<bool>,
 }
 
@@ -208,11 +213,11 @@ impl<'a> Direction<'a> {
         Self { from, to, idle, carried: Cell::new(0), is_lost: Cell::new(false) }
     }
 
-    /// Relays bytes until `from` finishes or `to` takes nothing any more. That is no error here:
-    /// the other direction relays what `to` has sent before, and finds its end.
+    /// Relays bytes until `from` finishes or `to` accepts no more bytes. The latter is no error:
+    /// the other direction relays the earlier output of `to` and finds its end.
     ///
     /// # Errors
-    /// Those of reading from `from`.
+    /// Fails if reading from `from` fails.
     async fn carry(&self, first: Vec<u8>) -> io::Result<()> {
         if self.pass(&first).await.is_err() {
             self.is_lost.set(true);
@@ -221,7 +226,7 @@ impl<'a> Direction<'a> {
         drop(first);
         loop {
             self.from.readable().await?;
-            // An idle tunnel holds no buffer.
+            // Allocated only when readable, so that an idle tunnel holds no buffer.
             let mut buffer = Vec::with_capacity(BUFFER);
             loop {
                 buffer.clear();
@@ -244,7 +249,7 @@ impl<'a> Direction<'a> {
     }
 
     async fn pass(&self, data: &[u8]) -> io::Result<()> {
-        // Whichever direction moves, the tunnel as a whole is not idle.
+        // Progress in either direction counts as activity of the whole tunnel.
         self.from.limit_read(self.idle);
         self.to.limit_read(self.idle);
         if data.is_empty() {

@@ -516,7 +516,7 @@ fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
         &["/admin.php/x"],
         &["rule      that of line 3 holds for /admin.php", refused],
     );
-    let kept = "answer    404 a script in a directory of a `files` route above, which lets nothing be run there";
+    let kept = "answer    404 a script in a directory of a `files` route above, which allows no scripts there";
     assert_says(&folder, &["/up/evil.php"], &[kept]);
     assert_says(&folder, &["/up/evil.php/x.php"], &[kept]);
     assert_says(&folder, &["/index.php/x"], &["script    {tmp}/htdocs/index.php"]);

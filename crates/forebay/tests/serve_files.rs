@@ -242,7 +242,7 @@ fn a_file_in_the_place_of_a_socket_stays_and_is_named() {
         .unwrap();
     assert_eq!(output.status.code(), Some(3));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("a file that is no socket has that name"), "{error}");
+    assert!(error.contains("a file with this name exists and is no socket"), "{error}");
     assert_eq!(std::fs::read(file).unwrap(), b"text");
 }
 

@@ -391,7 +391,9 @@ fn a_link_in_place_of_the_log_is_not_opened_by_root() {
         fs::remove_file(&path).unwrap();
         link(&secret, &path).unwrap();
         forebay.signal(Signal::USR1);
-        let refusals = || forebay.output().matches("the access log stays open as it was").count();
+        let refusals = || {
+            forebay.output().matches("cannot reopen the access log, keeping the old file").count()
+        };
         assert!(eventually(|| refusals() == count + 1), "{}", forebay.output());
         forebay.get("/forged");
     }
@@ -404,7 +406,7 @@ fn a_link_in_place_of_the_log_is_not_opened_by_root() {
     fs::rename(&logs, &moved).unwrap();
     std::os::unix::fs::symlink(&vault, &logs).unwrap();
     forebay.signal(Signal::USR1);
-    forebay.wait_for_output("its directory is another than at the start; restart Forebay");
+    forebay.wait_for_output("its path leads to another directory than at start; restart Forebay");
     assert!(!vault.join("access.log").exists() && !moved.join("access.log").exists());
     fs::remove_file(&logs).unwrap();
     fs::rename(&moved, &logs).unwrap();
@@ -462,7 +464,7 @@ fn without_proc_a_server_gives_up_root_all_the_same() {
     let mut mounted = unshare(&format!("{hidden} && exec \"$@\""));
     mounted.arg(serve.get_program()).args(serve.get_args());
     let mut forebay = serve_command(folder, mounted);
-    forebay.wait_for_output("no process keeps root to open the access log anew");
+    forebay.wait_for_output("cannot start the process that reopens the access log as root");
     assert_eq!(forebay.get("/").text(), "hello");
     forebay.stop();
 }
@@ -534,14 +536,14 @@ fn a_fifo_is_no_access_log() {
     };
     make_fifo();
     let said = refused(&folder, LOGGED);
-    assert!(said.contains("no regular file"), "{said}");
+    assert!(said.contains("neither a regular file"), "{said}");
     fs::remove_file(&path).unwrap();
     let mut forebay = serve(folder, LOGGED);
     let old = path.with_file_name("old");
     fs::rename(&path, &old).unwrap();
     make_fifo();
     forebay.signal(Signal::USR1);
-    forebay.wait_for_output("the access log stays open as it was");
+    forebay.wait_for_output("cannot reopen the access log, keeping the old file");
     forebay.get("/on");
     let (_, _folder) = forebay.stop();
     assert_eq!(fs::read_to_string(old).unwrap(), "/on\n");

@@ -105,7 +105,7 @@ fn a_reload_with_an_application_that_cannot_start_changes_nothing() {
     let mut forebay = serve(apps(), good);
     write_configuration(&forebay.folder, APPS);
     forebay.signal(Signal::HUP);
-    forebay.wait_for_output("not reloaded, everything stays as it was: app bad: ");
+    forebay.wait_for_output("not reloaded, the old configuration stays in use: app bad: ");
     assert_eq!(forebay.get("/x").text(), "good");
     forebay.stop();
 }

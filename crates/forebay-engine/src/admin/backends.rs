@@ -1,4 +1,4 @@
-//! How backends are, in the three forms that the administrator may request.
+//! The state of backends as JSON, metrics and HTML.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{BackendRow, BackendsOf, escape, family, label};
 
-/// As JSON.
+/// Returns the backends as JSON.
 pub fn json(backends: &[BackendRow]) -> Vec<Value> {
     let row = |backend: &BackendRow| {
         let mut row = json!({
@@ -27,15 +27,15 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
     backends.iter().map(row).collect()
 }
 
-/// A family of metrics: name, type, help and value.
+/// A family of metrics: name, type, help text and value.
 type Family = (&'static str, &'static str, &'static str, fn(&BackendRow) -> u64);
 
 const FAMILIES: [Family; 4] = [
-    ("forebay_backend_up", "gauge", "Whether a backend is given requests.", |b| b.is_up.into()),
+    ("forebay_backend_up", "gauge", "1 if a backend receives requests.", |b| b.is_up.into()),
     (
         "forebay_backend_active_requests",
         "gauge",
-        "Requests and tunnels under way to a backend.",
+        "Current requests and tunnels of a backend.",
         |b| b.active,
     ),
     ("forebay_backend_requests_total", "counter", "Requests sent to a backend.", |b| b.requests),
@@ -44,9 +44,10 @@ const FAMILIES: [Family; 4] = [
     }),
 ];
 
-/// As metrics. Site, route and server are numbers in the order of the configuration, and groups
-/// have names in it, so that there are as many label sets as it names backends.
+/// Appends the metrics of the backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
+    // Labels are numbers and group names of the configuration, so that their number is that of its
+    // backends.
     for (name, kind, help, value) in FAMILIES {
         family(out, name, kind, help);
         for backend in backends {
@@ -64,7 +65,7 @@ pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
     }
 }
 
-/// As a table of the status page.
+/// Appends the backends as a table of the status page.
 pub fn append_page(page: &mut String, backends: &[BackendRow]) {
     if backends.is_empty() {
         return;

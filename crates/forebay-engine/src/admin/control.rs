@@ -1,4 +1,4 @@
-//! The page of one application, and its restart by who has the token.
+//! The page of one application, and the restart of its processes with the token.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -7,7 +7,7 @@ use super::request::{AdminRequest, Method};
 use super::{Admin, Answer, AppStatus, HTML, escape};
 
 impl Admin {
-    /// The answer below /apps/; `None` elsewhere.
+    /// Returns the answer for paths below /apps/; `None` for others.
     pub(super) fn answer_for_app(&self, request: &AdminRequest) -> Option<Answer> {
         let rest = request.path.strip_prefix("/apps/")?;
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
@@ -65,7 +65,7 @@ impl Admin {
     }
 }
 
-/// The beginning of a page.
+/// Returns the beginning of a page.
 pub(super) fn head(title: &str, more: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">{more}<title>{}</title>\n\
@@ -77,7 +77,7 @@ pub(super) fn head(title: &str, more: &str) -> String {
     )
 }
 
-/// The processes of an application, and what became of others.
+/// Appends the processes of an application, and counts of starts and crashes.
 pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     page.push_str(
         "<table><tr><th>Process</th><th>State</th><th>Requests</th>\
@@ -112,13 +112,13 @@ pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     }
 }
 
-/// Whether the two are the same, in a time that depends on their lengths alone.
+/// Compares in a time that depends only on the lengths.
 fn is_same(given: &[u8], wanted: &[u8]) -> bool {
     let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     given.len() == wanted.len() && differences == 0
 }
 
-/// A name as one segment of a path.
+/// Encodes a name as one path segment.
 pub(super) fn encode_name(name: &str) -> String {
     let mut path = String::new();
     for byte in name.bytes() {
@@ -131,9 +131,9 @@ pub(super) fn encode_name(name: &str) -> String {
     path
 }
 
-/// The name that a segment of a path stands for.
+/// Decodes a path segment to a name.
 fn decode_name(segment: &str) -> String {
-    // In a path a plus sign is itself.
+    // In a path, a plus sign stands for itself.
     let decoded = forebay_wire::forms::decode(segment.replace('+', "%2B").as_bytes()).into_owned();
     String::from_utf8_lossy(&decoded).into_owned()
 }

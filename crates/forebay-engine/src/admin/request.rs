@@ -7,27 +7,27 @@ use std::time::{Duration, Instant};
 use forebay_wire::forms;
 use forebay_wire::http1::{KnownField, Limits, Progress, RequestHead, RequestParser, host_of};
 
-/// How long a client may take to send its request, and to read the answer.
+/// Time limit for a client to send its request, and to read the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Bytes of a form.
+/// Maximum bytes of a form.
 const LONGEST_FORM: usize = 4096;
 
 /// A request of the administrator.
 pub struct AdminRequest {
     pub method: Method,
-    /// Without the query.
+    /// Path without the query.
     pub path: String,
-    /// Of the `Host` field, without its port and in lower case; empty where there is none.
+    /// Host in the `Host` field, without port, in lower case; empty without the field.
     pub host: String,
     pub accepts_html: bool,
-    /// Of a POST: the token in its Authorization, else in its form; empty where there is none.
+    /// Token of a POST, from its `Authorization` field or else its form; empty without a token.
     pub token: String,
-    /// A body may follow that was not read.
+    /// True if an unread body may follow.
     pub has_more: bool,
 }
 
-/// The methods that are answered, and all others.
+/// The supported methods, and all others.
 #[derive(PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -36,7 +36,7 @@ pub enum Method {
     Other,
 }
 
-/// Reads the head of a request; `None` for what is none.
+/// Reads a request; `None` if it is invalid or late.
 pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
@@ -80,7 +80,7 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
     None
 }
 
-/// `Authorization: Bearer TOKEN`.
+/// Returns the token of `Authorization: Bearer TOKEN`.
 fn token(head: &RequestHead, bytes: &[u8]) -> Option<String> {
     let is_it = |name: &[u8]| name.eq_ignore_ascii_case(b"authorization");
     let field = head.fields.iter().find(|field| is_it(field.name.of(bytes)))?;
@@ -89,7 +89,7 @@ fn token(head: &RequestHead, bytes: &[u8]) -> Option<String> {
     scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim().to_owned())
 }
 
-/// `token=TOKEN` in a small form. Tokens have no signs that forms escape in two ways.
+/// Returns the token of `token=TOKEN` in a small form.
 fn token_of_form(
     stream: &mut TcpStream,
     head: &RequestHead,
@@ -109,9 +109,9 @@ fn token_of_form(
     String::from_utf8(forms::decode(value).into_owned()).ok()
 }
 
-/// Reads what is left of a request with a body: to close with it unread would reset the connection,
-/// and the client could lose the answer.
+/// Reads and drops the rest of a request with a body.
 pub fn read_on(stream: &mut TcpStream) -> std::io::Result<()> {
+    // Closing with unread bytes would reset the connection, and the client could lose the answer.
     let deadline = Instant::now() + PATIENCE;
     stream.shutdown(Shutdown::Write)?;
     let mut chunk = [0; 4096];

@@ -1,5 +1,5 @@
-//! Encoders of content codings behind one trait: gzip (RFC 1952), Brotli (RFC 7932), Zstandard (RFC
-//! 8878).
+//! Encoders of content codings with one common trait: gzip (RFC 1952), Brotli (RFC 7932) and
+//! Zstandard (RFC 8878).
 
 use std::io;
 
@@ -12,31 +12,34 @@ use flate2::{Compress, FlushCompress, Status};
 use forebay_conf::{Algorithm, ContentCoding};
 use zstd::stream::raw::{self, CParameter, Operation, OutBuffer};
 
-/// Room for output that is made at once, in bytes.
+/// Bytes of output space reserved per call.
 const ROOM: usize = 8 * 1024;
-/// Bits of the window of Brotli and Zstandard: 256 KiB. RFC 8878 has decoders take 8 MiB; more than
-/// this gains little in what a server compresses as it goes, and encoders need a multiple of it.
+/// Window size of Brotli and Zstandard as a power of two: 256 KiB.
+// RFC 8878 requires decoders to support 8 MiB. A larger window gains little for streamed replies,
+// and an encoder's memory is a multiple of the window.
 const WINDOW_BITS: u32 = 18;
-/// From this size hint on Brotli takes hash tables of 4 MB, whatever the window.
+/// From this size hint on, Brotli allocates hash tables of 4 MB for any window size.
 const LARGE_BROTLI: u64 = 1 << 20;
 
-/// Compresses one body after the other. One that was given up before its end is not followed by
-/// another: zlib-rs 0.6 keeps bits of it when it is reset.
+/// A reusable encoder that compresses one body after the other.
+///
+/// Drop an encoder whose body was abandoned before its end: zlib-rs 0.6 keeps bits of it after a
+/// reset.
 pub trait Encoder {
-    /// Makes ready for the next body, of this length if that is known.
+    /// Prepares for the next body, of this length if known.
     fn begin(&mut self, length: Option<u64>) -> io::Result<()>;
 
-    /// Appends to `out` what `input` comes to, as far as it is not held back.
+    /// Compresses `input` and appends the output that the encoder does not hold back.
     fn push(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<()>;
 
-    /// Appends what is held back, so that a decoder can give all that was pushed.
+    /// Appends all held-back output, so that a decoder can decode everything pushed so far.
     fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()>;
 
     /// Appends the end of the body.
     fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// An encoder; [`Encoder::begin`] comes before its first use, too.
+/// Creates an encoder. Call [`Encoder::begin`] before its first use, too.
 pub fn new(Algorithm { coding, level }: Algorithm) -> io::Result<Box<dyn Encoder>> {
     Ok(match coding {
         ContentCoding::Gzip => Box::new(Gzip::new(level)),
@@ -45,7 +48,7 @@ pub fn new(Algorithm { coding, level }: Algorithm) -> io::Result<Box<dyn Encoder
     })
 }
 
-/// gzip with a window of 32 KiB, about 260 kB of memory.
+/// gzip with a window of 32 KiB; takes about 260 kB of memory.
 struct Gzip(Compress);
 
 impl Gzip {
@@ -90,7 +93,7 @@ impl Encoder for Gzip {
     }
 }
 
-/// Brotli, 1 to 3 MB of memory up to level 6. Its state cannot be used for another body.
+/// Brotli; takes 1 to 3 MB of memory up to level 6. The state cannot be reused for another body.
 struct Brotli {
     level: u32,
     state: Option<Box<BrotliEncoderStateStruct<StandardAlloc>>>,
@@ -178,7 +181,8 @@ impl Drop for Brotli {
     }
 }
 
-/// Zstandard, 1 to 4 MB of memory up to level 9: hash tables shrink with the window.
+/// Zstandard; takes 1 to 4 MB of memory up to level 9, because its hash tables shrink with the
+/// window.
 struct Zstandard(raw::Encoder<'static>);
 
 impl Zstandard {
@@ -232,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Text with repetitions near and far, which no window holds as a whole.
+    /// Returns text with near and far repetitions that is larger than every window.
     fn text(length: usize) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(11);
         let words: Vec<String> = (0..300).map(|n| format!("word{} ", n * 7919 % 1000)).collect();
@@ -259,7 +263,7 @@ mod tests {
         decoded
     }
 
-    /// What a decoder gives of a body that has not ended.
+    /// Decodes as much as possible of a body that has not ended.
     fn decode_prefix(coding: ContentCoding, bytes: &[u8]) -> Vec<u8> {
         let mut reader: Box<dyn Read> = match coding {
             ContentCoding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
@@ -351,7 +355,7 @@ mod tests {
         encoder.begin(None).unwrap();
         encoder.push(&text(300_000), &mut out).unwrap();
         encoder.finish(&mut out).unwrap();
-        // Window_Descriptor (RFC 8878 section 3.1.1.1.2): exponent and mantissa.
+        // Window_Descriptor (RFC 8878 section 3.1.1.1.2) consists of exponent and mantissa.
         assert_eq!((out[4] & 0x20, out[5] >> 3, out[5] & 7), (0, (WINDOW_BITS - 10) as u8, 0));
     }
 }

@@ -1,15 +1,15 @@
-//! The head of a reply that is compressed.
+//! Changes to the head of a compressed reply.
 
 use forebay_conf::{ContentCoding, MediaPattern};
 use forebay_wire::http1::{encode, list_has};
 
-/// Fields of the whole, uncompressed reply, which do not hold for the compressed one (RFC 9110
+/// Fields that describe the uncompressed reply and are wrong for the compressed one (RFC 9110
 /// section 14.3, RFC 9530, RFC 2616 section 14.15).
 const DROPPED: [&[u8]; 5] =
     [b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// Whether a reply with these field lines may be compressed, if its client wants that: it has one
-/// of these media types, and neither is encoded already nor a part, nor forbids it.
+/// Returns true if a reply with these field lines may be compressed: its media type is in `types`,
+/// and it is neither encoded, nor partial, nor marked `no-transform`.
 pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     let mut media_type = None;
     for (name, value) in fields(lines) {
@@ -24,8 +24,9 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     media_type.is_some_and(|media_type| types.iter().any(|pattern| pattern.matches(media_type)))
 }
 
-/// Returns true if a partial reply with these field lines may be of a document that is compressed for
-/// others: it has one of these media types, or several parts, whose own types are in the body.
+/// Returns true if a partial reply with these field lines may belong to a document that is
+/// compressed for other requests: its media type is in `types`, or it has several parts, whose types
+/// are in the body.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
@@ -34,14 +35,14 @@ pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     })
 }
 
-/// What becomes of the head of a reply that may be compressed.
+/// Changes to the head of a reply that may be compressed.
 pub struct Changes {
-    /// How it is; `None` where its client does not accept that.
+    /// The selected coding; `None` if the client accepts none.
     pub coding: Option<ContentCoding>,
 }
 
 impl Changes {
-    /// Changes the field lines of `out`, from `start` on.
+    /// Applies the changes to the field lines of `out` from `start` on.
     pub fn apply(&self, out: &mut Vec<u8>, start: usize) {
         let varies = fields(&out[start..]).any(|(name, value)| {
             is(name, b"vary") && (list_has(value, b"accept-encoding") || list_has(value, b"*"))
@@ -57,7 +58,8 @@ impl Changes {
                 continue;
             }
             if is(name, b"etag") && value.starts_with(b"\"") {
-                // Other bytes than those that the strong tag is for (RFC 9110 section 8.8.3).
+                // A strong tag identifies exact bytes, which compression changes (RFC 9110 section
+                // 8.8.3).
                 encode::field(out, "ETag", &[b"W/", value].concat());
             } else {
                 out.extend_from_slice(line);

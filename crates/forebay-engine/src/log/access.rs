@@ -7,13 +7,13 @@ use forebay_conf as conf;
 use super::pattern::{Entry, Pattern};
 use super::{Message, Queue};
 
-/// Bytes of log lines that one thread holds back at most while the writer is behind.
+/// Maximum bytes of log lines that one thread holds back while the writer is behind.
 const HELD_BACK: usize = 4 << 20;
 
-/// Bytes of log lines that are handed over before the next tick.
+/// Bytes of log lines that are sent to the writer before the next tick.
 const HAND_OVER: usize = 64 << 10;
 
-/// The access log of one thread: lines gather here and are handed over a few times a second.
+/// The access log of one thread: collects lines and passes them to the writer a few times a second.
 pub struct AccessLog {
     pattern: Option<Pattern>,
     lines: RefCell<Vec<u8>>,
@@ -35,23 +35,23 @@ impl AccessLog {
         Self { pattern, lines, lost: Cell::new(0), time, queue }
     }
 
-    /// From now on logs as `other` does; what is held back stays.
+    /// Takes the format of `other` for all further lines.
     pub(crate) fn replace(&mut self, other: Self) {
         self.hand_over();
         self.pattern = other.pattern;
     }
 
-    /// Whether anything is logged.
+    /// Returns true if access logging is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.pattern.is_some()
     }
 
-    /// Whether no line is left to hand over.
+    /// Returns true if no line is waiting to be passed to the writer.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.borrow().is_empty()
     }
 
-    /// Logs a request that has been answered.
+    /// Appends the line of a finished request.
     pub(crate) fn record(&self, entry: &Entry<'_>) {
         let Some(pattern) = &self.pattern else { return };
         let mut lines = self.lines.borrow_mut();
@@ -68,7 +68,7 @@ impl AccessLog {
         }
     }
 
-    /// Gives the lines to the writer; keeps them while the writer is behind.
+    /// Passes the lines to the writer, or keeps them while the writer is behind.
     pub(crate) fn hand_over(&self) {
         let lines = std::mem::take(&mut *self.lines.borrow_mut());
         if lines.is_empty() {

@@ -1,4 +1,4 @@
-//! What a line of the access log is made of.
+//! Formats of access log lines.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::head::Request;
 const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
 const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
 
-/// A request that has been answered, as the log sees it.
+/// A finished request, as the log sees it.
 pub struct Entry<'a> {
     /// The request.
     pub request: &'a Request,
-    /// The status sent; 0 where there was none.
+    /// The status sent; 0 if no reply was sent.
     pub status: u16,
-    /// Bytes of the reply's body.
+    /// Body bytes sent in the reply.
     pub body_bytes: u64,
-    /// From the end of the request's head on.
+    /// Time since the end of the request head.
     pub took: Duration,
 }
 
@@ -28,7 +28,7 @@ impl Entry<'_> {
     }
 }
 
-/// What a line is made of.
+/// A parsed line format.
 pub(super) enum Pattern {
     Json,
     Parts(Vec<Part>),
@@ -49,7 +49,7 @@ impl Pattern {
         Self::parse(COMBINED)
     }
 
-    /// Reads Apache's `%` directives; what it does not know stays as it is.
+    /// Parses Apache's `%` directives. Other text stays as it is.
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -76,7 +76,7 @@ impl Pattern {
         Self::Parts(parts)
     }
 
-    /// Appends the line for `entry`, which was answered at `time`.
+    /// Appends the line of `entry`, which was answered at `time`.
     pub(super) fn append(&self, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
         match self {
             Self::Json => append_json(entry, time, out),
@@ -133,7 +133,7 @@ fn append_directive(letter: u8, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>
 
 fn append_request_line(request: &Request, out: &mut Vec<u8>) {
     if request.head.target.is_empty() {
-        // It could not be read; its first line shows what it was.
+        // The head was unreadable, so log its first line.
         let line = request.bytes.split(|&b| b == b'\n').next().unwrap_or_default();
         return append_escaped(&line.trim_ascii_end()[..line.trim_ascii_end().len().min(200)], out);
     }
@@ -167,9 +167,10 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
     Some(field.value.of(bytes))
 }
 
-/// Appends `bytes` to a field in quotes: these, backslashes and what cannot be printed are escaped,
-/// so that no client can forge a line.
+/// Appends `bytes` to a quoted field.
 fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    // Quotes, backslashes and unprintable bytes are escaped, so that no client can forge a log
+    // line.
     let mut pieces = bytes.split(|&byte| byte == b'"');
     forebay_process::append_escaped(pieces.next().unwrap_or_default(), out);
     for piece in pieces {

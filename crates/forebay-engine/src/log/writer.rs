@@ -13,20 +13,20 @@ use super::{AccessLog, ErrorLog, Message, Queue, Queued, Reopener};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
-/// How long the writer may take at the end for what it has not written: nobody may read the pipe
-/// that it writes to.
+/// Time that the writer may spend on queued messages at the end.
+// The writer can block forever if its output is a pipe without a reader.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// The thread that writes the logs.
 pub struct Writer {
     queue: Queue,
     thread: Option<JoinHandle<()>>,
-    /// Hangs up when the thread has written all.
+    /// Disconnects when the thread has written everything.
     ended: Receiver<()>,
 }
 
 impl Writer {
-    /// Opens the access log, which is made for `owner` unless it is there, and starts the thread.
+    /// Opens the access log and starts the thread. A new log file will belong to `owner`.
     pub fn start(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = Queue::new();
         let target = Target::open(access, owner)?;
@@ -38,37 +38,37 @@ impl Writer {
         Ok(Self { queue, thread: Some(thread), ended })
     }
 
-    /// The error log.
+    /// Returns a handle to the error log.
     pub fn errors(&self) -> ErrorLog {
         ErrorLog(self.queue.clone())
     }
 
-    /// The access log of one thread.
+    /// Creates the access log of one thread.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
         AccessLog::new(log, self.queue.clone())
     }
 
-    /// What has the access log opened anew on another thread.
+    /// Returns a handle with which another thread can reopen the access log.
     pub(crate) fn reopener(&self) -> Reopener {
         Reopener(self.queue.clone())
     }
 
-    /// Opens another access log, which is used from [`Writer::switch`] on.
+    /// Opens another access log. [`Writer::switch`] makes the writer use it.
     pub fn open(access: &conf::AccessLog) -> io::Result<Target> {
         Target::open(access, None)
     }
 
-    /// From now on writes lines there.
+    /// Makes the writer use `target` for all further lines.
     pub fn switch(&self, target: Target) {
         self.queue.order(Message::Switch(target));
     }
 
-    /// From now on a log that this process may not open is opened by that one.
+    /// Sets the process that opens the log if this process lacks the permission.
     pub fn set_opener(&self, opener: Opener) {
         self.queue.order(Message::Opener(opener));
     }
 
-    /// Opens the access log anew, as after a rotation.
+    /// Reopens the access log, for example after a rotation.
     pub fn reopen(&self) {
         self.queue.order(Message::Reopen);
     }
@@ -84,7 +84,7 @@ impl Drop for Writer {
     }
 }
 
-/// Where lines are written.
+/// Destination of access log lines.
 pub enum Target {
     Off,
     Stdout,
@@ -126,7 +126,9 @@ impl Target {
             match reopened {
                 Ok(reopened) => *self = reopened,
                 Err(error) => {
-                    let line = format!("forebay: the access log stays open as it was: {error}");
+                    let line = format!(
+                        "forebay: cannot reopen the access log, keeping the old file: {error}"
+                    );
                     let _ = writeln!(io::stderr(), "{line}");
                 }
             }
@@ -154,17 +156,17 @@ fn write_all(queued: &Queued, mut target: Target) {
     }
 }
 
-/// What a full disk has cost so far.
+/// State of failed writes, for example on a full disk.
 #[derive(Default)]
 struct Troubles {
     lost: usize,
-    /// The file may end in the middle of a line.
+    /// True if the file may end in the middle of a line.
     is_torn: bool,
 }
 
 impl Troubles {
     fn write(&mut self, target: &mut Target, lines: &[u8]) {
-        // What was cut off stays a line of its own.
+        // End the incomplete line first, so that it does not merge with the next one.
         let outcome = match self.is_torn {
             true => target.write(b"\n").and_then(|()| target.write(lines)),
             false => target.write(lines),

@@ -1,4 +1,4 @@
-//! The body of a reply: gathered, compressed, and written by as few system calls as there can be.
+//! The body of a reply: collected, compressed, and written with as few system calls as possible.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -11,14 +11,14 @@ use crate::limit::Limit;
 use crate::socket::BUFFER;
 use crate::stream::Part;
 
-/// Body bytes that are gathered before they are written.
+/// Body bytes that are collected before they are written.
 const GATHER: usize = 2 * BUFFER;
 
 impl Reply {
-    /// Puts a whole reply down, its head with these field lines, to be finished by the engine. `false`,
-    /// and nothing done, where it is too large for that or may have to be compressed.
+    /// Buffers a complete reply with these field lines; the engine finishes it. Returns false, and
+    /// does nothing, if the reply is too large or may need compression.
     pub fn put_down(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
-        // What head and framing add is less than the rest.
+        // The head's fixed part and framing need less than the remaining space.
         const ROOM: usize = GATHER - BUFFER / 8;
         if self.offer.is_some() || lines.len() + body.len() > ROOM {
             return false;
@@ -33,7 +33,7 @@ impl Reply {
         true
     }
 
-    /// Adds body bytes, which are written when enough have gathered; [`Reply::flush`] and
+    /// Adds body bytes, which are written when enough have been collected. [`Reply::flush`] and
     /// [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
         if self.compressor.is_some() {
@@ -49,7 +49,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Sends the body that [`Reply::end_head_of_whole`] was given, or its compressed copy.
+    /// Sends the body that [`Reply::end_head_of_whole`] received, or its compressed copy.
     pub async fn push_whole(&mut self, data: &[u8]) -> Result<(), Fault> {
         match self.compressed.take() {
             Some(compressed) => self.push(&compressed).await,
@@ -57,7 +57,7 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes and writes all there is.
+    /// Adds body bytes and writes all collected bytes.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
         if self.compressor.is_some() {
             self.compress(data).await?;
@@ -66,7 +66,7 @@ impl Reply {
         if self.admit(data)? { self.write_out(data, None).await } else { self.flush().await }
     }
 
-    /// Writes what has gathered.
+    /// Writes all collected bytes.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         if let Some(compressor) = &mut self.compressor {
             let before = self.out.len();
@@ -98,13 +98,13 @@ impl Reply {
         sent.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }
 
-    /// Ends the reply and writes what has gathered.
+    /// Ends the reply and writes all collected bytes.
     pub async fn finish(&mut self) -> Result<(), Fault> {
         self.finish_with(b"").await
     }
 
-    /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, where the reply is
-    /// chunked. The caller vouches for the client taking them.
+    /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, if the reply is
+    /// chunked. The caller guarantees that the client accepts trailers.
     pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
         if let Framing::Length(left @ 1..) = self.framing {
             return Err(Fault::shorter_than_announced(left));
@@ -125,7 +125,7 @@ impl Reply {
         self.write_out(b"", Some(&trailers)).await
     }
 
-    /// Whether `data` is to be written at all.
+    /// Counts `data` against the announced length. Returns true if `data` is to be written.
     fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
         debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
         if self.framing == Framing::None || data.is_empty() {
@@ -138,8 +138,7 @@ impl Reply {
         Ok(true)
     }
 
-    /// Compresses body bytes, which are written when enough have gathered. Other tasks have their turn
-    /// in between, as compressing takes a hundred times as long as copying.
+    /// Compresses body bytes, which are written when enough have been collected.
     async fn compress(&mut self, data: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
         for slice in data.chunks(SLICE) {
@@ -150,6 +149,8 @@ impl Reply {
             if self.out.len() > GATHER {
                 self.write_out(b"", None).await?;
             }
+            // Compression takes a hundred times as long as copying, so let other tasks run in
+            // between.
             if is_due {
                 tokio::task::yield_now().await;
             }
@@ -174,14 +175,17 @@ impl Reply {
         Ok(())
     }
 
-    /// Writes what has gathered, and `data` behind it; `last` are the trailers, where that is all.
+    /// Writes the collected bytes followed by `data`. `last` holds the trailers if this is the end.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         if self.has_head && self.refuses_tunnel() {
-            // While nothing is written another reply can take its place.
-            return Err(Fault::client(501, "an extended CONNECT to what makes no tunnel"));
+            // Nothing has been written yet, so another reply can take the place of this one.
+            return Err(Fault::client(
+                501,
+                "an extended CONNECT to an origin that opens no tunnel",
+            ));
         }
         self.is_written = true;
-        // Where there is a length, its last byte is the end.
+        // If the length is known, the last byte ends the body.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == Phase::Body && has_all).then_some(b""));
         let part = Part {
@@ -200,7 +204,7 @@ impl Reply {
         written.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }
 
-    /// Waits until the client has taken all that was written.
+    /// Waits until the client has accepted all written bytes.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
         let drained = self.stream().drain().await;
         drained.map_err(|error| Fault::client_closed(&error, Limit::Write))

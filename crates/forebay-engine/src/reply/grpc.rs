@@ -1,5 +1,5 @@
-//! Errors for clients of gRPC: a status of gRPC in the head of a reply without a body, which such clients
-//! read as "Trailers-Only". Of an error page they would report no more than its content type.
+//! Errors for gRPC clients: a gRPC status in the head of a reply without a body ("Trailers-Only" in
+//! the protocol). Of an HTTP error page, gRPC clients would report only the content type.
 //!
 //! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::head::Request;
 use crate::limit::Limit;
 
-/// The content type of gRPC, and of its variants up to a `+` or `;`.
+/// Content type of gRPC. Variants continue with `+` or `;`.
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
 const UNKNOWN: u8 = 2;
@@ -23,13 +23,14 @@ const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
-/// Returns true if the request is a call of gRPC. gRPC-Web is not: its clients take HTTP errors.
+/// Returns true if the request is a gRPC call. gRPC-Web does not count: its clients accept HTTP
+/// errors.
 pub(crate) fn is_call(request: &Request) -> bool {
     let content_type = || request.head.value(KnownField::ContentType, &request.bytes);
     request.method() == b"POST" && content_type().is_some_and(is_grpc)
 }
 
-/// Returns true if the head of a request that is refused is that of a call.
+/// Returns true if a refused request's head belongs to a gRPC call.
 pub(crate) fn is_head_of_grpc(head: &http2::Head) -> bool {
     let mut fields = head.fields.iter();
     fields.any(|field| field.known == KnownField::ContentType && is_grpc(field.value))
@@ -43,8 +44,9 @@ fn is_grpc(content_type: &[u8]) -> bool {
         && matches!(rest.first(), None | Some(b'+' | b';' | b' '))
 }
 
-/// Returns the code of gRPC for a status of HTTP:
-/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>. 413 is not in that list.
+/// Returns the gRPC code for an HTTP status, by
+/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>. 413 is not in that
+/// list.
 fn code_of(status: u16) -> u8 {
     match status {
         400 => INTERNAL,
@@ -57,17 +59,18 @@ fn code_of(status: u16) -> u8 {
     }
 }
 
-/// Returns the code of gRPC for a fault. A call that the backend has not answered in time may have been
-/// acted on, so that UNAVAILABLE, after which clients retry, would be wrong.
+/// Returns the gRPC code for a fault.
 fn code_of_fault(fault: &Fault) -> u8 {
     match fault.limit {
+        // The backend may have acted on a call without answering in time. Clients retry after
+        // UNAVAILABLE, which would be wrong here.
         Some(Limit::ReplyIdle | Limit::RequestTimeout) if fault.status == 504 => DEADLINE_EXCEEDED,
         _ => code_of(fault.status),
     }
 }
 
 impl Reply {
-    /// Sets whether the client speaks gRPC, so that errors are sent as its status.
+    /// Sets whether the client speaks gRPC and receives errors as a gRPC status.
     pub(crate) fn set_to_grpc(&mut self, to_grpc: bool) {
         self.to_grpc = to_grpc;
     }
@@ -77,7 +80,7 @@ impl Reply {
         self.to_grpc
     }
 
-    /// Answers with an error page, or with the status of gRPC that says why the call failed.
+    /// Sends an error page, or the gRPC status for the fault.
     pub(crate) async fn respond_fault(&mut self, fault: &Fault) -> Result<(), Fault> {
         if self.to_grpc {
             return self.respond_grpc(fault.status, code_of_fault(fault), b"").await;
@@ -85,7 +88,7 @@ impl Reply {
         self.respond_error(fault.status).await
     }
 
-    /// Answers with the status of gRPC for this status of HTTP, and with these field lines.
+    /// Sends the gRPC status for this HTTP status, with additional field lines.
     pub(super) async fn respond_grpc_error(
         &mut self,
         status: u16,
@@ -98,7 +101,7 @@ impl Reply {
         self.begin(200, b"");
         self.field("Content-Type", CONTENT_TYPE);
         encode::field_number(&mut self.out, "Grpc-Status", code.into());
-        // Visible ASCII without `%`, so that nothing is to be escaped.
+        // Visible ASCII without `%` needs no escaping.
         let message = format!("{status} {}", encode::reason_phrase(status));
         self.field("Grpc-Message", message.trim_end().as_bytes());
         self.out.extend_from_slice(lines);

@@ -1,20 +1,21 @@
-//! What a route changes in the fields of replies.
+//! A route's changes to the fields of replies.
 
 use std::iter;
 use std::time::{Duration, SystemTime};
 
 use forebay_wire::http1::{KnownField, encode};
 
-/// What a route changes in the head of a reply.
+/// A route's changes to the head of a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Field lines to add, each ending in CRLF.
     pub add: Vec<u8>,
-    /// Names of fields to leave out, in lower case.
+    /// Names of fields to remove, in lower case.
     pub remove: Vec<String>,
-    /// Seconds that the reply may be kept: `Expires` and `Cache-Control: max-age`.
+    /// Seconds for which caches may keep the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
-    /// Whether `X-Accel-Redirect` and `X-Sendfile` have a file sent in place of the reply.
+    /// True if `X-Accel-Redirect` and `X-Sendfile` make the engine send a file in place of the
+    /// reply.
     pub sends_files: bool,
 }
 
@@ -30,7 +31,7 @@ impl Rules {
         }
     }
 
-    /// Drops the field lines that are to be left out from `out`, from `start` on.
+    /// Removes the fields named in `remove` from `out`, from `start` on.
     pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
         if self.remove.is_empty() {
             return;
@@ -45,7 +46,8 @@ impl Rules {
     }
 }
 
-/// Appends those of the lines `carried` whose fields `out` does not have from `start` on; cookies add up.
+/// Appends the lines `carried` whose fields `out` does not have from `start` on. Cookies are always
+/// appended.
 pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
     let end = out.len();
     for line in carried.split_inclusive(|&b| b == b'\n') {
@@ -63,8 +65,8 @@ fn name_of(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b':').next().unwrap_or_default()
 }
 
-/// Whether a field has the reply sent as it comes: `X-Accel-Buffering: no`, or the `Content-Type` of
-/// an event stream.
+/// Returns true if this field asks for unbuffered delivery: `X-Accel-Buffering: no`, or the
+/// `Content-Type` of an event stream.
 pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     match known {
@@ -78,11 +80,11 @@ pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Whether one of these field lines does.
+/// Returns true if [`goes_out_at_once`] is true for one of these field lines.
 pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
     let mut starts = iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
     starts.any(|start| {
-        // Only fields that may ask for it are looked at closely.
+        // Check the first letter before the costlier comparison.
         if !matches!(lines.get(start), Some(b'c' | b'C' | b'x' | b'X')) {
             return false;
         }
@@ -93,8 +95,8 @@ pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
     })
 }
 
-/// Tells the client, in the fields from `start` on, that it may come by HTTP/3 (RFC 7838), unless they name
-/// alternatives already.
+/// Adds `Alt-Svc` with the port of HTTP/3 (RFC 7838), unless the fields from `start` on already
+/// have one.
 pub(super) fn announce_http3(out: &mut Vec<u8>, start: usize, port: u16) {
     let is_named = forebay_wire::fields::of_lines(&out[start..])
         .any(|field| field.name.eq_ignore_ascii_case(b"alt-svc"));

@@ -1,14 +1,14 @@
-//! SIGHUP: another configuration takes the place of the one that is served by.
+//! Replaces the running configuration on SIGHUP.
 //!
-//! A thread of its own reads and checks the configuration, looks up backends and starts changed
-//! applications, so that the main thread can still stop the server; the main thread then opens new
-//! listeners and logs. Whatever fails leaves all as it was. Every thread then builds its own table
-//! of sites and swaps it, with settings and log format, between two requests.
+//! A separate thread loads and checks the configuration, resolves backends and starts changed
+//! applications, so that the main thread can still stop the server. Then the main thread opens new
+//! listeners and logs. If anything fails, nothing changes. Afterwards every thread builds its own
+//! table of sites and swaps table, settings and log format between two requests.
 //!
-//! A request keeps the site that it was given, and sites hold a token: when the count of the old
-//! one is zero, no request can reach an old application, and the application is stopped. The number
-//! of processes survives where a route in the same place does the same as before; the state of a
-//! group survives by its name, or by its addresses.
+//! A request keeps its site, and each site holds a token. When the count of the old token is zero,
+//! no request can reach an old application, and the application is stopped. Processes continue if a
+//! route at the same position does the same as before. The state of a group continues by its name,
+//! or by its addresses.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -23,38 +23,39 @@ use crate::listen::{self, Listener};
 use crate::log::Writer;
 use crate::serving::Change;
 
-/// How long a reload waits for the threads before it leaves them to it.
+/// Time that a reload waits for the threads. Slower threads apply it later.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Another configuration to serve by.
+/// Another configuration.
 pub struct Reload {
     /// Addresses, settings and log of the server.
     pub wanted: Wanted,
-    /// Makes its tables.
+    /// Creates its tables.
     pub tables: Tables,
-    /// Called when every thread serves by it. Requests under way may still use the old tables.
+    /// Called when every thread uses the configuration. Current requests may still use the old
+    /// tables.
     pub done: Box<dyn FnOnce() + Send>,
 }
 
-/// Reads another configuration and starts what is new in it; the error, where that fails.
+/// Loads another configuration and starts its new parts, or returns an error.
 pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
 
-/// Listeners that one thread opens, with their indexes.
+/// Listeners for one thread, with their indexes.
 type Opened = Vec<(usize, Listener)>;
 
-/// What is to be listened on and was not.
+/// Listeners that a reload adds.
 struct New {
-    /// As configured, with indexes behind those that there are.
+    /// Configured addresses; their indexes follow the existing ones.
     listens: Vec<Listen>,
-    /// The addresses that became of it.
+    /// Actual addresses.
     addresses: Vec<Listen>,
     /// The listeners of each thread.
     opened: Vec<Opened>,
 }
 
 impl Server {
-    /// Serves by another configuration, or logs why not; the signal that came meanwhile and is left
-    /// to handle.
+    /// Loads another configuration, or logs the error. Returns a signal that arrived meanwhile and
+    /// is still to be handled.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
@@ -74,21 +75,23 @@ impl Server {
             }
             Err(why) => {
                 let why = why.trim_end();
-                self.errors().log(&format!("not reloaded, everything stays as it was: {why}"));
+                self.errors()
+                    .log(&format!("not reloaded, the old configuration stays in use: {why}"));
                 self.notify.ready("serving; the last reload failed");
             }
         }
         is_repeated.then_some(Signalled::Reload)
     }
 
-    /// Has another configuration prepared, on a thread of its own: an application may take its time
-    /// to start, and whoever wants to stop is not to wait for it. With it, whether another SIGHUP
-    /// came. `None` where the signal was to stop: then it ends with the process, if not before.
+    /// Prepares another configuration on a separate thread. The boolean is true if another SIGHUP
+    /// arrived. Returns `None` if the signal was to stop; the preparation then ends with the
+    /// process.
     async fn prepared(
         &self,
         signals: &mut Signals,
         prepare: &Prepare,
     ) -> Option<(Result<Reload, String>, bool)> {
+        // Starting an application may take long, and must not delay a stop.
         let (sender, mut outcome) = oneshot::channel();
         let prepare = prepare.clone();
         let thread = std::thread::Builder::new().name("reload".into());
@@ -105,17 +108,17 @@ impl Server {
                 signal = signals.next() => match signal {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
-                    // It may have been read before it was changed once more.
+                    // The configuration may have changed again after it was read.
                     Signalled::Reload => is_repeated = true,
                 },
             }
         }
     }
 
-    /// Takes the configuration over; an error leaves everything as it was.
+    /// Applies the configuration, or returns an error and changes nothing.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
-        // All that may fail comes first.
+        // First everything that may fail.
         let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
         let other_log = match wanted.log.access == self.wanted.log.access {
             true => None,
@@ -143,7 +146,7 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the Unix sockets whose mode or owner should change, which is set when a socket is made.
+    /// Logs the Unix sockets whose mode or owner would change, because both are set at creation.
     fn name_kept_accesses(&self, wanted: &Wanted) {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
@@ -156,7 +159,7 @@ impl Server {
         }
     }
 
-    /// Opens what is to be listened on and was not.
+    /// Opens the listeners that the configuration adds.
     fn open_new(&self, wanted: &Wanted) -> Result<New, String> {
         let listens = wanted.listen.iter().cloned();
         let new: Vec<_> =
@@ -175,7 +178,7 @@ impl Server {
         Ok(New { listens: new, addresses, opened })
     }
 
-    /// Has the threads serve by what is `wanted`, and waits for them.
+    /// Sends the configuration to the threads and waits for them.
     fn send_change(
         &self,
         threads: &Threads,
@@ -188,7 +191,7 @@ impl Server {
         threads.loads.limit(most_connections(limits), limits.connections_per_address);
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
         for (changes, opened) in threads.changes.iter().zip(opened) {
-            // A thread that has ended has nothing to change.
+            // Fails if the thread has ended, and then nothing needs to change.
             let _ = changes.send(Change {
                 settings: wanted.settings.clone(),
                 log: self.writer.access(&wanted.log),
@@ -200,9 +203,11 @@ impl Server {
             });
         }
         drop((tables, acknowledge));
-        // Nothing is ever sent: the wait ends when every thread has dropped its end.
+        // No message is ever sent: the wait ends when every thread has dropped its sender.
         if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.errors().log("a thread is too busy to take the new configuration; it will");
+            self.errors().log(
+                "a thread is too busy to apply the new configuration now; it will do so later",
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A socket with TLS between its reads and writes and its bytes.
+//! TLS as a layer of a socket, below reads and writes.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use super::Socket;
 use crate::tls::{Alpn, ClientTls, Session};
 
 impl Socket {
-    /// From now on what is read and written goes through TLS, of which the handshake is still to be
-    /// finished.
+    /// Adds TLS to the socket. The handshake is still to be finished.
     pub(crate) fn start_tls(&self, session: Session) {
         let is_first = self.shared.tls.set(Box::new(session)).is_ok();
         debug_assert!(is_first, "a connection has one session");
     }
 
-    /// Has a new connection to `host` begin with a handshake; whether the server has chosen HTTP/2.
+    /// Performs the handshake of a new connection to `host`. Returns true if the server has chosen
+    /// HTTP/2.
     pub async fn secure(&self, tls: &ClientTls, host: &str, alpn: Alpn) -> io::Result<bool> {
         self.start_tls(tls.session(host, alpn)?);
         let is_http2 = self.finish_handshake().await?.is_http2();
@@ -25,7 +25,7 @@ impl Socket {
         Ok(is_http2)
     }
 
-    /// Exchanges what is left of the handshake that [`Socket::start_tls`] has begun.
+    /// Finishes the handshake that [`Socket::start_tls`] has begun.
     pub(crate) async fn finish_handshake(&self) -> io::Result<&Session> {
         let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
         loop {
@@ -48,10 +48,9 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_ready`], through TLS.
+    /// As [`Socket::read_ready`], with TLS.
     pub(super) fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        // A peer that sends records without data has others of this thread wait no longer than
-        // this.
+        // Limits the time for a peer that sends records without data, so that other tasks can run.
         const LOOKS: usize = 8;
         for _ in 0..LOOKS {
             match tls.take(buffer) {
@@ -63,10 +62,10 @@ impl Socket {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Decrypts one read, if there is something to read.
+    /// Decrypts one read, if bytes can be read.
     fn receive(&self, tls: &Session) -> io::Result<()> {
         if self.is_unread.get() {
-            // Whatever readiness the event loop holds.
+            // Ignore the readiness known to the event loop.
             let outcome = tls.receive(&self.shared.io);
             self.is_unread.set(outcome.is_ok());
             return outcome.map(|_| ());
@@ -81,12 +80,12 @@ impl Socket {
         if received { Ok(()) } else { outcome }
     }
 
-    /// The TLS of the connection.
+    /// Returns the TLS session, if any.
     pub(crate) fn tls(&self) -> Option<&Session> {
         self.shared.tls.get().map(|session| &**session)
     }
 
-    /// Whether what is read and written goes through TLS.
+    /// Returns true if the connection uses TLS.
     pub fn is_tls(&self) -> bool {
         self.tls().is_some()
     }

@@ -1,4 +1,4 @@
-//! Writing to a socket, waiting where the peer has no room.
+//! Writing to a socket, with waits for room.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -10,12 +10,12 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
-    /// Has `data` sent at the end of this thread's turn; written at once where it is larger than 4 KiB,
-    /// or the socket has no room for what came before. Where sending fails later, the next read finds
-    /// end of file: use it where a read follows, as that of a reply.
+    /// Sends `data` at the end of the thread's turn. Writes immediately if `data` is larger than 4
+    /// KiB or earlier output is still waiting. If sending fails later, the next read returns end of
+    /// file. Use it only if a read follows, for example of a reply.
     ///
     /// # Errors
-    /// Those of [`Socket::write_all`].
+    /// As [`Socket::write_all`].
     pub async fn write_soon(&self, data: &[u8]) -> io::Result<()> {
         if self.send_soon(data) {
             return Ok(());
@@ -23,13 +23,13 @@ impl Socket {
         self.write_all(data).await
     }
 
-    /// Has `data` sent at the end of this thread's turn. `false`, and nothing done, where it is too
-    /// large or empty, or the socket has no room for what came before.
+    /// Sends `data` at the end of the thread's turn. Returns false, and does nothing, if `data` is
+    /// too large or empty, or if earlier output is still waiting.
     pub(crate) fn send_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }
 
-    /// Waits until what [`Socket::write_soon`] was given has been sent, or cannot be.
+    /// Waits until the output of [`Socket::write_soon`] has been sent or has failed.
     pub async fn sent(&self) {
         poll_fn(|context| self.poll_sent(context)).await;
     }
@@ -43,14 +43,14 @@ impl Socket {
         Poll::Pending
     }
 
-    /// Sends what [`Socket::write_soon`] was given and has not been sent, as far as there is room.
+    /// Sends the waiting output of [`Socket::write_soon`], as far as there is room.
     pub(super) fn send_now(&self) {
         if self.shared.is_sending.get() {
             self.deadlines.send_outgoing();
         }
     }
 
-    /// As [`Socket::write_pieces`], all of `data`.
+    /// Writes all of `data`, as [`Socket::write_pieces`].
     pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
         self.sent().await;
         yield_to_readers().await;
@@ -64,12 +64,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes all of several pieces, by as few system calls as there can be. Tasks that have
-    /// something to read come first: when writes follow each other closely, fewer of them find
-    /// their peer asleep and have to wake it, which took a tenth of the time of a proxied request.
+    /// Writes all of several pieces, with as few system calls as possible. Lets tasks with
+    /// something to read run first.
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
         self.sent().await;
+        // If writes follow each other closely, fewer of them have to wake a sleeping peer, which
+        // took a tenth of the time of a proxied request.
         yield_to_readers().await;
         while !pieces.is_empty() {
             match self.shared.write(pieces) {
@@ -81,7 +82,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes some of what is not empty; 0 where the peer has no room.
+    /// Writes some of the non-empty `pieces`. Returns 0 if there is no room.
     pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
         self.send_now();
         if self.shared.is_sending.get() {
@@ -109,8 +110,8 @@ impl Socket {
         mut offset: u64,
         mut length: u64,
     ) -> io::Result<()> {
-        // A socket's buffer may take megabytes. Between slices others have their turn: many clients
-        // that ask for large files at once must not hold up one that asks for little.
+        // A socket's buffer may accept megabytes. Other tasks run between slices, so that many
+        // clients of large files do not delay a client of a small one.
         const AT_ONCE: u64 = 128 << 10;
         self.sent().await;
         while length > 0 {
@@ -130,7 +131,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for room where that is what was missing.
+    /// Waits for room if the write failed for lack of it.
     pub(super) async fn after_write_error(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::Interrupted => Ok(()),
@@ -140,19 +141,18 @@ impl Socket {
         }
     }
 
-    /// The peer has no room: from now on it may take as long as [`Socket::limit_writes`] allows
-    /// until [`Socket::poll_room`] finds some or [`Socket::try_write`] writes. Saying so again while
-    /// that time runs does not prolong it: a task that is woken for other reasons tries again.
+    /// Starts the time limit of [`Socket::limit_writes`], because the peer has no room.
+    /// [`Socket::poll_room`] or [`Socket::try_write`] ends it. Another call does not extend a
+    /// running limit, because a task may try again after an unrelated wake-up.
     pub fn expect_room(&self) {
-        // Readiness may be stale from before the buffer filled up.
+        // The readiness may be older than the full buffer.
         self.shared.io.forget_room();
         if self.shared.write_due.get() == NEVER {
             self.shared.write_due.set(self.deadlines.due(self.shared.write_limit.get()));
         }
     }
 
-    /// As [`Socket::limit_writes`], also where room is waited for already: it is waited for no
-    /// longer than `pause` from now.
+    /// As [`Socket::limit_writes`], and also shortens a wait in progress to `pause` from now.
     pub fn shorten_write_limit(&self, pause: Duration) {
         self.limit_writes(pause);
         let due = self.shared.write_due.get();
@@ -161,7 +161,7 @@ impl Socket {
         }
     }
 
-    /// Whether the peer has room.
+    /// Completes when the peer has room.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.poll_sent(context).is_pending() {
             return Poll::Pending;
@@ -173,16 +173,16 @@ impl Socket {
         ready
     }
 
-    /// Waits until the peer has room, as long as [`Socket::limit_writes`] allows.
+    /// Waits until the peer has room, at most for the limit of [`Socket::limit_writes`].
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
-        // That of a wait that was given up.
+        // Discard the deadline of an earlier wait that was cancelled.
         self.shared.write_due.set(NEVER);
         self.expect_room();
         poll_fn(|context| self.poll_room(context)).await
     }
 }
 
-/// Lets every task run that is ready now.
+/// Lets all tasks run that are ready now.
 pub async fn yield_to_readers() {
     let mut has_given = false;
     poll_fn(|context| {

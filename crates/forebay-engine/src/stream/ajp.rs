@@ -1,6 +1,7 @@
-//! A stream of AJP 1.3: the connection of a web server, as it carries one request at a time. What a
-//! reply is made of goes out as packets; the body comes in as packets that are asked for as the origin
-//! reads on, but for the first of a body whose length is known.
+//! A stream of AJP 1.3: a connection of a web server, which carries one request at a time.
+//!
+//! Replies are sent as packets. The web server sends the first packet of a body with a known length
+//! by itself. Each further packet is requested when the origin reads.
 //!
 //! Specification: <https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>.
 
@@ -21,42 +22,42 @@ use tokio::sync::Mutex;
 use super::{Accepted, Part, Shared, Stream};
 use crate::socket::{BUFFER, Socket};
 
-/// Bodies up to this many bytes are copied behind their head, so that a reply is one piece.
+/// Bodies up to this size are copied after their head, so that the reply is one piece.
 const COPIED: usize = 1024;
-/// Packets of a file that go out at a time.
+/// Packets of a file that are sent at a time.
 const FILE_PACKETS: usize = 8;
 
-/// A connection, with what is there of the request under way.
+/// A connection with the state of its current request.
 pub struct Ajp {
-    /// The connection.
+    /// The connection's socket.
     pub socket: Socket,
-    /// Where it comes from.
+    /// Addresses and listener of the connection.
     pub accepted: Accepted,
-    /// The largest packet in bytes, header included.
+    /// Maximum packet size in bytes, including the header.
     packet_size: usize,
     /// The client that the web server names.
     client: Cell<ClientAddress>,
-    /// What was read and not decoded yet.
+    /// Bytes that were read and not decoded yet.
     input: RefCell<Vec<u8>>,
-    /// Bytes of the body that are still to come, where its length is known.
+    /// Remaining bytes of the body, if its length is known.
     left: Cell<Option<u64>>,
-    /// Whether a data packet is on its way.
+    /// True if a requested data packet has not arrived yet.
     is_awaited: Cell<bool>,
-    /// Whether the web server has told the end of the body.
+    /// True if the web server has marked the end of the body.
     has_body_end: Cell<bool>,
-    /// Whether the connection may carry another request.
+    /// True if the connection may carry another request.
     keep_alive: Cell<bool>,
-    /// Whether the end of the reply was written.
+    /// True if the end of the reply has been written.
     has_ended: Cell<bool>,
-    /// Whether a packet was left half written.
+    /// True if a packet was written only in part.
     is_torn: Cell<bool>,
-    /// Packets go out one after the other: those of the reply, and those that ask for the body.
+    /// Serializes packets: those of the reply and the requests for the body.
     turn: Mutex<()>,
     pub(super) shared: Shared,
 }
 
 impl Ajp {
-    /// A connection without a request, of which `input` has been read.
+    /// Creates a connection without a request. `input` has already been read.
     pub fn new(socket: Socket, accepted: Accepted, packet_size: usize, input: Vec<u8>) -> Self {
         Self {
             client: Cell::new(accepted.peer),
@@ -75,7 +76,7 @@ impl Ajp {
         }
     }
 
-    /// A request from `client` begins, whose body is framed so.
+    /// Begins a request from `client` with this framing of its body.
     pub fn begin(&self, client: ClientAddress, framing: RequestFraming) {
         self.client.set(client);
         self.left.set(match framing {
@@ -88,22 +89,23 @@ impl Ajp {
         self.keep_alive.set(true);
     }
 
-    /// The client that the web server names.
+    /// Returns the client that the web server names.
     pub fn client(&self) -> ClientAddress {
         self.client.get()
     }
 
-    /// The largest packet in bytes, header included.
+    /// Returns the maximum packet size in bytes, including the header.
     pub fn packet_size(&self) -> usize {
         self.packet_size
     }
 
-    /// What was read and not decoded yet.
+    /// Returns the bytes that were read and not decoded yet.
     pub fn input(&self) -> &RefCell<Vec<u8>> {
         &self.input
     }
 
-    /// Whether the reply was written to its end, and the web server told that another may follow.
+    /// Returns true if the reply was written to its end and announced that another request may
+    /// follow.
     pub fn keeps_alive(&self) -> bool {
         self.has_ended.get() && self.keep_alive.get() && !self.is_torn.get()
     }
@@ -116,7 +118,7 @@ impl Ajp {
         self.keep_alive.set(keep_alive);
     }
 
-    /// Reads more into the input; 0 at the end.
+    /// Reads more bytes into the input. Returns 0 at the end.
     pub async fn receive(&self) -> io::Result<usize> {
         loop {
             self.socket.readable().await?;
@@ -128,7 +130,7 @@ impl Ajp {
         }
     }
 
-    /// As [`Self::receive`], without waiting: `WouldBlock` where nothing has come.
+    /// As [`Self::receive`], without waiting: fails with `WouldBlock` if nothing has arrived.
     pub fn receive_now(&self) -> io::Result<usize> {
         let mut input = self.input.borrow_mut();
         if input.capacity() == 0 {
@@ -140,7 +142,7 @@ impl Ajp {
         self.socket.read_now(&mut input)
     }
 
-    /// Drops so many bytes from the front of the input; an empty buffer goes back to the thread.
+    /// Drops `length` bytes from the start of the input. Returns an empty buffer to the thread.
     pub fn consume(&self, length: usize) {
         let mut input = self.input.borrow_mut();
         if length < input.len() {
@@ -152,8 +154,8 @@ impl Ajp {
         self.accepted.thread.keep_buffer(buffer);
     }
 
-    /// Reads the data packet that is on its way, if one is, and drops it: behind it comes the next
-    /// request. It may take as long as `limit`.
+    /// Reads and drops the requested data packet, if any, because the next request follows it.
+    /// Waits at most `limit`.
     pub async fn skip_data(&self, limit: Duration) -> io::Result<()> {
         if self.is_awaited.get() {
             self.read_packet(&mut Vec::new(), limit).await?;
@@ -161,7 +163,7 @@ impl Ajp {
         Ok(())
     }
 
-    /// Appends the payload of the next data packet, which is on its way; 0 at the end of the body.
+    /// Appends the payload of the requested data packet. Returns 0 at the end of the body.
     async fn read_packet(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.socket.limit_read(limit);
         let data = loop {
@@ -187,11 +189,10 @@ impl Ajp {
         Ok(length)
     }
 
-    /// Appends the head of a reply. One that does not fit a packet is replaced by a 502 without body;
-    /// whether that was so.
+    /// Appends the head of a reply as a packet. Fails if the head does not fit.
     fn append_head(&self, out: &mut Vec<u8>, part: &Part<'_>) -> Result<(), AjpError> {
         let line = &part.gathered[..part.fields_at];
-        // Behind `HTTP/1.1 200 `.
+        // The reason follows `HTTP/1.1 200 `.
         let reason = line.get(13..).unwrap_or_default().trim_ascii_end();
         let mut head = SendHeaders::new(out, part.status, reason);
         for field in fields::of_lines(&part.gathered[part.fields_at..part.body_at]) {
@@ -205,7 +206,7 @@ fn malformed(error: AjpError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
-/// The packets around pieces of a body.
+/// Packet headers and ends for the pieces of a body.
 struct Framing {
     most: usize,
     full: [u8; 8],
@@ -213,11 +214,11 @@ struct Framing {
 }
 
 impl Framing {
-    /// For these two pieces, in packets of `packet_size` bytes.
+    /// Prepares the headers for these two pieces, in packets of `packet_size` bytes.
     fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
         let most = most_chunk(packet_size);
         let header = |length: usize| {
-            // The NUL ends the packet in front.
+            // The NUL ends the previous packet.
             let mut header = [0; 8];
             header[1..].copy_from_slice(&chunk_header(length));
             header
@@ -225,7 +226,7 @@ impl Framing {
         Self { most, full: header(most), rests: pieces.map(|piece| header(piece.len() % most)) }
     }
 
-    /// Adds the packets of both pieces between `head` and `end`.
+    /// Returns the packets of both pieces between `head` and `end`.
     fn pieces<'a>(
         &'a self,
         head: &'a [u8],
@@ -251,7 +252,8 @@ impl Framing {
 }
 
 impl Stream {
-    /// Asks for more of the body where nothing of it is on its way, and reads it; 0 at its end.
+    /// Reads more of the body. Requests the next packet unless one is outstanding. Returns 0 at the
+    /// end.
     pub(super) async fn read_body(
         &self,
         stream: &Ajp,
@@ -276,7 +278,7 @@ impl Stream {
         stream.read_packet(buffer, limit).await
     }
 
-    /// Writes a part of a reply as packets. Interim replies are dropped: AJP has none.
+    /// Writes a part of a reply as packets. Drops interim replies, which AJP does not have.
     pub(super) async fn write_packets(
         &self,
         stream: &Ajp,
@@ -317,7 +319,7 @@ impl Stream {
     /// Answers 502 in place of a reply whose head fits no packet.
     async fn refuse_head(&self, stream: &Ajp, error: AjpError) -> io::Result<()> {
         self.thread().warn_limited(&format!(
-            "502: the head of a reply fits no packet of AJP: {error}; raise `ajp_packet_size` and \
+            "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \
              max_packet_size of mod_jk or ProxyIOBufferSize of mod_proxy_ajp"
         ));
         let mut out = Vec::new();
@@ -330,7 +332,7 @@ impl Stream {
         Err(malformed(error))
     }
 
-    /// Sends some of a file, a few packets at a time.
+    /// Sends a range of a file, a few packets at a time.
     pub(super) async fn send_file_packets(
         &self,
         stream: &Ajp,
@@ -345,7 +347,7 @@ impl Stream {
             buffer.resize(most.min(usize::try_from(length).unwrap_or(most)), 0);
             let read = rustix::io::pread(file, &mut buffer, offset)?;
             if read == 0 {
-                // The file has become shorter since its length was told to the client.
+                // The file has become shorter since its length was sent to the client.
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             offset += read as u64;
@@ -358,7 +360,7 @@ impl Stream {
 }
 
 impl<'a> Part<'a> {
-    /// A part without head.
+    /// Creates a part without a head.
     fn of_body(data: &'a [u8], last: Option<&'a [u8]>) -> Self {
         Self {
             status: 0,

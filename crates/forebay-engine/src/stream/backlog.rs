@@ -1,16 +1,16 @@
-//! What a client's connection does not take of a reply at once: kept in memory, then in an unlinked
-//! file, so that what makes the reply need not wait for a slow reader.
+//! Backlog of a reply for a slow client: first in memory, then in an unlinked file. The reply's
+//! producer does not wait for a slow reader.
 //!
-//! A reader that keeps up never has one: what its socket takes is written as ever, and only the
-//! rest is copied. Where memory and file are full, or the disk is, or all replies together have
-//! what they may, the reply is held back as if there were no backlog.
+//! A fast reader never causes a backlog: bytes that the socket accepts are written directly, and
+//! only the rest is copied. If memory and file are full, the disk is full, or the limit for all
+//! replies is reached, the producer waits as if there were no backlog.
 //!
-//! Only replies of origins that run in processes have one: a slow reader would hold a process.
-//! Memory is 64 KiB, the file is written round and round, by the task of the request beside the
-//! origin (`dispatch.rs`), and goes on when the origin has returned. It is not sent by sendfile(2),
-//! as the kernel would still read pages that are overwritten. Backends of `proxy` are not buffered
-//! unless configured: most take many connections, and some send events faster than a client reads,
-//! of which old ones are worth nothing.
+//! Only replies of origins that run in processes have a backlog, because a slow reader would occupy
+//! a process. Memory is 64 KiB; the file is a ring buffer. The request's task writes the backlog to
+//! the client beside the origin (`dispatch.rs`), and continues after the origin returns.
+//!
+//! Replies of `proxy` backends are buffered only if configured: most backends accept many
+//! connections, and some send events faster than a client reads, so that old events are worthless.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,19 +27,19 @@ use crate::buffered::Buffered;
 use crate::limit::Limit;
 use crate::thread::Thread;
 
-/// Bytes written between two turns of other connections.
+/// Bytes written before other connections have a turn.
 const AT_ONCE: u64 = 128 << 10;
 
-/// Bytes read from a file at a time.
+/// Bytes per read from the file.
 const PIECE: u64 = 32 << 10;
 
-/// The backlog of one stream; empty nearly always.
+/// The backlog of one stream, which is nearly always empty.
 #[derive(Default)]
 pub struct Backlog(RefCell<Option<Box<Queue>>>);
 
 impl Stream {
-    /// Writes all of `pieces`, as fast as the client takes them; where `keeps`, what it does not
-    /// take at once is kept for it. Nothing of the reply follows where it `ends`.
+    /// Writes all of `pieces` as fast as the client accepts them. If `keeps`, the backlog stores
+    /// the bytes that the client does not accept at once. Ends the reply if `ends`.
     pub(super) async fn write_pieces(
         &self,
         pieces: &mut [IoSlice<'_>],
@@ -53,7 +53,8 @@ impl Stream {
         self.write_through(pieces, ends).await
     }
 
-    /// Writes what the client takes, and keeps the rest; waits only where there is no room for it.
+    /// Writes the bytes that the client accepts, and stores the rest. Waits only if the backlog is
+    /// full.
     async fn write_or_keep(&self, mut pieces: &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
         self.yield_to_readers().await;
@@ -66,11 +67,11 @@ impl Stream {
             if pieces.is_empty() {
                 return Ok(());
             }
-            // A file that could not be written is logged, and no limit.
+            // A write error of the file is logged and does not count as a limit.
             if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }
-            // Room is only waited for where a write has just found none.
+            // Wait for room only after a write has found none.
             match self.write_backlog()? {
                 Progress::Blocked => self.wait_for_room().await?,
                 Progress::Turn => tokio::task::yield_now().await,
@@ -78,12 +79,12 @@ impl Stream {
         }
     }
 
-    /// Whether something waits for the client to take it.
+    /// Returns true if bytes wait until the client accepts them.
     pub(crate) fn has_backlog(&self) -> bool {
         self.backlog().0.borrow().is_some()
     }
 
-    /// Writes the backlog as the client takes it, until nothing is left.
+    /// Writes the backlog as the client accepts it, until it is empty.
     pub(crate) async fn drain(&self) -> io::Result<()> {
         while self.has_backlog() {
             match self.write_backlog()? {
@@ -94,8 +95,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the backlog whenever there is one; ends with the connection's failure. To be polled
-    /// by the task that makes the reply, behind what makes it: nothing else is woken for it.
+    /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The task
+    /// that produces the reply must poll this after the producer, because nothing else wakes it.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
             poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -105,7 +106,8 @@ impl Stream {
         }
     }
 
-    /// Keeps as much as there is room for; whether a file for the rest could not be written.
+    /// Stores as much as there is room for. Returns true if the file for the rest could not be
+    /// written.
     fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) -> bool {
         if pieces.is_empty() {
             return false;
@@ -127,7 +129,7 @@ impl Stream {
         has_failed
     }
 
-    /// Has the reply end with these trailers behind the backlog; false where there is none.
+    /// Stores trailers that end the reply after the backlog. Returns false if the backlog is empty.
     pub(super) fn keep_end(&self, trailers: &[u8]) -> bool {
         let mut state = self.backlog().0.borrow_mut();
         state.as_mut().is_some_and(|queue| {
@@ -159,15 +161,15 @@ impl Stream {
     }
 }
 
-/// Why writing a backlog has paused.
+/// Reason for a pause in writing a backlog.
 enum Progress {
-    /// The client takes nothing at present.
+    /// The client accepts no bytes at present.
     Blocked,
-    /// It is the turn of others.
+    /// Other connections have a turn.
     Turn,
 }
 
-/// What is left to write: memory first, then the file.
+/// Bytes left to write: first those in memory, then those in the file.
 struct Queue {
     memory: VecDeque<u8>,
     file: Option<Ring>,
@@ -176,9 +178,9 @@ struct Queue {
     most_in_all: u64,
     buffered: Arc<Buffered>,
     dir: PathBuf,
-    /// The file could not be made or written.
+    /// True if the file could not be created or written.
     has_failed: bool,
-    /// They end the reply behind it, by a protocol that has a frame for that.
+    /// Trailers that end the reply after the backlog, for protocols with a frame for them.
     trailers: Option<Vec<u8>>,
 }
 
@@ -202,7 +204,7 @@ impl Queue {
         self.memory.is_empty() && self.file.is_none()
     }
 
-    /// Keeps as much of `data` as there is room for; how much that is.
+    /// Stores as much of `data` as there is room for. Returns the number of bytes.
     fn append(&mut self, data: &[u8], thread: &Thread) -> usize {
         let mut kept = 0;
         if self.file.is_none() {
@@ -233,7 +235,7 @@ impl Queue {
             let ring = match &mut self.file {
                 Some(ring) => ring,
                 none => {
-                    // None is made where there is nothing that it may hold.
+                    // Create no file if the limit for all replies leaves no room for a byte.
                     if self.buffered.bytes() >= self.most_in_all {
                         return Ok(kept);
                     }
@@ -260,7 +262,7 @@ impl Queue {
         Ok(kept)
     }
 
-    /// Writes what the client takes, up to a turn's worth.
+    /// Writes the bytes that the client accepts, up to the limit of one turn.
     fn write(&mut self, stream: &Stream) -> io::Result<Progress> {
         let mut left = AT_ONCE;
         while left > 0 && !self.is_empty() {
@@ -284,8 +286,8 @@ impl Queue {
     fn write_file(&mut self, stream: &Stream, most: u64) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
-        // Copied, as the kernel would go on reading what sendfile(2) has taken while it is
-        // overwritten.
+        // Copy instead of using sendfile(2): the kernel would read pages later, after they have
+        // been overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
         let n = stream.try_write(&[IoSlice::new(&bytes)], false)?;
@@ -308,16 +310,16 @@ impl Drop for Queue {
     }
 }
 
-/// An unlinked file that is written round and round.
+/// An unlinked file used as a ring buffer.
 struct Ring {
     file: File,
-    /// The most bytes that it may have.
+    /// Maximum size in bytes.
     size: u64,
-    /// Bytes that it has, of which all are counted.
+    /// Current size in bytes, all of it counted in `buffered`.
     length: u64,
-    /// Bytes written so far, over all rounds.
+    /// Total bytes written, over all rounds.
     written: u64,
-    /// Bytes of them that were sent.
+    /// Total bytes sent.
     sent: u64,
 }
 
@@ -326,13 +328,13 @@ impl Ring {
         Self { file, size, length: 0, written: 0, sent: 0 }
     }
 
-    /// Where the next bytes go, and how many may go there.
+    /// Returns position and number of bytes for the next write.
     fn room(&self) -> (u64, u64) {
         let at = self.written % self.size;
         (at, (self.size - at).min(self.size - (self.written - self.sent)))
     }
 
-    /// Where the next bytes to be sent are, and how many are there.
+    /// Returns position and number of bytes of the next bytes to send.
     fn unsent(&self) -> (u64, u64) {
         let at = self.sent % self.size;
         (at, (self.size - at).min(self.written - self.sent))

@@ -1,4 +1,4 @@
-//! A stream of HTTP/1 (RFC 9112): the connection itself, as it carries one request at a time.
+//! A stream of HTTP/1 (RFC 9112): the connection itself, which carries one request at a time.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -9,22 +9,22 @@ use forebay_wire::http1::encode;
 use super::{Accepted, HeadEnd, Part, Shared};
 use crate::socket::Socket;
 
-/// A connection, with what is there of the request under way.
+/// A connection with the state of its current request.
 pub struct Http1 {
-    /// The connection.
+    /// The connection's socket.
     pub socket: Socket,
-    /// Where it comes from.
+    /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// Whether there are bytes of the client still to be used: of a body, or of a next request.
+    /// True if the client has sent bytes that are still unused: of a body or of the next request.
     has_input: Cell<bool>,
-    /// Whether the client has closed its side with requests still to be answered.
+    /// True if the client has closed its sending side while requests wait for an answer.
     is_half_closed: Cell<bool>,
-    /// Of the request under way.
+    /// State of the current request.
     pub(super) shared: Shared,
 }
 
 impl Http1 {
-    /// A connection without a request.
+    /// Creates a connection without a request.
     pub fn new(socket: Socket, accepted: Accepted) -> Self {
         let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
         Self { socket, accepted, has_input, is_half_closed, shared: Shared::default() }
@@ -45,8 +45,8 @@ impl Http1 {
         read
     }
 
-    /// Waits until the client has gone away. One that closes its side behind a body that is still
-    /// being read, or behind further requests, has sent all it has to send and is still there.
+    /// Waits until the client has disconnected. A client that closes only its sending side, after a
+    /// body that is still being read or after further requests, still waits for replies.
     pub(super) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;
@@ -80,12 +80,12 @@ pub(super) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
 }
 
 impl<'a> Part<'a> {
-    /// Whether it is nothing but what has gathered.
+    /// Returns true if the part consists only of `gathered`.
     pub(super) fn is_one_piece(&self) -> bool {
         self.data.is_empty() && !self.is_chunked
     }
 
-    /// The line in front of what is there of a chunked body.
+    /// Returns the size line of the chunk; empty if the part has none.
     pub(super) fn chunk_size(&self) -> Vec<u8> {
         let length = self.gathered.len() - self.body_at + self.data.len();
         let mut line = Vec::new();
@@ -96,9 +96,10 @@ impl<'a> Part<'a> {
         line
     }
 
-    /// All of it in order, with `size` in front of the body: the first so many of these. What is
-    /// one piece stays one, which takes a simpler system call.
+    /// Returns all bytes in order, with `size` before the body. The number says how many slices are
+    /// used.
     pub(super) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
+        // A single slice needs a simpler system call, so split `gathered` only for a chunk.
         let split = if size.is_empty() { self.gathered.len() } else { self.body_at };
         let (head, body) = self.gathered.split_at(split);
         let chunk_end = if size.is_empty() { b"" } else { encode::CHUNK_END };

@@ -1,9 +1,8 @@
-//! Streams of HTTP/2 (RFC 9113), and what those of one connection share.
+//! Streams of HTTP/2 (RFC 9113), and the state that the streams of one connection share.
 //!
-//! The connection's task reads and writes the socket (`front/http2.rs`). What a stream sends goes
-//! into the output of the codec, where that of all streams gathers; what came for it waits here
-//! until it is read, which opens its window. A stream that can do nothing waits to be woken by the
-//! connection's task.
+//! The connection's task reads and writes the socket (`front/http2.rs`). Streams write into the
+//! codec's shared output. Received data waits in the stream until it is read, which opens the
+//! stream's window. A blocked stream waits until the connection's task wakes it.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -27,22 +26,22 @@ pub use connection::Connection;
 /// One stream.
 pub struct Http2 {
     id: u32,
-    /// Its connection.
+    /// The stream's connection.
     pub connection: Rc<Connection>,
     pub(super) shared: Shared,
-    /// Whether a tunnel is requested (RFC 8441).
+    /// True if the client requests a tunnel (RFC 8441).
     is_tunnel: bool,
-    /// What came and was not read.
+    /// Bytes that were received and not read yet.
     incoming: RefCell<Vec<u8>>,
-    /// Nothing more comes.
+    /// True if the request has ended.
     has_ended: Cell<bool>,
-    /// The trailers of its request that may be passed on, as lines.
+    /// Forwardable trailers of the request, as lines.
     request_trailers: RefCell<Vec<u8>>,
-    /// There can be data in the request, not only its end.
+    /// True if the request can contain data, and not only its end.
     has_body: Cell<bool>,
-    /// Nothing more is sent.
+    /// True if the reply has ended.
     has_finished: Cell<bool>,
-    /// It was reset, or its connection has ended.
+    /// True if the stream was reset or its connection has ended.
     is_closed: Cell<bool>,
     waits: Waits,
     watcher: Cell<Option<Waker>>,
@@ -85,12 +84,12 @@ impl Http2 {
         self.is_tunnel
     }
 
-    /// Nothing but the end of the request can come.
+    /// Notes that only the end of the request can follow.
     pub(super) fn expect_end(&self) {
         self.has_body.set(false);
     }
 
-    /// Some of its body has come; all of it where this is the `end`.
+    /// Adds received body bytes. `end` marks the last.
     pub fn receive(&self, data: &[u8], end: bool) {
         self.incoming.borrow_mut().extend_from_slice(data);
         if end {
@@ -99,13 +98,13 @@ impl Http2 {
         wake_waiting(&self.waits.reader);
     }
 
-    /// Its request has ended, with these trailers.
+    /// Ends the request with these trailers.
     pub fn receive_trailers(&self, trailers: &http2::Head) {
         trailers.write_trailers(&mut self.request_trailers.borrow_mut());
         self.receive(b"", true);
     }
 
-    /// It was reset, or its connection has ended.
+    /// Closes the stream after a reset by the client or the end of its connection.
     pub fn cancel(&self) {
         self.is_closed.set(true);
         wake_waiting(&self.waits.reader);
@@ -114,19 +113,19 @@ impl Http2 {
         self.connection.end_turn(self.id);
     }
 
-    /// Its request is answered as far as it ever will be.
+    /// Ends the stream after its reply.
     pub(super) fn close(&self) {
         self.connection.streams.remove(self.id);
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() && self.has_body.get() {
-            // The rest of the request is of no use (RFC 9113 section 8.1). At once, as curl 7.88
-            // does not read on behind a whole reply, and waits for a window for ever.
+            // The rest of the request is not needed (RFC 9113 section 8.1). Reset at once: curl
+            // 7.88 does not read on after a complete reply and waits for a window forever.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
             if !self.has_ended.get() && !self.is_closed.get() {
-                // The client is about to end the stream, and needs no reset.
+                // The client is about to end the stream, which then needs no reset.
                 let now = self.connection.accepted.thread.deadlines.now();
                 self.connection.ending.borrow_mut().push((self.id, now));
             }
@@ -143,7 +142,8 @@ impl Http2 {
         self.is_closed.set(true);
     }
 
-    /// The code of RST_STREAM where the rest cannot be had; that of a tunnel by RFC 8441 section 5.
+    /// Returns the code of RST_STREAM if the rest is not available; for tunnels see RFC 8441
+    /// section 5.
     fn lost_code(&self) -> ErrorCode {
         if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;
@@ -179,7 +179,7 @@ impl Http2 {
     }
 }
 
-/// What comes.
+/// Receiving.
 impl Http2 {
     pub(super) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.limit_read(limit);
@@ -241,13 +241,13 @@ impl Http2 {
     }
 }
 
-/// What goes out.
+/// Sending.
 impl Http2 {
     pub(super) fn send_continue(&self) -> io::Result<()> {
         self.send_reply(100, b"", false)
     }
 
-    /// Sends a head, which may be all of the reply.
+    /// Sends a head, which may be the whole reply.
     pub(super) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel {
             return self.send_reply(head.status, head.lines, ends);
@@ -267,7 +267,7 @@ impl Http2 {
         Ok(())
     }
 
-    /// Has what was sent written.
+    /// Wakes the connection's task, which writes the output. Converts the error.
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
@@ -277,7 +277,8 @@ impl Http2 {
         })
     }
 
-    /// Sends some of what is not empty, or the `end`; 0 where there is no room.
+    /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
+    /// without room.
     pub(super) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
@@ -324,7 +325,7 @@ impl Http2 {
         .await
     }
 
-    /// Ends the reply, with these trailers.
+    /// Ends the reply with these trailers.
     pub(super) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
@@ -356,7 +357,8 @@ impl Http2 {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);
-            // One byte more than there is keeps the stream open.
+            // If the file does not end the reply, ask for one byte more, so that the stream stays
+            // open.
             let left = most.saturating_add(usize::from(!ends));
             let mut read = None;
             let fill = |room: &mut [u8]| {
@@ -381,18 +383,19 @@ impl Http2 {
         Ok(())
     }
 
-    /// From now on its client may leave a window closed as long as the tunnel may carry nothing.
+    /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
+    /// tunnels.
     pub(super) fn begin_tunnel(&self, idle: Duration) {
         self.waits.tunnel_idle.set(Some(idle));
     }
 
     pub(super) fn finish_writing(&self) {
-        // Where it fails the client is not there.
+        // Fails if the client has disconnected.
         let _ = self.send_end(b"");
     }
 }
 
-/// A key as RFC 6455 section 4.1 has it: 16 random bytes in base64.
+/// Returns a key as RFC 6455 section 4.1 requires: 16 random bytes in base64.
 pub fn websocket_key() -> [u8; 24] {
     use std::hash::{BuildHasher, Hasher};
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -1,7 +1,7 @@
-//! A stream of HTTP/3: a stream of QUIC, which it reads and writes itself.
+//! A stream of HTTP/3: reads and writes its own QUIC stream.
 //!
-//! What a client may send before it is read, and what waits until a client has it, QUIC bounds
-//! (`accept/quic.rs`). Beside that a stream holds what one read has brought.
+//! QUIC limits the bytes that wait to be read and those that wait to be acknowledged
+//! (`accept/quic.rs`). In addition, a stream holds the bytes of one read.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -26,75 +26,75 @@ mod send;
 use connection::Partial;
 pub use connection::{Connection, Open};
 
-/// How often who waits looks whether the server stops.
+/// Interval at which waiting streams check if the server stops.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a stopping server waits for a client that takes nothing of the last replies, as after the loss
-/// of its network.
+/// Time that a stopping server waits for a client that accepts none of the last replies, for
+/// example after a network failure.
 const OUTAGE: Duration = Duration::from_secs(5);
 
-/// What a stream has brought.
+/// Kind of input that arrived on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// Some of the body.
+    /// A part of the body.
     Data,
-    /// The head, or the trailers.
+    /// The head or the trailers.
     Section,
-    /// A head that is too large, which was not read.
+    /// A head that exceeds the limit and was not read.
     TooLarge,
-    /// Nothing more comes.
+    /// The end of the request.
     End,
 }
 
 /// One stream.
 pub struct Http3 {
-    /// Its connection.
+    /// The stream's connection.
     pub connection: Rc<Connection>,
     pub(super) shared: Shared,
-    /// Whether a tunnel is requested (RFC 9220).
+    /// True if the client requests a tunnel (RFC 9220).
     is_tunnel: Cell<bool>,
     receive: RefCell<RecvStream>,
     decoder: RefCell<RequestDecoder>,
     partial: Partial,
-    /// What one read has brought and was not decoded.
+    /// Bytes that were read and not decoded yet.
     raw: RefCell<Vec<u8>>,
-    /// What came of the body and was not read.
+    /// Body bytes that were received and not read yet.
     incoming: RefCell<Vec<u8>>,
-    /// Nothing more comes.
+    /// True if the request has ended.
     has_ended: Cell<bool>,
-    /// The trailers of its request that may be passed on, as lines.
+    /// Forwardable trailers of the request, as lines.
     request_trailers: RefCell<Vec<u8>>,
     send: RefCell<SendStream>,
-    /// Heads of frames, and frames that are no DATA, that go before anything else.
+    /// Frame headers, and frames other than DATA, that must be sent before anything else.
     frames: RefCell<Vec<u8>>,
-    /// What is left of the DATA frame that was begun.
+    /// Remaining bytes of the current DATA frame.
     frame_left: Cell<u64>,
-    /// Nothing more is sent behind `frames`.
+    /// True if nothing follows `frames`.
     has_finished: Cell<bool>,
-    /// It was reset, or its connection has ended.
+    /// True if the stream was reset or its connection has ended.
     is_closed: Cell<bool>,
-    /// A time limit has passed.
+    /// True if a time limit has passed.
     is_expired: Cell<bool>,
     read_due: Cell<Ticks>,
-    /// Where it carries a tunnel: how long that may carry nothing.
+    /// Maximum idle time of the tunnel, if the stream carries one.
     tunnel_idle: Cell<Option<Duration>>,
-    /// We have reset it.
+    /// True if this side has reset the stream.
     is_reset: Cell<bool>,
     stopped: RefCell<Stopped>,
 }
 
-/// Whether the client takes no more.
+/// State of the wait for the client's acknowledgement or cancellation.
 #[derive(Default)]
 enum Stopped {
     #[default]
     Unasked,
     Asked(Pin<Box<dyn Future<Output = bool>>>),
-    /// `true` where it has not taken all.
+    /// True if the client stopped before it accepted everything.
     Known(bool),
 }
 
 impl Http3 {
-    /// A stream whose request is to come.
+    /// Creates a stream whose request has not arrived yet.
     pub fn new(
         connection: Rc<Connection>,
         (send, receive): (SendStream, RecvStream),
@@ -124,7 +124,7 @@ impl Http3 {
         }
     }
 
-    /// A tunnel is requested.
+    /// Notes that the client requests a tunnel.
     pub fn expect_tunnel(&self) {
         self.is_tunnel.set(true);
     }
@@ -133,76 +133,77 @@ impl Http3 {
         self.is_tunnel.get()
     }
 
-    /// Sends this reply before those whose urgency is a larger number (RFC 9218).
+    /// Sets the priority of the reply: a smaller number is sent first (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
-        // Fails where it was reset, which shows elsewhere.
+        // Fails if the stream was reset, which is detected elsewhere.
         let _ = self.send.borrow().set_priority(-i32::from(urgency));
     }
 
-    /// Its body has as many bytes as the head says, where it does.
+    /// Sets the announced length of the body, if any.
     pub fn expect_content(&self, length: Option<u64>) {
         self.decoder.borrow_mut().expect_content(length);
     }
 
-    /// Takes the head that has come.
+    /// Takes the received field section.
     pub fn take_section(&self) -> Vec<u8> {
         let section = self.decoder.borrow_mut().take_section();
-        // Less than before is never too much.
+        // Cannot fail, because the total shrinks.
         let _ = self.partial.set(0);
         section
     }
 
-    /// Waits for what comes next; an error where the stream or its connection is lost.
+    /// Waits for the next input. Fails if the stream or its connection is lost.
     pub async fn next(&self) -> io::Result<Arrived> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Whether nothing but the end of the request has come yet, without waiting.
+    /// Returns true if the request has already ended without a body. Does not wait.
     pub fn has_no_body(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        // Who waits for it registers anew.
+        // A later wait registers its own waker.
         let _ = self.poll_readable(&mut context);
         self.has_ended.get() && self.incoming.borrow().is_empty()
     }
 
-    /// What comes of the request is not read: its head is refused.
+    /// Stops reading the request, because its head is refused.
     pub fn read_no_more(&self) {
-        // Fails where it has ended already.
+        // Fails if the direction has already ended.
         let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         self.raw.borrow_mut().clear();
         self.has_ended.set(true);
     }
 
-    /// The client has broken a rule. A reset that it makes us send costs it as much as one of its own.
+    /// Handles a protocol error of the client.
     pub fn fail(&self, error: &Http3Error) {
         let was_closed = self.is_closed.replace(true);
         if error.ends_connection {
             self.connection.fail(error);
         } else if !was_closed {
             self.give_up(error.code);
+            // A reset that the client provokes costs it as much as its own resets.
             self.connection.charge_reset();
         }
     }
 
-    /// Whether it was reset, or has ended with its connection.
+    /// Returns true if the stream was reset or its connection has ended.
     pub fn is_closed(&self) -> bool {
         self.is_closed.get()
     }
 
     /// Ends both directions.
     pub fn give_up(&self, code: ErrorCode) {
-        // Each fails where it has ended already.
+        // Each call fails if its direction has already ended.
         let _ = self.receive.borrow_mut().stop(code.0.into());
         self.reset(code);
     }
 
-    /// Its request is answered as far as it ever will be.
+    /// Ends the stream after its reply.
     pub(super) fn close(&self) {
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         }
         if !self.has_ended.get() {
-            // The rest of the request is of no use (RFC 9114 section 4.1).
+            // The rest of the request is not needed (RFC 9114 section 4.1).
             let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         }
         if !self.is_closed.get() {
@@ -210,7 +211,7 @@ impl Http3 {
         }
     }
 
-    /// Waits until the client has all of the reply, or takes no more of it.
+    /// Waits until the client has acknowledged the whole reply or stops accepting it.
     pub async fn linger(&self) {
         while !self.frames.borrow().is_empty() && !self.is_closed.get() {
             if self.wait_for_room().await.is_err() {
@@ -243,7 +244,7 @@ impl Http3 {
         self.is_closed.set(true);
     }
 
-    /// The code of a reset where the rest cannot be had.
+    /// Returns the reset code for a reply whose rest is not available.
     fn lost_code(&self) -> ErrorCode {
         if self.tunnel_idle.get().is_some() {
             return ErrorCode::REQUEST_CANCELLED;
@@ -252,14 +253,14 @@ impl Http3 {
     }
 
     fn reset(&self, code: ErrorCode) {
-        // Fails where it was reset already.
+        // Fails if the stream was already reset.
         let _ = self.send.borrow_mut().reset(code.0.into());
         self.is_reset.set(true);
         self.has_finished.set(true);
         self.frames.borrow_mut().clear();
     }
 
-    /// The client has given it up.
+    /// Notes that the client has cancelled the stream.
     fn cancel(&self) {
         if !self.is_closed.replace(true) {
             self.connection.charge_reset();
@@ -279,14 +280,15 @@ impl Http3 {
         }
     }
 
-    /// Ready where the client has given it up, and where there is something unread that was not before.
+    /// Completes if the client cancels the stream, or if unread data arrives while `is_full` is
+    /// false.
     fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
         self.poll_leftover(context);
-        // A reset is found by reading, where nothing waits to be read.
+        // Only a read detects a reset, so read if no data is waiting.
         if self.incoming.borrow().is_empty() && !self.has_ended.get() && !self.is_closed.get() {
             let _ = self.poll_readable(context);
         }
-        // Where all was taken nothing can be given up any more.
+        // After a complete reply, nothing can be cancelled.
         if !self.is_closed.get() && self.poll_stopped(context) == Poll::Ready(true) {
             self.cancel();
         }
@@ -294,9 +296,10 @@ impl Http3 {
         if self.is_closed.get() || is_newly_full { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Finds out whether the client has reset its request, behind data that nobody reads: QUIC does not
-    /// wake for it before that is read, nor does it have the data any more then. So one byte is read.
+    /// Checks if the client has reset a request with unread data, by reading one byte.
     fn look_for_reset(&self) {
+        // QUIC does not wake a task for a reset before the data is read, and drops the data after a
+        // reset.
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
         match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {

@@ -1,15 +1,15 @@
-//! Which of the sockets that share an address by SO_REUSEPORT gets a datagram of QUIC.
+//! Assigns QUIC datagrams to the sockets that share an address with SO_REUSEPORT.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{sock_filter, sock_fprog};
 
-/// Has the kernel give each datagram to the socket whose place, in the order in which the `count` sockets of
-/// the address were bound, is the first byte of its connection ID modulo `count`: packets of a connection
-/// come to one socket wherever its client moves. Of sockets without that it is a hash of both addresses.
+/// Attaches a BPF filter that selects socket `cid[0] % count`, counted in the order of binding.
+/// `cid` is the connection ID. All packets of a connection then reach the same socket even if the
+/// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
 ///
-/// To be called for one of them, once all are bound.
+/// Call it for one of the sockets, after all are bound.
 pub fn choose_by_connection(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const JUMP_IF: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
@@ -17,10 +17,10 @@ pub fn choose_by_connection(socket: BorrowedFd<'_>, count: u32) -> io::Result<()
     const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
     let step = |code: u32, jt, k| sock_filter { code: code as u16, jt, jf: 0, k };
-    // A byte that is not there ends the program with 0.
+    // A missing byte ends the program with 0.
     let mut program = [
         step(LOAD_BYTE, 0, 0),
-        // A long header (RFC 9000 section 17.2) has version and length in front of the connection ID.
+        // In a long header (RFC 9000 section 17.2), version and length precede the connection ID.
         step(JUMP_IF, 2, 0x80),
         step(LOAD_BYTE, 0, 1),
         step(JUMP, 0, 1),
@@ -29,8 +29,8 @@ pub fn choose_by_connection(socket: BorrowedFd<'_>, count: u32) -> io::Result<()
         step(RETURN, 0, 0),
     ];
     let program = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the descriptor is open as long as it is borrowed; the kernel copies the program, whose
-    // length is that of the array, before the call returns, and checks each step of it.
+    // SAFETY: the descriptor is open while borrowed. The kernel copies and verifies the program
+    // before the call returns, and the length is that of the array.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -76,7 +76,7 @@ mod tests {
                 assert_eq!(&received[..count], datagram);
             }
         }
-        // One that is too short goes somewhere.
+        // A datagram that is too short goes to the first socket.
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         sender.send_to(&[0xc0], address).unwrap();
         assert_eq!(sockets[0].recv(&mut [0; 20]).unwrap(), 1);

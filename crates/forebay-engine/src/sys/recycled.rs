@@ -1,5 +1,7 @@
-//! Futures of requests, in memory that is used again. A request's futures have 1 to 3 KiB, which the
-//! allocator of glibc does not keep at hand: 450 instructions for each.
+//! Futures of requests in reused memory.
+//!
+//! The futures of a request take 1 to 3 KiB, which glibc's allocator does not cache: 450
+//! instructions each.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -9,10 +11,10 @@ use std::task::{Context, Poll};
 
 use crate::free_list::FreeList;
 
-/// Size of a block, in bytes. A larger future has a box of its own.
+/// Size of a block in bytes. A larger future gets its own box.
 const BLOCK: usize = 4096;
 
-/// Blocks of memory that no future is in, of one thread.
+/// Unused blocks of one thread.
 pub type Blocks = FreeList<Box<Block>>;
 
 /// Memory for a future.
@@ -27,7 +29,7 @@ impl Block {
     }
 }
 
-/// A future as in `Pin<Box<dyn Future>>`, in a block where it fits.
+/// A future like `Pin<Box<dyn Future>>`, in a block if it fits.
 pub struct Recycled<'a, T>(Place<'a, T>);
 
 enum Place<'a, T> {
@@ -36,16 +38,17 @@ enum Place<'a, T> {
 }
 
 impl<'a, T> Recycled<'a, T> {
-    /// Puts what `make` makes into one of `blocks`. Not the future itself, of which every byte would
-    /// be copied, although few of them mean anything before it is polled.
+    /// Constructs the future in one of `blocks`.
+    // Takes a constructor instead of the future, because passing a future copies all of its bytes,
+    // although few of them are initialized before the first poll.
     pub fn new<F: Future<Output = T> + 'a>(blocks: &Rc<Blocks>, make: impl FnOnce() -> F) -> Self {
         if size_of::<F>() > BLOCK || align_of::<F>() > align_of::<Block>() {
             return Self(Place::Box(Box::pin(make())));
         }
         let mut block = blocks.take().unwrap_or_else(Block::new);
         let mut place = NonNull::from(&mut *block).cast::<MaybeUninit<F>>();
-        // SAFETY: the block is large enough, aligned, and nobody else's. Where `make` panics it is
-        // freed, as it is leaked only below.
+        // SAFETY: the block is large enough, aligned and exclusively owned. If `make` panics, the
+        // block is freed, because it is leaked only below.
         unsafe { place.as_mut() }.write(make());
         let block = NonNull::from(Box::leak(block));
         Self(Place::Block { future: block.cast::<F>(), block, of: blocks.clone() })
@@ -58,8 +61,8 @@ impl<T> Future for Recycled<'_, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
             Place::Block { future, .. } => {
-                // SAFETY: `new` has put the future there, and it stays there until `drop`. The
-                // reference is the only one, because `self` is borrowed for as long.
+                // SAFETY: `new` has written the future to the block, where it stays until `drop`.
+                // The reference is unique, because `self` is borrowed mutably as long.
                 unsafe { Pin::new_unchecked(future.as_mut()) }.poll(context)
             }
             Place::Box(future) => future.as_mut().poll(context),
@@ -70,9 +73,9 @@ impl<T> Future for Recycled<'_, T> {
 impl<T> Drop for Recycled<'_, T> {
     fn drop(&mut self) {
         if let Place::Block { future, block, of } = &mut self.0 {
-            // SAFETY: it is there since `new`, and nobody looks at it after this.
+            // SAFETY: `new` has written the future, and nothing uses it after this.
             unsafe { future.drop_in_place() };
-            // SAFETY: `new` leaked it from a box, and nobody else has it any more.
+            // SAFETY: `new` leaked the block from a box, and nothing else refers to it.
             of.give(unsafe { Box::from_raw(block.as_ptr()) });
         }
     }
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    /// How many blocks no future is in.
+    /// Returns the number of unused blocks.
     fn spare(blocks: &Rc<Blocks>) -> usize {
         let free: Vec<_> = std::iter::from_fn(|| blocks.take()).collect();
         let count = free.len();

@@ -1,5 +1,5 @@
-//! What an ACME authority asks for to see that a name is ours: tokens by HTTP (RFC 8555 section 8.3), and
-//! certificates by a handshake (RFC 8737).
+//! Challenges with which an ACME authority verifies control of a name: tokens over HTTP (RFC 8555
+//! section 8.3) and certificates in a handshake (RFC 8737).
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,35 +10,35 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// The protocol (ALPN) of a handshake by which an authority looks at a name.
+/// Protocol (ALPN) of a handshake in which an authority verifies a name.
 const ALPN: &[u8] = b"acme-tls/1";
 
-/// The path in front of a token.
+/// Path prefix of a token.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// What is answered at the moment, by all threads. Empty but for the seconds in which a certificate is
-/// issued.
+/// Current answers to challenges, for all threads. Empty except for the seconds in which a
+/// certificate is issued.
 #[derive(Debug, Default)]
 pub struct Challenges(RwLock<Answers>);
 
 #[derive(Debug, Default)]
 struct Answers {
-    /// By token.
+    /// Replies by token.
     replies: HashMap<String, String>,
-    /// By name, in lower case.
+    /// TLS configurations by name, in lower case.
     handshakes: HashMap<String, Arc<ServerConfig>>,
 }
 
 impl Challenges {
-    /// Answers a request for `token`.
+    /// Answers requests for `token` with `reply`.
     pub fn answer_request(&self, token: &str, reply: String) {
         self.write(|answers| answers.replies.insert(token.to_owned(), reply));
     }
 
-    /// Answers handshakes for `name` by a certificate.
+    /// Answers handshakes for `name` with a certificate.
     ///
     /// # Errors
-    /// Where certificate and key make no server.
+    /// Fails if rustls does not accept the certificate and key.
     pub fn answer_handshake(
         &self,
         name: &str,
@@ -47,7 +47,8 @@ impl Challenges {
     ) -> Result<(), rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let key = provider.key_provider.load_private_key(key)?;
-        // Unseen: its critical extension is unknown to who would look whether the key is its own.
+        // Does not check that key and certificate match: rustls rejects the certificate's critical
+        // extension.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -59,18 +60,18 @@ impl Challenges {
         Ok(())
     }
 
-    /// Answers nothing any more.
+    /// Removes all answers.
     pub fn clear(&self) {
         self.write(std::mem::take);
     }
 
-    /// The reply to a request for `path`, if it is for a token that is asked for.
+    /// Returns the reply to a request for `path`, if it names a current token.
     pub(crate) fn reply(&self, path: &[u8]) -> Option<String> {
         let token = std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
         self.0.read().unwrap_or_else(PoisonError::into_inner).replies.get(token).cloned()
     }
 
-    /// What answers a handshake of an authority.
+    /// Returns the TLS configuration for an authority's handshake.
     pub(crate) fn config(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         let name = hello.server_name()?.to_ascii_lowercase();
         if !hello.alpn()?.eq([ALPN]) {

@@ -1,4 +1,4 @@
-//! The client's side: how servers are verified.
+//! TLS client side: verification of servers.
 
 use std::io;
 use std::path::Path;
@@ -17,33 +17,33 @@ use rustls::{
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::Session;
 
-/// How some servers are verified, for all threads.
+/// Verification of some servers, for all threads.
 #[derive(Debug)]
 pub struct ClientTls {
-    /// By [`Alpn`].
+    /// One per [`Alpn`].
     configs: [Arc<ClientConfig>; 3],
     server_name: Option<String>,
 }
 
-/// The versions of HTTP that a server is offered (RFC 7301).
+/// HTTP versions offered to a server (RFC 7301).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Alpn {
     /// HTTP/1.1.
     #[default]
     Http11,
-    /// HTTP/2, and no other.
+    /// Only HTTP/2.
     Http2,
-    /// HTTP/2, or else HTTP/1.1.
+    /// HTTP/2, else HTTP/1.1.
     Any,
 }
 
 impl ClientTls {
-    /// Reads the files.
+    /// Loads the files.
     pub fn load(tls: &conf::BackendTls) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refuse = |key, error: Error| TlsError {
             key,
-            message: format!("no TLS client can be made with this: {error}"),
+            message: format!("cannot create a TLS client with this: {error}"),
             help: "give files in PEM: certificates, and the key of the first".into(),
         };
         let roots = Arc::new(roots(tls.ca.as_deref())?);
@@ -81,7 +81,7 @@ impl ClientTls {
         Ok(Self { configs, server_name: tls.server_name.clone() })
     }
 
-    /// The session of a new connection to `host`, which begins with a handshake.
+    /// Creates the session of a new connection to `host`, which begins with a handshake.
     pub(crate) fn session(&self, host: &str, alpn: Alpn) -> io::Result<Session> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
@@ -90,7 +90,7 @@ impl ClientTls {
     }
 }
 
-/// Those in the file, else those that this machine trusts.
+/// Loads the certificates in the file, else those that the system trusts.
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let (trusted, whose) = match ca {
@@ -111,7 +111,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Takes any certificate of a server that has its key.
+/// Accepts any certificate if the server has its key.
 #[derive(Debug)]
 struct Anyone(Arc<WebPkiServerVerifier>);
 

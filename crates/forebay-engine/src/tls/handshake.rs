@@ -1,5 +1,5 @@
-//! What is known of a connection by its handshake: for the choice of sites, and for what CGI
-//! scripts and backends are sent.
+//! Result of a connection's handshake: selects sites and provides variables for CGI scripts and
+//! backends.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use x509_parser::x509::X509Name;
 use crate::tls::server::ServerTls;
 use crate::tls::session::Session;
 
-/// A handshake that has ended well.
+/// A successful handshake.
 pub struct Handshake {
     tls: Arc<ServerTls>,
     server_name: Option<String>,
@@ -21,7 +21,7 @@ pub struct Handshake {
     variables: OnceCell<Vec<(&'static str, String)>>,
 }
 
-/// A client's certificate, which one of the site's authorities has issued.
+/// A client certificate, issued by one of the site's authorities.
 struct ClientCertificate {
     subject: String,
     issuer: String,
@@ -40,7 +40,7 @@ impl Handshake {
         }
     }
 
-    /// One of QUIC, which has TLS 1.3 and does not say by which cipher.
+    /// Creates the handshake of a QUIC connection, which uses TLS 1.3. Its cipher suite is unknown.
     pub(crate) fn of_quic(tls: Arc<ServerTls>, server_name: Option<String>) -> Self {
         Self {
             tls,
@@ -52,17 +52,17 @@ impl Handshake {
         }
     }
 
-    /// The name that the client sent (SNI).
+    /// Returns the name that the client sent (SNI).
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
 
-    /// What the client was shown.
+    /// Returns the TLS configuration that was used.
     pub(crate) fn tls(&self) -> &ServerTls {
         &self.tls
     }
 
-    /// The variables of CGI about it.
+    /// Returns the CGI variables about the handshake.
     pub fn variables(&self) -> &[(&'static str, String)] {
         self.variables.get_or_init(|| {
             let mut variables = Vec::new();
@@ -92,7 +92,7 @@ impl Handshake {
         })
     }
 
-    /// The subject of the client's certificate (RFC 4514), if it has shown one.
+    /// Returns the subject of the client's certificate (RFC 4514), if any.
     pub(crate) fn client_subject(&self) -> Option<&str> {
         self.client.as_ref().map(|client| &*client.subject)
     }
@@ -108,7 +108,7 @@ fn client_certificate(connection: &Connection) -> Option<ClientCertificate> {
     })
 }
 
-/// As text (RFC 4514), in printable ASCII.
+/// Formats a name as text (RFC 4514) in printable ASCII.
 fn distinguished_name(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();
@@ -143,7 +143,7 @@ fn escape(value: &[u8], text: &mut String) {
     }
 }
 
-/// The name that OpenSSL has for a cipher suite, which scripts know.
+/// Returns OpenSSL's name of a cipher suite, which scripts expect.
 fn name_of_openssl(suite: SupportedCipherSuite) -> String {
     let name = format!("{:?}", suite.suite());
     if let Some(rest) = name.strip_prefix("TLS13_") {

@@ -1,4 +1,4 @@
-//! What a site shows its clients: certificate, key and protocol versions, read once for all threads.
+//! A site's certificate, key and protocol versions, loaded once for all threads.
 
 use std::fmt;
 use std::path::Path;
@@ -17,7 +17,7 @@ use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 
-/// Larger files are no certificates.
+/// Maximum size of a certificate file.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// The TLS of a site.
@@ -28,16 +28,16 @@ pub struct ServerTls {
     clients: Option<Clients>,
 }
 
-/// What a site shows: one certificate, which may be replaced at any time, for the handshakes to come.
-/// While there is none, handshakes are refused.
+/// The certificate that a site shows. It may be replaced at any time, for later handshakes. Without
+/// a certificate, handshakes are refused.
 #[derive(Debug, Default)]
 pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
 impl SiteCertificate {
-    /// Shows `chain` from now on, in PEM, with its key.
+    /// Replaces the certificate chain (PEM) and its key.
     ///
     /// # Errors
-    /// Where the key is not that of the first certificate, or either cannot be read.
+    /// Fails if the key does not match the first certificate, or if either is unreadable.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
         let bad = |error: pem::Error| Error::General(error.to_string());
         let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(bad)?;
@@ -47,7 +47,7 @@ impl SiteCertificate {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// Returns true if no certificate is loaded.
     pub fn is_empty(&self) -> bool {
         self.shown().is_none()
     }
@@ -67,7 +67,7 @@ impl ResolvesServerCert for SiteCertificate {
     }
 }
 
-/// Whose certificates clients are asked for.
+/// Client certificates that a site requests.
 #[derive(Debug)]
 struct Clients {
     authorities: Vec<CertificateDer<'static>>,
@@ -75,30 +75,30 @@ struct Clients {
     subject_field: Option<String>,
 }
 
-/// What tickets for resuming a session are encrypted with: one for all threads, kept over reloads. Its
-/// keys are replaced every six hours, and a ticket is good for twelve.
+/// Encrypts session tickets, for all threads and across reloads. Keys are replaced every six hours,
+/// and a ticket is valid for twelve.
 #[derive(Clone, Debug)]
 pub struct TicketKeys(Arc<dyn ProducesTickets>);
 
 impl TicketKeys {
-    /// With keys of its own.
+    /// Creates new keys.
     pub fn new() -> Result<Self, TlsError> {
         aws_lc_rs::Ticketer::new().map(Self).map_err(|error| TlsError {
             key: "certificate",
-            message: format!("no key for session tickets can be made: {error}"),
-            help: "the system gives no random numbers".into(),
+            message: format!("cannot create a key for session tickets: {error}"),
+            help: "check the system's random number generator".into(),
         })
     }
 }
 
-/// Why a site's TLS cannot be had, or what is doubtful about it.
+/// Error or warning about a site's TLS configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
-    /// The key of `[site.tls]`.
+    /// Key in `[site.tls]`.
     pub key: &'static str,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What to do next.
+    /// Advice.
     pub help: String,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl ServerTls {
-    /// Reads the files. `shown` is what shows the certificate.
+    /// Loads the files. `shown` holds the certificate.
     pub fn load(
         tls: &conf::Tls,
         tickets: &TicketKeys,
@@ -131,13 +131,13 @@ impl ServerTls {
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| TlsError {
                 key: "certificate",
-                message: format!("no TLS can be had: {error}"),
+                message: format!("cannot configure TLS: {error}"),
                 help: "this build of Forebay lacks ciphers".into(),
             })?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(shown.clone());
-        // A ticket would let a client in whose certificate another site, or an older configuration, has
-        // asked for.
+        // Resumption with a ticket would skip the client certificate, although another site or an
+        // older configuration issued the ticket.
         if clients.is_none() {
             config.ticketer = tickets.0.clone();
         }
@@ -146,7 +146,7 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), certificate: shown, clients })
     }
 
-    /// What is doubtful: a certificate that clients will not take because of its time.
+    /// Returns a warning if the certificate is outside its validity period.
     pub fn doubts(&self, tls: &conf::Tls) -> Option<TlsError> {
         let CertificateSource::Files { certificate, .. } = &tls.source else { return None };
         let path = certificate.display();
@@ -164,11 +164,11 @@ impl ServerTls {
         } else {
             return None;
         };
-        let help = "clients refuse it: have it renewed, or set the clock".into();
+        let help = "clients refuse it: renew it, or set the clock".into();
         Some(TlsError { key: "certificate", message, help })
     }
 
-    /// What is shown, to be replaced.
+    /// Returns the certificate, which the caller may replace.
     pub fn certificate(&self) -> &Arc<SiteCertificate> {
         &self.certificate
     }
@@ -177,20 +177,21 @@ impl ServerTls {
         &self.config
     }
 
-    /// Whether clients are shown the same certificate.
+    /// Returns true if both show the same certificate.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
         Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
     }
 
-    /// Whether clients that were shown `other` have been asked for what this one asks for.
+    /// Returns true if a handshake with `other` has requested the client certificates that `self`
+    /// requests.
     pub(crate) fn takes_clients_of(&self, other: &Self) -> bool {
         let policy =
             |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
         std::ptr::eq(self, other) || self.clients.is_none() || policy(self) == policy(other)
     }
 
-    /// The request field by which HTTP backends are told the subject.
+    /// Returns the name of the request field that passes the client's subject to HTTP backends.
     pub(crate) fn subject_field(&self) -> Option<&str> {
         self.clients.as_ref()?.subject_field.as_deref()
     }
@@ -216,13 +217,14 @@ impl Clients {
         let builder = if self.is_required { builder } else { builder.allow_unauthenticated() };
         builder.build().map_err(|error| TlsError {
             key: "client_ca",
-            message: format!("no client can be verified by this file: {error}"),
-            help: "give the certificates of those that issue the clients' certificates".into(),
+            message: format!("clients cannot be verified with this file: {error}"),
+            help: "give the certificates of the authorities that issue the clients' certificates"
+                .into(),
         })
     }
 }
 
-/// What the files hold together.
+/// Loads a certificate chain, its key and an OCSP staple.
 fn certified(
     provider: &CryptoProvider,
     certificate: &Path,
@@ -238,7 +240,7 @@ fn certified(
     })?;
     let mut certified = CertifiedKey::new(chain, loaded);
     match certified.keys_match() {
-        // Where the key does not tell, the first handshake will.
+        // If the key type does not allow the comparison, the first handshake shows a mismatch.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
         Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),
@@ -299,8 +301,8 @@ fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 fn not_a_certificate(key: &'static str, path: &Path, why: &dyn fmt::Display) -> TlsError {
     TlsError {
         key,
-        message: format!("{} holds no certificate that can be used: {why}", path.display()),
-        help: "give a file in PEM: the certificate first, then those it was issued by".into(),
+        message: format!("{} contains no usable certificate: {why}", path.display()),
+        help: "give a file in PEM: the certificate first, then those of its issuers".into(),
     }
 }
 

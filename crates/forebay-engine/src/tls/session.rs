@@ -1,9 +1,8 @@
-//! TLS between a socket's reads and writes and its bytes: `rustls` without I/O, on a socket that
-//! does not block.
+//! TLS on a nonblocking socket, with the I/O-free state machine of `rustls`.
 //!
-//! Encrypted bytes count as written when the kernel has all of them. Until then the writer sees
-//! "no room" and tries again with the same bytes, so backlog, back-pressure and deadlines are those
-//! of plain connections.
+//! Plaintext counts as written when the kernel has accepted all of its encrypted bytes. Until then
+//! the writer gets `WouldBlock` and retries with the same bytes. Backlog, back-pressure and
+//! deadlines therefore work as on plain connections.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -14,24 +13,25 @@ use rustls::{Connection, Writer};
 
 use crate::byte_stream::Io;
 
-/// Bytes of a file that are encrypted at a time: four records, in one write.
+/// Bytes of a file encrypted at a time: four records, in one write.
 const FILE_PIECE: usize = 64 << 10;
 
-/// The TLS of one connection, handshake included.
+/// The TLS of one connection, including the handshake.
 pub struct Session(RefCell<State>);
 
 struct State {
     connection: Connection,
-    /// Bytes that were encrypted, and will be reported as written once the kernel has all of them:
-    /// the writer sees no room until then, and tries again with the same bytes.
+    /// Plaintext bytes that have been encrypted and not yet reported as written. The writer retries
+    /// with the same bytes until the kernel has accepted them all.
     promised: usize,
-    /// The peer must not take what it got for the whole.
+    /// True if the connection ends without `close_notify`, so that the peer recognizes the data as
+    /// incomplete.
     is_cut: bool,
 }
 
-/// What one look at the socket gave.
+/// Outcome of one read from the socket.
 pub struct Received {
-    /// There was less than there was room for: the socket is empty.
+    /// True if the read returned less than requested, so that the socket is empty.
     pub is_short: bool,
 }
 
@@ -41,7 +41,7 @@ impl Session {
         Self(RefCell::new(State { connection, promised: 0, is_cut: false }))
     }
 
-    /// Takes bytes that were read from the socket before.
+    /// Processes bytes that were already read from the socket.
     pub fn feed(&self, mut bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.0.borrow_mut();
         while !bytes.is_empty() {
@@ -51,8 +51,8 @@ impl Session {
         Ok(())
     }
 
-    /// Decrypts one read of the socket, and sends what that calls for as far as there is room. A
-    /// record that is refused is answered with an alert.
+    /// Decrypts one read from the socket, and sends the protocol's answers as far as there is room.
+    /// Answers an invalid record with an alert.
     pub fn receive(&self, io: &Io) -> io::Result<Received> {
         let state = &mut *self.0.borrow_mut();
         let mut input = Input { io, is_short: false };
@@ -67,9 +67,9 @@ impl Session {
         }
     }
 
-    /// Appends to `buffer` what has been decrypted, at most its spare capacity. `WouldBlock` where
-    /// there is nothing, 0 after the peer's `close_notify`, `UnexpectedEof` where its connection
-    /// ended without.
+    /// Appends decrypted bytes to `buffer`, up to its spare capacity. Fails with `WouldBlock`
+    /// without data. Returns 0 after the peer's `close_notify`; fails with `UnexpectedEof` if the
+    /// connection ended without one.
     pub fn take(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let state = &mut *self.0.borrow_mut();
         let mut reader = state.connection.reader();
@@ -88,15 +88,14 @@ impl Session {
         Ok(buffer.len() - begun)
     }
 
-    /// Whether [`Session::take`] has an answer without the socket: bytes, or the end.
+    /// Returns true if [`Session::take`] has bytes or the end without reading the socket.
     pub fn has_answer(&self) -> bool {
         let mut state = self.0.borrow_mut();
         !matches!(state.connection.reader().fill_buf(), Err(error)
             if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// As [`Socket::peek`](crate::Socket::peek): what the protocol has for itself, such as tickets,
-    /// is nothing yet.
+    /// As [`Socket::peek`](crate::Socket::peek). Protocol messages, such as tickets, do not count.
     pub fn peek(&self, io: &Io) -> Option<bool> {
         loop {
             let answer = self.0.borrow_mut().connection.reader().fill_buf().map(<[u8]>::len);
@@ -112,8 +111,8 @@ impl Session {
         }
     }
 
-    /// Encrypts and sends some of `pieces`; `WouldBlock` until the kernel has all that was
-    /// encrypted.
+    /// Encrypts and sends some of `pieces`. Fails with `WouldBlock` until the kernel has accepted
+    /// all encrypted bytes.
     pub fn write(&self, io: &Io, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let given = pieces.iter().map(|piece| piece.len()).sum();
         self.send(io, given, |writer| writer.write_vectored(pieces))
@@ -137,7 +136,8 @@ impl Session {
         Ok(n)
     }
 
-    /// Has `encrypt` give what is to be sent, unless that was promised before. At most `most`.
+    /// Sends the bytes that `encrypt` encrypts, unless earlier bytes are pending. Returns at most
+    /// `most`.
     fn send(
         &self,
         io: &Io,
@@ -154,38 +154,38 @@ impl Session {
         Ok(written)
     }
 
-    /// Sends what is waiting to be sent; `WouldBlock` where not all of it has room.
+    /// Sends the waiting encrypted bytes. Fails with `WouldBlock` if not all fit.
     pub fn flush(&self, io: &Io) -> io::Result<()> {
         self.0.borrow_mut().flush(io)
     }
 
-    /// From now on the connection ends without `close_notify`.
+    /// Makes the connection end without `close_notify`.
     pub fn cut(&self) {
         self.0.borrow_mut().is_cut = true;
     }
 
-    /// Tells the peer that no more comes, where all that was begun has been sent.
+    /// Sends `close_notify`, if all encrypted bytes have been sent.
     pub fn close(&self, io: &Io) {
         let state = &mut *self.0.borrow_mut();
         if !state.is_cut && !state.connection.is_handshaking() && state.flush(io).is_ok() {
             state.is_cut = true;
             state.connection.send_close_notify();
-            // The peer may be gone, or take no more: it will see an end without it.
+            // The peer may have disconnected, and then sees an end without `close_notify`.
             let _ = state.flush(io);
         }
     }
 
-    /// Looks at what was agreed on.
+    /// Calls `at` with the negotiated state.
     pub fn look<T>(&self, at: impl FnOnce(&Connection) -> T) -> T {
         at(&self.0.borrow().connection)
     }
 
-    /// Whether both sides have agreed on HTTP/2.
+    /// Returns true if both sides have agreed on HTTP/2.
     pub fn is_http2(&self) -> bool {
         self.0.borrow().connection.alpn_protocol() == Some(b"h2")
     }
 
-    /// Whether application data cannot be exchanged yet.
+    /// Returns true if application data cannot be exchanged yet.
     pub fn is_handshaking(&self) -> bool {
         self.0.borrow().connection.is_handshaking()
     }

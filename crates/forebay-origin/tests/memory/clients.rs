@@ -120,7 +120,7 @@ fn a_contradiction_is_refused_and_logged() {
         let reply = world.ask(request).await;
         assert_eq!((reply.status(), reply.field("connection")), (400, Some("close")));
         let errors = world.errors();
-        let hint = "contradict each other; say in `forwarded` of the site";
+        let hint = "contradict each other; set the site's key `forwarded`";
         assert!(errors.iter().any(|error| error.contains(hint)), "{errors:?}");
     });
 }

@@ -59,7 +59,7 @@ pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
     let process = loop {
         match start_serving(command(arguments)) {
             Ok(process) => break process,
-            Err(error) if tries < 5 && error.contains("uses this port of UDP") => tries += 1,
+            Err(error) if tries < 5 && error.contains("uses this UDP port") => tries += 1,
             Err(error) => panic!("{error}"),
         }
     };

@@ -1,4 +1,4 @@
-//! What the streams of one connection share, and what its task does for them.
+//! State that the streams of one connection share, and the work of the connection's task for them.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,100 +13,100 @@ use crate::shared_streams::SharedStreams;
 use crate::socket::Socket;
 use crate::stream::Accepted;
 
-/// What the streams of one connection share.
+/// State that the streams of one connection share.
 pub struct Connection {
     /// The connection itself.
     pub socket: Socket,
-    /// Where it comes from.
+    /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// The protocol's state.
+    /// State of the protocol.
     pub codec: RefCell<http2::Connection>,
-    /// Those whose request is being answered.
+    /// Streams whose request is being answered.
     pub(super) streams: SharedStreams<Http2>,
-    /// Those that were answered before their request had come to its end, and since when.
+    /// Streams that were answered before their request ended, and the time of the answer.
     pub(super) ending: RefCell<Vec<(u32, Ticks)>>,
 }
 
 impl Connection {
-    /// A connection without streams.
+    /// Creates the state of a connection without streams.
     pub fn new(socket: Socket, accepted: Accepted, codec: http2::Connection) -> Rc<Self> {
         let (codec, streams, ending) =
             (RefCell::new(codec), SharedStreams::default(), RefCell::default());
         Rc::new(Self { socket, accepted, codec, streams, ending })
     }
 
-    /// The time as the codec takes it.
+    /// Returns the time for the codec.
     pub fn now() -> Instant {
-        // Of tokio, so that it stands still where that does.
+        // Tokio's clock, so that tests can pause it.
         tokio::time::Instant::now().into_std()
     }
 
-    /// Has the task of the connection run: there is something to write, or a stream has ended.
+    /// Wakes the connection's task, because there are bytes to write or a stream has ended.
     pub fn wake(&self) {
         self.streams.wake_task();
     }
 
-    /// Whether the task of the connection was woken; if not, it is from now on by `context`.
+    /// Completes if the connection's task was woken. Otherwise registers `context` for the next
+    /// wake-up.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
         self.streams.poll_woken(context)
     }
 
-    /// The stream of this number, if it is being answered.
+    /// Returns the stream with this number, if it is being answered.
     pub fn stream(&self, id: u32) -> Option<Rc<Http2>> {
         self.streams.find(id)
     }
 
-    /// Takes a stream up, whose number is higher than those before.
+    /// Adds a stream, whose number must be higher than all before.
     pub fn open(self: &Rc<Self>, id: u32, is_tunnel: bool, has_ended: bool) -> Rc<Http2> {
         let stream = Rc::new(Http2::new(id, self.clone(), is_tunnel, has_ended));
         self.streams.push(stream.clone());
         stream
     }
 
-    /// Has the next stream send that waits for its turn, unless one has its turn already.
+    /// Gives the turn to send to the next waiting stream, unless another stream has the turn.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
 
-    /// The turn of a stream is over.
+    /// Ends the turn of a stream.
     pub(super) fn end_turn(&self, id: u32) {
         self.streams.end_turn(id, &self.codec);
     }
 
-    /// Whether nothing is being answered.
+    /// Returns true if no request is being answered.
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
 
-    /// Whether a tick has something to end.
+    /// Returns true if a tick may have something to end.
     pub fn needs_ticks(&self) -> bool {
         !self.is_idle() || !self.ending.borrow().is_empty()
     }
 
-    /// How long the client may take nothing off the connection: `limit`, unless there is nothing
-    /// but tunnels, which may be idle for longer.
+    /// Returns the time that the client may take to accept bytes: `limit`, or more if all streams
+    /// are tunnels, whose idle limit may be longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }
 
-    /// Has what is waiting to be written wait no longer than those may that are open now.
+    /// Shortens the deadline of the waiting output to the limit of the streams that are open now.
     pub fn shorten_write_limit(&self, limit: Duration) {
         self.socket.shorten_write_limit(self.write_limit(limit));
     }
 
-    /// Gives memory back that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub fn shrink(&self) {
         self.codec.borrow_mut().shrink();
         self.streams.shrink();
     }
 
-    /// The connection has ended, and with it all streams.
+    /// Cancels all streams after the connection has ended.
     pub fn cancel_all(&self) {
         self.streams.all().iter().for_each(|stream| stream.cancel());
     }
 
-    /// A tick has come: streams that are overdue end, and tunnels that fall quiet while the server
-    /// stops.
+    /// Ends overdue streams at a tick, and tunnels that are quiet while the server stops.
     pub fn check_deadlines(&self, write_limit: Duration) {
         let now = Self::now();
         self.streams.end_stalled(&self.codec, write_limit, now);

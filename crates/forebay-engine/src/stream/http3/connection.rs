@@ -1,4 +1,4 @@
-//! What the streams of one connection share.
+//! State that the streams of one connection share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,33 +15,34 @@ use crate::deadline::{Activity, Guest};
 use crate::limit::Limit;
 use crate::stream::Accepted;
 
-/// How many field sections of the largest size may be there in part on a connection: clients send one after
-/// the other as a rule, and streams do not hold each other up where packets are lost.
+/// Maximum number of incomplete field sections of the largest size on a connection.
+// Clients usually send one section after the other. Some more must be allowed, because packet loss
+// on one stream does not stop the others.
 const PARTIAL_SECTIONS: usize = 8;
 
-/// What the streams of one connection share.
+/// State that the streams of one connection share.
 pub struct Connection {
-    /// The connection of QUIC.
+    /// The QUIC connection.
     pub quic: quinn::Connection,
-    /// Where it comes from.
+    /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// Where heads are decoded.
+    /// Buffer in which heads are decoded.
     pub head: RefCell<Head>,
-    /// Told whenever a stream has ended.
+    /// Notified whenever a stream has ended.
     pub ended: Notify,
     budget: RefCell<Budget>,
     open: Cell<usize>,
-    /// Of those that are open, the ones whose head has not come.
+    /// Number of open streams whose head has not arrived.
     reading: Cell<usize>,
-    /// What the limit on connections knows of it.
+    /// State of the connection for the limit on connections.
     pub guest: Rc<Guest>,
-    /// Bytes of field sections that have come in part.
+    /// Bytes of incomplete field sections.
     partial: Cell<usize>,
     /// The streams that wait for room.
     pub(super) waiting: RoomQueue,
 }
 
-/// A stream that is counted until it is dropped, even by a panic.
+/// Counts an open stream until dropped, even by a panic.
 pub struct Open {
     connection: Rc<Connection>,
     is_reading: Cell<bool>,
@@ -68,7 +69,7 @@ impl Open {
     }
 }
 
-/// What has come of a stream's field section that is not whole.
+/// The part of a stream's field section that has arrived before it is complete.
 pub(super) struct Partial {
     connection: Rc<Connection>,
     bytes: Cell<usize>,
@@ -79,8 +80,8 @@ impl Partial {
         Self { connection, bytes: Cell::new(0) }
     }
 
-    /// It is so long now; an error where all of the connection take more than `PARTIAL_SECTIONS` of the
-    /// largest allowed.
+    /// Sets the current length. Fails if the incomplete sections of the connection exceed
+    /// `PARTIAL_SECTIONS` of the largest size.
     pub fn set(&self, bytes: usize) -> Result<(), Http3Error> {
         let all = &self.connection.partial;
         all.set(all.get() - self.bytes.replace(bytes) + bytes);
@@ -97,7 +98,7 @@ impl Drop for Partial {
 }
 
 impl Connection {
-    /// A connection without streams.
+    /// Creates the state of a connection without streams.
     pub fn new(quic: quinn::Connection, accepted: Accepted, guest: Rc<Guest>) -> Rc<Self> {
         guest.occupancy.set(Activity::Idle, &accepted.thread.deadlines);
         Rc::new(Self {
@@ -114,7 +115,7 @@ impl Connection {
         })
     }
 
-    /// Takes a stream up.
+    /// Counts a new stream.
     pub fn open(self: &Rc<Self>) -> Open {
         self.open.set(self.open.get() + 1);
         self.reading.set(self.reading.get() + 1);
@@ -131,23 +132,23 @@ impl Connection {
         self.guest.occupancy.set(activity, &self.accepted.thread.deadlines);
     }
 
-    /// Whether no stream is open.
+    /// Returns true if no stream is open.
     pub fn is_idle(&self) -> bool {
         self.open.get() == 0
     }
 
-    /// Limits on heads and trailers.
+    /// Returns the limits for heads and trailers.
     pub fn list_limits(&self) -> ListLimits {
         let limits = self.accepted.thread.settings().head_limits();
         ListLimits { size: limits.head, fields: limits.fields }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub fn close(&self, code: ErrorCode) {
         self.quic.close(code.0.into(), b"");
     }
 
-    /// The client has broken a rule of the connection, which ends.
+    /// Closes the connection after a protocol error of the client.
     pub fn fail(&self, error: &Http3Error) {
         if error.rule == Rule::Abuse && self.quic.close_reason().is_none() {
             let thread = &self.accepted.thread;
@@ -158,40 +159,43 @@ impl Connection {
         self.close(error.code);
     }
 
-    /// Gives memory back that an idle connection does not need.
+    /// Releases memory that an idle connection does not need.
     pub fn shrink(&self) {
         self.head.take();
     }
 
-    /// The client has given a stream up, or makes us do so.
+    /// Charges the client for a stream that it has reset or made this side reset.
     pub(super) fn charge_reset(&self) {
-        // What ends with its connection is no reset.
+        // The end of a connection ends streams without a reset.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }
     }
 
-    /// The client has sent what costs more than it brings (`http2::budget`).
+    /// Charges for input that costs more than it is worth (`http2::budget`). Closes the connection
+    /// if the budget is exhausted.
     pub fn charge(&self, price: u32) {
         if !self.budget.borrow_mut().spend(price, Instant::now()) {
             self.fail(&Http3Error::abuse());
         }
     }
 
-    /// The client let us do some work (`http2::budget`).
+    /// Credits the budget for useful work of this connection (`http2::budget`).
     pub(super) fn earn(&self, amount: u32) {
         self.budget.borrow_mut().earn(amount);
     }
 
-    /// How far sending has come.
+    /// Returns the progress of sending.
     pub(super) fn progress(&self) -> Progress {
         let stats = self.quic.stats();
         Progress { sent: stats.frame_tx.stream, acknowledged: stats.frame_rx.acks }
     }
 }
 
-/// Frames of data that were sent, and acknowledgements that came. The first grow by probes of a client
-/// that has gone, the second by whatever else is sent to one that takes no data.
+/// Numbers of data frames sent and acknowledgements received.
+///
+/// Neither is enough alone. Probes to a disconnected client increase the first. Other traffic with
+/// a client that accepts no data increases the second.
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
     sent: u64,
@@ -199,7 +203,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Whether the client has taken some since `before`.
+    /// Returns true if the client has accepted data since `before`.
     pub(super) fn is_beyond(self, before: Self) -> bool {
         self.sent != before.sent && self.acknowledged != before.acknowledged
     }

@@ -1,4 +1,4 @@
-//! What comes of a request.
+//! Receives a request.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -60,7 +60,7 @@ impl Http3 {
         }
     }
 
-    /// Takes apart what was read.
+    /// Decodes the bytes that were read.
     fn decode(&self) -> Result<Option<Arrived>, Http3Error> {
         let mut raw = self.raw.borrow_mut();
         if raw.is_empty() {
@@ -68,7 +68,7 @@ impl Http3 {
         }
         let mut decoder = self.decoder.borrow_mut();
         let (mut read, mut came) = (0, None);
-        // Data of many small frames is taken at once.
+        // Combine the data of many small frames.
         while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
             let rest = &raw[read..];
             let decoded = decoder.decode(rest);
@@ -114,7 +114,8 @@ impl Http3 {
 
     fn receive_trailers(&self) {
         let section = self.take_section();
-        // Not where the request's own head lies until it is written down.
+        // Not the connection's shared head, which may hold the request's own head until it is
+        // encoded.
         let mut head = http2::Head::default();
         match http3::read_trailers(&section, self.connection.list_limits(), &mut head) {
             Ok(()) => head.write_trailers(&mut self.request_trailers.borrow_mut()),

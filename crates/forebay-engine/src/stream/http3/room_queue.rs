@@ -1,19 +1,20 @@
-//! Streams of one connection that wait for room, and who of them goes first.
+//! Fairness among the streams of one connection that wait for room to send.
 //!
-//! QUIC wakes all of them whenever the client has taken something, the one first that began to wait last:
-//! without a rule one stream would take what there is each time. Here one of n goes first, another each
-//! time, and the others look behind it, once: two looks for each stream and wake at the most.
+//! QUIC wakes all waiting streams whenever the client has accepted bytes, the most recent waiter
+//! first. Without a rule, one stream would take all room each time. Here, one of n streams goes
+//! first, a different one each time. The others yield once, so that each stream polls at most twice
+//! per wake-up.
 
 use std::cell::Cell;
 
-/// The streams that wait.
+/// The waiting streams.
 #[derive(Default)]
 pub struct RoomQueue {
     waiting: Cell<usize>,
     looks: Cell<u64>,
 }
 
-/// A stream that waits.
+/// A waiting stream.
 pub struct Waiting<'a> {
     queue: &'a RoomQueue,
     has_looked: bool,
@@ -21,14 +22,14 @@ pub struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// A stream begins to wait, until this is dropped.
+    /// Registers a waiting stream until the value is dropped.
     pub fn new(queue: &'a RoomQueue) -> Self {
         queue.waiting.set(queue.waiting.get() + 1);
         Self { queue, has_looked: false, has_yielded: false }
     }
 
-    /// Whether it should look for room only when others have, which it then does. To be asked before each
-    /// look.
+    /// Returns true if the stream should yield to the others before it looks for room. Call it
+    /// before each look.
     pub fn lets_others_go(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         self.has_yielded = !is_first && !self.has_yielded && !self.queue.is_next();
@@ -43,9 +44,10 @@ impl Drop for Waiting<'_> {
 }
 
 impl RoomQueue {
-    /// Of n that wait about one in n is, at no fixed place among them: multiples of the golden ratio are
-    /// spread evenly.
+    /// Returns true for about one in n calls with n waiting streams.
     fn is_next(&self) -> bool {
+        // Multiples of the golden ratio are spread evenly, so no stream is preferred by its
+        // position.
         const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
         self.looks.set(self.looks.get().wrapping_add(GOLDEN_RATIO));
         let waiting = self.waiting.get() as u64;
@@ -61,7 +63,7 @@ mod tests {
     fn a_stream_lets_others_go_once_for_each_wake_and_each_goes_first_as_often() {
         let queue = RoomQueue::default();
         let mut streams: Vec<_> = (0..50).map(|_| Waiting::new(&queue)).collect();
-        // Whoever begins to wait looks at once.
+        // The first look is never delayed.
         assert!(streams.iter_mut().all(|stream| !stream.lets_others_go()));
         let mut first = [0; 50];
         for _ in 0..5_000 {

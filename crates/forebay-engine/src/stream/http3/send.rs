@@ -1,4 +1,4 @@
-//! What goes out of a reply.
+//! Sends a reply.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -17,11 +17,10 @@ use super::room_queue::Waiting;
 use crate::socket::BUFFER;
 use crate::stream::Head;
 
-/// Bytes of a file that are read at a time.
+/// Bytes per read from a file.
 const PIECE: usize = 2 * BUFFER;
 
-/// How many times as long as it may take nothing a client may leave one stream waiting while it takes
-/// something of others.
+/// Factor on the write timeout for a single stream while the client accepts data of other streams.
 const PATIENCE: u32 = 10;
 
 impl Http3 {
@@ -29,7 +28,7 @@ impl Http3 {
         self.send_reply(100, b"", false)
     }
 
-    /// Sends a head, which may be all of the reply.
+    /// Sends a head, which may be the whole reply.
     pub(in crate::stream) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel.get() {
             return self.send_reply(head.status, head.lines, ends);
@@ -47,8 +46,7 @@ impl Http3 {
         self.flush(ends && status >= 200)
     }
 
-    /// Writes the frames that wait, as far as there is room; nothing follows them where they `end` the
-    /// reply.
+    /// Writes the waiting frames as far as there is room. `end` marks the end of the reply.
     fn flush(&self, end: bool) -> io::Result<()> {
         if end {
             self.has_finished.set(true);
@@ -56,15 +54,15 @@ impl Http3 {
         let mut context = Context::from_waker(Waker::noop());
         match self.poll_frames(&mut context) {
             Poll::Ready(outcome) => outcome,
-            // Whoever writes next or waits for the client has it sent.
+            // The next write or wait sends the rest.
             Poll::Pending => Ok(()),
         }
     }
 
-    /// Sends frames for which there was no room, such as a head behind which the origin is silent.
+    /// Sends frames that found no room, for example a head after which the origin is silent.
     pub(super) fn poll_leftover(&self, context: &mut Context<'_>) {
         if !self.frames.borrow().is_empty() && !self.is_closed.get() {
-            // Where it fails the stream is closed.
+            // A failure closes the stream.
             let _ = self.poll_frames(context);
         }
     }
@@ -82,7 +80,7 @@ impl Http3 {
             }
         }
         if self.has_finished.get() {
-            // Fails where it was reset, which shows elsewhere.
+            // Fails if the stream was reset, which is detected elsewhere.
             let _ = self.send.borrow_mut().finish();
         }
         Poll::Ready(Ok(()))
@@ -96,7 +94,8 @@ impl Http3 {
         self.lost()
     }
 
-    /// Sends some of what is not empty, or the `end`; 0 where there is no room.
+    /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
+    /// without room.
     pub(in crate::stream) fn try_write(
         &self,
         pieces: &[IoSlice<'_>],
@@ -130,7 +129,7 @@ impl Http3 {
         Ok(total)
     }
 
-    /// Sends some of a piece, within the frame that was begun.
+    /// Sends some of a piece, within the current frame.
     fn try_write_piece(&self, piece: &[u8], context: &mut Context<'_>) -> io::Result<usize> {
         let mut total = 0;
         while total < piece.len() && self.frame_left.get() > 0 {
@@ -187,7 +186,7 @@ impl Http3 {
         }
     }
 
-    /// Whether there is room. Of several streams that wait for the same, most let others go first.
+    /// Completes when there is room. If several streams wait, most let others go first.
     fn poll_room(
         &self,
         context: &mut Context<'_>,
@@ -201,7 +200,7 @@ impl Http3 {
             return Poll::Pending;
         }
         ready!(self.poll_frames(context))?;
-        // Of nothing, as much as there is is written once there is room.
+        // Writing an empty slice completes when there is room.
         match ready!(Pin::new(&mut *self.send.borrow_mut()).poll_write(context, b"")) {
             Ok(_) => Poll::Ready(Ok(())),
             Err(WriteError::ClosedStream) if self.has_finished.get() => Poll::Ready(Ok(())),
@@ -209,7 +208,7 @@ impl Http3 {
         }
     }
 
-    /// Ends the reply, with these trailers.
+    /// Ends the reply with these trailers.
     pub(in crate::stream) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
@@ -246,13 +245,14 @@ impl Http3 {
         Ok(())
     }
 
-    /// From now on its client may leave a window closed as long as the tunnel may carry nothing.
+    /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
+    /// tunnels.
     pub(in crate::stream) fn begin_tunnel(&self, idle: Duration) {
         self.tunnel_idle.set(Some(idle));
     }
 
     pub(in crate::stream) fn finish_writing(&self) {
-        // Where it fails the client is not there.
+        // Fails if the client has disconnected.
         let _ = self.send_end(b"");
     }
 }
