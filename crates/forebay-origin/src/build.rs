@@ -85,13 +85,13 @@ impl fmt::Display for BuildError {
             Self::App(error) => error.fmt(f),
             Self::Route { line, error } => write!(
                 f,
-                "the `cgi` route of line {line}: {}; take `user` and `group` out of it, or start \
+                "the `cgi` route of line {line}: {}; remove `user` and `group` from it, or start \
                  Forebay as root",
                 error.what()
             ),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Certificates(error) => {
-                write!(f, "cannot start what renews certificates: {error}")
+                write!(f, "cannot start the thread that renews certificates: {error}")
             }
         }
     }

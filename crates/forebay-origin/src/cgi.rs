@@ -124,7 +124,7 @@ impl Cgi {
             Err(_) => Err(Fault::app(
                 504,
                 format!(
-                    "{} took longer than {:?}; it was ended",
+                    "{} took longer than {:?} and was ended",
                     script.file.display(),
                     self.settings.timeout
                 ),
@@ -323,7 +323,7 @@ fn rewind(mut file: File) -> io::Result<OwnedFd> {
 pub fn no_script(reason: NoScript) -> Fault {
     match reason {
         NoScript::NotFound => Fault::client(404, "no such script").not_mine(),
-        NoScript::Data => Fault::client(403, "a file, and no script").not_mine(),
+        NoScript::Data => Fault::client(403, "a file, but not a script").not_mine(),
         NoScript::NotAFile => Fault::client(403, "a directory, not a script").not_mine(),
     }
 }
@@ -388,16 +388,16 @@ fn not_permitted(file: std::path::Display<'_>, line: Option<&str>) -> String {
 fn absent(line: Option<&str>) -> String {
     match line {
         Some(line) if line.ends_with('\r') => format!(
-            "its first line, {line:?}, ends in a carriage return, which is taken for a part of the \
+            "its first line, {line:?}, ends in a carriage return, which counts as a part of the \
              interpreter's name; save it with Unix line ends (sed -i 's/\\r$//')"
         ),
         Some(line) => {
             format!(
-                "its first line, {line:?}, names an interpreter that is not there; install it, \
+                "its first line, {line:?}, names an interpreter that does not exist; install it, \
                      or correct the line"
             )
         }
-        None => "it has gone, or the loader that it asks for is not there".to_owned(),
+        None => "the file is gone, or the loader that it names does not exist".to_owned(),
     }
 }
 
@@ -420,7 +420,7 @@ async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
         left = left.saturating_sub(bytes.len());
     }
     lines.end(log);
-    log("more error output is not logged");
+    log("further error output is not logged");
     // Read on without logging, so that a full pipe does not block the script.
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }

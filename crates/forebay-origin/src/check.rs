@@ -94,8 +94,8 @@ fn of_spool(server: &Server) -> Option<Finding> {
     let user = server.user.as_deref().unwrap_or("the user that Forebay runs as");
     Some(Finding {
         key: vec!["server".into(), "spool_dir".into()],
-        message: format!("no file can be made in {}: {error}", dir.display()),
-        help: format!("make it writable for {user}, or name another directory"),
+        message: format!("cannot create a file in {}: {error}", dir.display()),
+        help: format!("make it writable for {user}, or set another directory"),
     })
 }
 
@@ -104,7 +104,7 @@ fn of_log(access: &AccessLog) -> Option<Finding> {
     let error = check_log(path).err()?;
     Some(Finding {
         key: vec!["log".into(), "access".into()],
-        message: format!("the access log {} is not written", path.display()),
+        message: format!("cannot write the access log {}", path.display()),
         help: error.to_string(),
     })
 }
@@ -116,7 +116,7 @@ fn of_server(server: &Server) -> Vec<Finding> {
         Err(PrivilegeError::Unknown(who)) => Some(Finding {
             key: vec!["server".into(), key.into()],
             message: format!("there is no {who} on this machine"),
-            help: format!("add the {key}, or name another one"),
+            help: format!("add the {key}, or set another one"),
         }),
         _ => None,
     });
@@ -175,7 +175,7 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
         return Some(Finding { key: key(error.key()), message, help });
     }
     let obstacle = obstacle(cgi.program.as_deref()?)?;
-    let help = "name a program that may be run".into();
+    let help = "name an executable program".into();
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
@@ -203,7 +203,7 @@ fn cannot_become(
 }
 
 fn unhelped(key: Vec<String>, why: &str) -> Finding {
-    let help = "take one of the two out";
+    let help = "remove one of the two";
     Finding { key, message: why.into(), help: help.into() }
 }
 
@@ -236,7 +236,7 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
             let place = ["site", &site.to_string(), "route", &at.to_string(), kind, "root"];
             found.push(Finding {
                 key: place.map(str::to_owned).into(),
-                message: format!("{} is no directory here", root.display()),
+                message: format!("{} is not a directory on this machine", root.display()),
                 help:
                     "right if the application sees other directories, as in a container; whether \
                        a script is there is left to it then"
@@ -273,7 +273,7 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
             };
             let paths = &route.matcher.paths;
             let message = match prefix {
-                "" => "strip_prefix = \"/\" cuts nothing off".to_owned(),
+                "" => "strip_prefix = \"/\" removes nothing".to_owned(),
                 _ if paths.is_empty() || paths.iter().any(is_met) => continue,
                 _ => format!("no path of this route begins with the strip_prefix \"{prefix}\""),
             };
@@ -355,8 +355,8 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
             key: vec!["app".into(), name.into(), "watch".into(), at.to_string()],
             message: format!("nothing to watch: {} does not exist", path.display()),
             help: format!(
-                "workers are replaced once it appears; if that is not meant, mind that paths are \
-                 relative to {}",
+                "workers are replaced once it appears; otherwise correct the path, which is relative \
+                 to {}",
                 app.dir.display()
             ),
         })

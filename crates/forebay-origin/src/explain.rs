@@ -168,7 +168,7 @@ fn routes(
                 continue;
             }
             (Err(fault), Some(path)) if fault.is_not_mine => {
-                text.item("", format!("{fault}: routed anew as {path}").as_bytes());
+                text.item("", format!("{fault}: routed again as {path}").as_bytes());
                 taken.push(at);
                 path.clone().into_bytes()
             }
@@ -180,8 +180,8 @@ fn routes(
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Says which rules above the route numbered `at` hold for another path of what it would answer with.
-/// Returns true if one of them answers.
+/// Appends the rules above route `at` that apply to another path of its answer. Returns true if one
+/// of them answers.
 fn rules(
     plan: &Plan,
     (site, at): (&Site, usize),
@@ -190,8 +190,8 @@ fn rules(
 ) -> Result<bool, Fault> {
     for (above, path) in rules_above(site, plan, at, request)? {
         let rule = &site.routes[above];
-        let path =
-            [b"that of line ", rule.line.to_string().as_bytes(), b" holds for ", &path].concat();
+        let path = [b"the one on line ", rule.line.to_string().as_bytes(), b" applies to ", &path]
+            .concat();
         text.item("rule", &path);
         gate(rule, request, text)?;
         if keeps_from(site, plan, above).contains(&at) {
@@ -205,7 +205,7 @@ fn rules(
     Ok(false)
 }
 
-/// Says who may use the route.
+/// Appends the access rules of the route. Fails if they refuse the client.
 fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     if !route.access.admits(request.client.ip()) {
         let message = format!("`allow` or `deny` refuses {}", request.client);

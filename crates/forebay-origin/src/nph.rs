@@ -82,7 +82,7 @@ impl NphReply {
                     self.output.drain(..end);
                 }
                 ReplyStep::Final(_) if self.head.head.status == 101 => {
-                    return Err(self.malformed("a switch of protocols in"));
+                    return Err(self.malformed("a protocol switch in"));
                 }
                 ReplyStep::Final(end) => {
                     self.begin(reply);

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use forebay_wire::cgi::Sink;
 
-/// Passes to `sink` what `append` appends, except the variables that `params` replace, and `params`. Each
-/// name comes once: SCGI allows no more, and applications differ in which of two they take.
+/// Passes the variables of `append` to `sink`, except those that `params` replaces, then `params`.
 pub fn with_params<S: Sink>(
     params: &BTreeMap<String, String>,
     sink: &mut S,
     append: impl FnOnce(&mut Replaced<'_, S>),
 ) {
+    // Each name occurs once: SCGI allows no more, and applications differ in which of two they use.
     append(&mut Replaced { sink, by: params });
     for (name, value) in params {
         sink.variable(name.as_bytes(), value.as_bytes());
     }
 }
 
-/// A sink that leaves out what others replace.
+/// A sink that leaves out replaced variables.
 pub struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a BTreeMap<String, String>,

@@ -117,7 +117,10 @@ fn host(request: &Request) -> Result<&[u8], Fault> {
     let host = host_of(authority.unwrap_or_default());
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._[:]".contains(byte);
     if host.is_empty() || !host.iter().all(is_plain) {
-        return Err(Fault::client(400, "a redirection to the host that was asked, and none was"));
+        return Err(Fault::client(
+            400,
+            "the redirect needs the requested host, and the request names none",
+        ));
     }
     Ok(host)
 }

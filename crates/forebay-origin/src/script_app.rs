@@ -80,8 +80,8 @@ pub fn unmarked(script: &Path) -> Fault {
     Fault::app(
         500,
         format!(
-            "cannot run {}: it is neither a program nor a script with a #! line; let it begin with \
-             one such as #!/usr/bin/perl",
+            "cannot run {}: it is neither a program nor a script with a #! line; add one \
+             such as #!/usr/bin/perl",
             script.display()
         ),
     )

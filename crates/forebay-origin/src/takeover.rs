@@ -45,7 +45,10 @@ pub async fn complete(
     let head = read_head(&mut lease, &mut output, &mut exchange.reply).await?;
     let request = &exchange.request;
     if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, &output) {
-        return Err(Fault::app(502, "the application switched to a protocol nobody asked for"));
+        return Err(Fault::app(
+            502,
+            "the application switched to a protocol that the client did not request",
+        ));
     }
     let reply = &mut exchange.reply;
     reply.begin(101, head.reason.of(&output));

@@ -67,7 +67,7 @@ impl SiteTls {
         });
         let unverified = of_backends(plan).filter(|(_, tls)| tls.is_unverified).map(|(key, _)| {
             let message = "WARNING: the certificates of these servers are not verified".into();
-            let help = "anyone on the way to them can take their place: give `ca` instead".into();
+            let help = "an attacker in the network can impersonate them: set `ca` instead".into();
             finding_at(key, TlsError { key: "verify", message, help })
         });
         doubts.chain(unverified).collect()

@@ -18,7 +18,7 @@ pub fn is_requested(request: &Request) -> bool {
 pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     match body.framing() {
         RequestFraming::None => Ok(()),
-        _ => Err(Fault::client(400, "an upgrade with a request body")),
+        _ => Err(Fault::client(400, "an upgrade request with a body")),
     }
 }
 

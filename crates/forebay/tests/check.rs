@@ -181,9 +181,9 @@ fn users_and_groups_are_looked_for_as_serve_does() {
     assert_points(&of(server), "11:8", &["no user no-such-user", "no group no-such-group"]);
     // A helper starts the processes of other users, but not as root.
     let both = "user = \"root\"\n[server]\nuser = \"nobody\"";
-    assert_points(&of(both), "9:8", &["gives root up", "`user` in [server]", "take one of"]);
+    assert_points(&of(both), "9:8", &["gives root up", "`user` in [server]", "remove one of"]);
     let alone = "group = \"daemon\"\n[server]\nuser = \"nobody\"";
-    assert_points(&of(alone), "9:9", &["gives root up", "`group` alone", "take one of"]);
+    assert_points(&of(alone), "9:9", &["gives root up", "`group` alone", "remove one of"]);
 }
 
 #[test]

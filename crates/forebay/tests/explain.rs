@@ -252,14 +252,14 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         &folder,
         &["/own/a?b"],
         &[
-            "origin    app own: a process of [app.own], by HTTP",
+            "origin    app own: a process of [app.own], over HTTP",
             "sticky    the process that the cookie w names, if it has room",
             "  GET /own/a?b HTTP/1.1",
         ],
     );
     assert_says(&folder, &["/named/a"], &["  Host: 127.0.0.1:{port}"]);
     let variables = [
-        "origin    app fast: a process of [app.fast], by FastCGI",
+        "origin    app fast: a process of [app.fast], over FastCGI",
         "  SCRIPT_NAME=/fast",
         "  PATH_INFO=/a",
     ];
@@ -270,7 +270,7 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         &["script    {tmp}/htdocs/php/x.php", "  PATH_INFO=/i"],
     );
     let variables = [
-        "origin    app net: a process of [app.net], by FastCGI",
+        "origin    app net: a process of [app.net], over FastCGI",
         "  SCRIPT_NAME=/net/a.ashx",
         "  DOCUMENT_ROOT={tmp}/htdocs",
     ];
@@ -282,7 +282,7 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
 fn bad_input_is_2() {
     let folder = folder();
     for (arguments, said) in [
-        (&["ftp://x/"][..], "is no URL"),
+        (&["ftp://x/"][..], "is not a URL"),
         (&["http://"], "names no host"),
         (&["http://h:99999/"], "no valid port"),
         (&["/a b"], "percent-encoded"),
@@ -442,7 +442,7 @@ fn scripts_hidden_names_and_front_controllers() {
          fallback_to = \"/index.php\"\nfiles = \"htdocs\"\n[[site.route]]\nsuffix = \".php\"\n\
          fastcgi = { to = \"unix:php.sock\", root = \"htdocs\" }\n",
     );
-    let to_index = "          no file \"2026/hello\": routed anew as /index.php";
+    let to_index = "          no file \"2026/hello\": routed again as /index.php";
     assert_says(&folder, &["/2026/hello"], &[to_index, "script    {tmp}/htdocs/index.php"]);
     assert_says(&folder, &["/2026/hello"], &["  REQUEST_URI=/2026/hello", "  PATH_INFO="]);
     assert_says(&folder, &["/sub/"], &["index     /sub/index.php", "  REQUEST_URI=/sub/"]);
@@ -459,7 +459,9 @@ fn scripts_hidden_names_and_front_controllers() {
     assert_says(
         &folder,
         &["/.env"],
-        &["          \".env\" begins with a dot, and `hidden` is false: routed anew as /index.php"],
+        &[
+            "          \".env\" begins with a dot, and `hidden` is false: routed again as /index.php",
+        ],
     );
     assert_says(&folder, &["/a.txt"], &["file      {tmp}/htdocs/a.txt"]);
     let fifo = folder.path().join("htdocs/fifo");
@@ -492,7 +494,7 @@ fn a_root_above_the_file_is_told_by_its_real_path_and_one_of_a_container_need_no
     let output = command.arg("check").arg(folder.path().join("site.toml")).output().unwrap();
     let warning = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{warning}");
-    assert!(warning.contains("/no/such/place is no directory here"), "{warning}");
+    assert!(warning.contains("/no/such/place is not a directory on this machine"), "{warning}");
 }
 
 #[test]
@@ -514,7 +516,7 @@ fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
     assert_says(
         &folder,
         &["/admin.php/x"],
-        &["rule      that of line 3 holds for /admin.php", refused],
+        &["rule      the one on line 3 applies to /admin.php", refused],
     );
     let kept = "answer    404 a script in a directory of a `files` route above, which allows no scripts there";
     assert_says(&folder, &["/up/evil.php"], &[kept]);
@@ -525,7 +527,7 @@ fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
                 [app.m]\nkind = \"mono\"\ndir = \"htdocs\"\n";
     let plain = std::fs::read_to_string(folder.path().join("site.toml")).unwrap();
     folder.write("site.toml", mono);
-    let holds = "rule      that of line 3 holds for /aDMIN/users";
+    let holds = "rule      the one on line 3 applies to /aDMIN/users";
     assert_says(&folder, &["/aDMIN/users"], &[holds, refused]);
     folder.write("site.toml", plain);
     let beside = "no rule   that of line 14 protects the same, and does not take this path";

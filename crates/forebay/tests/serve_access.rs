@@ -324,7 +324,7 @@ fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
     assert_eq!(forebay.get("/in").status, 401);
     assert_eq!(forebay.get("/out").status, 200);
     let (exit, folder) = forebay.stop();
-    assert!(exit.output.contains("no regular file"), "{}", exit.output);
+    assert!(exit.output.contains("not a regular file"), "{}", exit.output);
     // The same as it starts.
     let site = support::write_configuration(&folder, &configuration);
     for what in ["check", "serve"] {

@@ -182,7 +182,7 @@ fn what_names_no_interpreter_or_a_wrong_one_is_a_500_that_quotes_the_line() {
     for (name, status, word) in [
         ("none", 500, "neither a program nor a script with a #! line"),
         ("empty", 500, "neither a program nor a script with a #! line"),
-        ("wrong", 500, "\"#!/usr/bin/nosuch -w\", names an interpreter that is not there"),
+        ("wrong", 500, "\"#!/usr/bin/nosuch -w\", names an interpreter that does not exist"),
         ("crlf.sh", 500, "\"#!/bin/sh\\r\", ends in a carriage return"),
         ("old.py", 500, "\"#!/opt/python2/bin/python2.7\", names an interpreter"),
         ("no-bit.sh", 403, "try chmod +x"),

@@ -65,7 +65,8 @@ fn a_spool_that_cannot_be_written_to_is_refused_before_a_request_is() {
     for verb in ["check", "serve"] {
         let exit = run(verb, &file);
         assert_eq!(exit.status.code(), Some(2), "{verb}: {}", exit.output);
-        for part in ["no file can be made in ", "/spool", "permission denied", "make it writable"] {
+        for part in ["cannot create a file in ", "/spool", "permission denied", "make it writable"]
+        {
             assert!(exit.output.contains(part), "{verb}: {}", exit.output);
         }
     }

@@ -36,7 +36,7 @@ impl UsersError {
         match self {
             Self::Io(..) => "make it readable for the user that Forebay runs as",
             Self::NotRegular(_) => "put a regular file there, as htpasswd writes it",
-            Self::TooLarge(_) => "it is no file of users, or too many of them",
+            Self::TooLarge(_) => "it is not a user file, or has too many users",
             Self::Line(..) => {
                 "write the line anew: htpasswd -B FILE USER (bcrypt); SHA-crypt ($5$, $6$) and apr1 \
                  are known, too"
@@ -52,14 +52,14 @@ impl fmt::Display for UsersError {
                 write!(f, "cannot read users from {}: {error}", file.display())
             }
             Self::NotRegular(file) => {
-                write!(f, "the file of users {} is no regular file", file.display())
+                write!(f, "the user file {} is not a regular file", file.display())
             }
             Self::TooLarge(file) => {
-                write!(f, "the file of users {} is larger than {LARGEST} bytes", file.display())
+                write!(f, "the user file {} is larger than {LARGEST} bytes", file.display())
             }
             Self::Line(file, line) => {
                 let file = file.display();
-                write!(f, "{file}, line {line}: not a user and a password's hash that is known")
+                write!(f, "{file}, line {line}: not a user with a password hash of a known kind")
             }
         }
     }

@@ -66,8 +66,8 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
     Some(Finding {
         key: vec!["site".into(), at.to_string(), "trusted_proxies".into()],
         message: format!("proxies that connect to {listen} have no address, and are trusted"),
-        help: "write \"unix\" for them: 127.0.0.1 stands for them here as well, for the sake of \
-               older files"
+        help: "write \"unix\" for them: 127.0.0.1 includes them, too, for compatibility \
+               with older files"
             .into(),
     })
 }

@@ -107,7 +107,8 @@ fn processes(
     }
 }
 
-/// Returns `fault` of a files route, with the script routes below left out that may not run its files.
+/// Returns the `fault` of a route of files. If script routes below may not run its files, the fault
+/// excludes them.
 fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
@@ -377,7 +378,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         Protocol::AppServer(settings) => app_server::name(settings.protocol),
         Protocol::Ajp(_) => "AJP",
     };
-    text.item("origin", format!("app {name}: a process of [app.{name}], by {spoken}").as_bytes());
+    text.item("origin", format!("app {name}: a process of [app.{name}], over {spoken}").as_bytes());
     match &options.protocol {
         Protocol::Http(route) => {
             if let Some(cookie) = &route.sticky {
@@ -468,13 +469,13 @@ fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
         _ => append_head(&mut head, request, settings, 0),
     }
     if settings.upstream.to.iter().any(|backend| backend.version == HttpVersion::Negotiated) {
-        text.item("version", b"HTTP/2 where the server chooses that (ALPN), or HTTP/1.1, as here");
+        text.item("version", b"HTTP/2 if the server chooses it (ALPN), else HTTP/1.1 as shown");
     }
     let head = head.trim_ascii_end();
     let lines = head.split(|&b| b == b'\n');
     text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
     if request.head.value(KnownField::Expect, &request.bytes).is_some() {
-        text.item("", b"Expect is answered here, when the body is read");
+        text.item("", b"Forebay answers Expect when it reads the body");
     }
 }
 

@@ -60,7 +60,7 @@ impl<'a> Url<'a> {
         let (is_https, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
-            _ => return Err(wrong("is no URL")),
+            _ => return Err(wrong("is not a URL")),
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);

@@ -347,7 +347,7 @@ impl Stream {
                 return Err(Fault::us(
                     503,
                     format!(
-                        "the client took its reply from {} too slowly for the max_buffered of the route",
+                        "the client read its reply from {} too slowly for the max_buffered of the route",
                         self.connection.name
                     ),
                 ));

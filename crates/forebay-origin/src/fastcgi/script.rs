@@ -80,7 +80,7 @@ impl Script {
         let ends = &settings.scripts;
         if !ends.is_empty() && !ends.iter().any(|end| script.name().ends_with(end.as_bytes())) {
             let message = format!(
-                "{:?} is not run: the end of its name is none of `scripts` ({})",
+                "{:?} is not run: its name has none of the endings in `scripts` ({})",
                 String::from_utf8_lossy(script.name()),
                 ends.join(", ")
             );

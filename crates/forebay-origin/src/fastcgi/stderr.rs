@@ -37,7 +37,7 @@ impl Stderr {
         lines.push(text, |line| log_line(errors, name, line));
         if self.left.get() == 0 {
             lines.end(|line| log_line(errors, name, line));
-            errors.log(&format!("{name}: more error output is not logged"));
+            errors.log(&format!("{name}: further error output is not logged"));
         }
     }
 }

@@ -357,9 +357,9 @@ impl Connection {
                 }
             }
             Event::Goaway { code } if code != ErrorCode::NO_ERROR => {
-                let line = format!("{} ends a connection of HTTP/2: {code}", self.name);
+                let line = format!("{} ended an HTTP/2 connection: {code}", self.name);
                 self.thread.warn_limited(&line);
-                self.fail_unanswered(format!("it was ended by GOAWAY ({code})"));
+                self.fail_unanswered(format!("the backend ended it with GOAWAY ({code})"));
             }
             Event::Settings => {
                 let allows_streams = !self.codec.borrow().allows_no_streams();

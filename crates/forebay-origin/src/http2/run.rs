@@ -46,7 +46,7 @@ impl Connection {
         let mut task =
             Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
         let outcome = task.serve().await;
-        self.fail(outcome.err().unwrap_or_else(|| "it was closed here".into()));
+        self.fail(outcome.err().unwrap_or_else(|| "Forebay closed it".into()));
         // Sends what it can of a GOAWAY with one more write.
         let _ = task.write();
     }

@@ -139,7 +139,7 @@ impl Stream {
             // The backend has answered in full without reading the rest of the request.
             _ => {
                 let name = self.connection.name();
-                Fault::backend(502, format!("{name} takes no more of the request"))
+                Fault::backend(502, format!("{name} reads no more of the request"))
             }
         }
     }
@@ -242,7 +242,7 @@ impl Stream {
             }
             End::Reset(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
             End::Reset(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
-            End::Interim => fault(format!("{name}: interim replies (1xx) without end")),
+            End::Interim => fault(format!("{name}: too many interim replies (1xx)")),
             End::Stalled => {
                 Fault::backend(504, format!("{name} takes no more data")).limited_by(Limit::Write)
             }

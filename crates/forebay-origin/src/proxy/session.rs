@@ -399,7 +399,10 @@ impl<'a> Reading<'a> {
                         self.inbox.drain(..len);
                     }
                     ReplyStep::Final(_) if self.head.status == 101 && !self.attempt.is_upgrade => {
-                        let message = format!("{} switched protocols unasked", backend.name());
+                        let message = format!(
+                            "{} switched protocols without a request for it",
+                            backend.name()
+                        );
                         return Err(Fault::backend(502, message));
                     }
                     ReplyStep::Final(_) => {
@@ -415,7 +418,10 @@ impl<'a> Reading<'a> {
     async fn switch(&self, request: &Request, reply: &mut Reply) -> Result<(), Fault> {
         let (backend, head) = (self.attempt.backend(), &*self.head);
         if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, self.inbox) {
-            let message = format!("{} switched to a protocol nobody asked for", backend.name());
+            let message = format!(
+                "{} switched to a protocol that the client did not request",
+                backend.name()
+            );
             return Err(Fault::backend(502, message));
         }
         self.head().begin_fields(reply);

@@ -426,7 +426,7 @@ impl Backend {
         if !life.has_crashed().await {
             return fault;
         }
-        let message = format!("{} crashed with the request, which is not sent again", self.name);
+        let message = format!("{} crashed with the request, which is not resent", self.name);
         Fault::backend(502, message)
     }
 

@@ -23,8 +23,8 @@ fn with(configuration: &str, routes: &str) -> String {
     format!("{configuration}\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n{routes}")
 }
 
-/// Asserts that a wait ended at its deadline of `limit`: never early, and at most 300 ms late, because
-/// ticks take 100 ms.
+/// Asserts that a wait ended at its deadline of `limit`: never early, and at most 300 ms late,
+/// because ticks take 100 ms.
 fn assert_took(since: Instant, limit: Duration) {
     let took = since.elapsed();
     assert!(took >= limit && took <= limit + Duration::from_millis(300), "{took:?}, not {limit:?}");
