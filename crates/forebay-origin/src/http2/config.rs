@@ -6,8 +6,8 @@ use forebay_wire::http2::hpack::ListLimits;
 
 /// Size of the output buffer, in bytes.
 // Servers start with a window of 65,535 bytes. This size holds that much data and its frame heads,
-// so one write sends all of it. With 64 KiB, 35 bytes were left over for a DATA frame of their own,
-// which Tomcat counts against a connection and answers with a window update.
+// so one write sends all of it. With 64 KiB, 35 bytes were left over for a separate DATA frame.
+// Tomcat counts such frames against a connection and answers them with window updates.
 const OUTPUT: usize = 128 * 1024;
 
 /// Maximum of all streams' window growth together, beyond 1 MB each. Data in transit to a client

@@ -2,7 +2,7 @@
 //!
 //! Streams write into the output of the codec, and the connection's task sends it. Received data
 //! waits in the stream's state; taking it opens the stream's window. The window of the connection
-//! has the largest possible size, so that a stream that nobody reads delays no other stream.
+//! has the largest possible size, so that a stream without a reader delays no other stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,9 +1,9 @@
 //! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
-//! If no connection can be opened, the request goes to the next backend, to each backend once. A
-//! request that a backend may have processed is resent if its method is idempotent, no byte of a
-//! reply came and its body is still in the first buffer. It is resent once over a new connection if
-//! a kept one died, and once to the next backend. After a timeout, it is not resent.
+//! If no connection can be opened, the request goes to the next backend, to each backend once. If a
+//! backend may have processed a request, three conditions apply: the method is idempotent, no byte
+//! of a reply came, and the body is still in the first buffer. Then it is resent once over a new
+//! connection if a kept one died, and once to the next backend. After a timeout, it is not resent.
 //!
 //! A request that crashed its process is not resent, because it might crash every process. Any exit
 //! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
@@ -33,10 +33,10 @@ pub enum BodyAtHand {
 const MOST_UNPROCESSED: u32 = 7;
 
 /// State of the attempts at one request. A request that cannot have been processed goes to each
-/// backend once. A request that may have been processed is resent if its method is idempotent (RFC
-/// 9110 section 9.2.2), no byte of a reply came and its body is at hand: once to another backend.
-/// Before that, it is resent once over a new connection if a kept one died, because that says
-/// little about the backend.
+/// backend once. A request that may have been processed is resent once to another backend. Its
+/// method must be idempotent (RFC 9110 section 9.2.2), no byte of a reply may have come, and its
+/// body must be at hand. Before that, it is resent once over a new connection if a kept one died,
+/// because that says little about the backend.
 #[derive(Default)]
 pub struct Attempts {
     unprocessed: u32,

@@ -1,6 +1,5 @@
 //! Selects the backend of a group for a request. All threads, and all routes that name a group,
-//! share one [`Group`] of atomics, so that turns, active requests and failures are counted over all
-//! of them.
+//! share one [`Group`]. Its atomics count turns, active requests and failures over all of them.
 //!
 //! A round of smooth weighted round robin is computed for each set of backends that are up, so a
 //! turn costs one `fetch_add`. If no backend has failed, one load shows it and no clock is read. A
