@@ -196,8 +196,8 @@ impl Reading<'_> {
     }
 }
 
-/// Moves the bytes of `part` to the end of `body`, which precedes it. So one write sends all packets
-/// of a read: packets of 8 KB, reads of up to 128 KB.
+/// Moves the bytes of `part` to the end of `body`, which precedes it. So one write sends all
+/// packets of a read: packets of 8 KB, reads of up to 128 KB.
 fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
     if body.is_empty() {
         return part;
