@@ -149,7 +149,10 @@ impl Cgi {
             obstacle(file).map_or(Ok(()), Err)?;
         }
         let dir = self.thread.settings().spool_dir();
-        let stdin = stdin(body, &dir).map_err(|error| cannot_hand_over(&error))?;
+        let stdin = stdin(body, &dir).map_err(|error| match body {
+            Spooled::Empty => cannot_run(file, &error),
+            _ => cannot_hand_over(&error),
+        })?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         // Everything that may fail comes before the start: a script without a `Process` would never
