@@ -1,4 +1,4 @@
-//! Taking connections: accepting them, spreading them over threads, and serving each.
+//! Accepts connections, distributes them among threads, and starts serving each.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,10 +30,10 @@ mod room;
 use handshake::accept_tls;
 pub use room::make_room;
 
-/// How often it is logged that no connections can be taken.
+/// Interval of log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// The listeners of one thread, each with a task of its own.
+/// The listeners of one thread, each with its own task.
 pub struct Accepting {
     context: Rc<FrontContext>,
     listeners: HashMap<usize, (JoinHandle<()>, oneshot::Sender<()>)>,
@@ -41,27 +41,27 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Takes what other threads hand over.
+    /// Starts to receive messages from other threads.
     pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Message>) -> Self {
         let handed = spawn_local(take_handed(context.clone(), handed));
         Self { context: context.clone(), listeners: HashMap::new(), handed }
     }
 
-    /// Takes connections from a listener.
+    /// Starts to accept connections from a listener.
     pub fn open(&mut self, index: usize, listener: Listener) {
         let (close, closed) = oneshot::channel();
         let task = spawn_local(accept_all(self.context.clone(), listener, index, closed));
         self.listeners.insert(index, (task, close));
     }
 
-    /// Closes a listener once the connections in its queue have been taken.
+    /// Closes a listener after the connections in its queue have been accepted.
     pub fn close(&mut self, index: usize) {
         if let Some((_, close)) = self.listeners.remove(&index) {
             let _ = close.send(());
         }
     }
 
-    /// Closes all listeners at once.
+    /// Closes all listeners immediately.
     pub fn stop(self) {
         self.handed.abort();
         for (task, _) in self.listeners.into_values() {
@@ -102,7 +102,7 @@ async fn accept_tcp(
     let mut pauses = Pauses::default();
     loop {
         tokio::select! {
-            // What waits in the queue is taken before the end is noticed.
+            // Accept queued connections before checking for the end.
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
@@ -117,7 +117,7 @@ async fn accept_tcp(
     }
 }
 
-/// Serves the connection here, or gives it to a thread with less to do.
+/// Serves the connection on this thread, or passes it to a thread with fewer connections.
 fn place(
     context: &Rc<FrontContext>,
     stream: TcpStream,
@@ -186,18 +186,17 @@ async fn accept_unix(
     }
 }
 
-/// What a listener does while connections cannot be taken.
+/// State of a listener while connections cannot be accepted.
 #[derive(Default)]
 struct Pauses {
-    /// When that was logged last.
+    /// Time of the last log message.
     warned: Option<Instant>,
-    /// Idle connections to backends were closed for the one that is accepted next.
+    /// True if idle backend connections were closed for the next accept.
     has_freed: bool,
 }
 
 impl Pauses {
-    /// Out of descriptors or memory, with no idle connection to close: accepting again at once would
-    /// only burn the processor. The connection stays in the kernel's queue.
+    /// Reacts to a failed accept.
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;
@@ -213,6 +212,8 @@ impl Pauses {
             let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
             thread.errors.log(&format!("{message}; they wait"));
         }
+        // Without descriptors or memory, another accept at once would only waste CPU time. The
+        // connection stays in the kernel's queue.
         tokio::time::sleep(TICK).await;
     }
 
@@ -226,7 +227,7 @@ impl Pauses {
     }
 }
 
-/// Serves a connection, as a task of its own.
+/// Serves a connection in its own task.
 pub fn start(
     context: &Rc<FrontContext>,
     socket: Socket,
@@ -261,7 +262,8 @@ pub fn start(
     });
 }
 
-/// As [`start`], where a PROXY header comes first. Without a good one the connection is closed.
+/// As [`start`], for connections with a PROXY header. Closes the connection if the header is
+/// missing or invalid.
 async fn start_proxied(
     context: Rc<FrontContext>,
     socket: Socket,
@@ -301,19 +303,19 @@ async fn start_proxied(
     serve_connection(&context, socket, accepted, protocol, prefix).await;
 }
 
-/// What is spoken over connections of a listener without TLS.
+/// Returns the protocol of a listener without TLS.
 fn protocol(context: &FrontContext, index: usize) -> Protocol {
     if context.table().ajp(index).is_some() { Protocol::Ajp } else { Protocol::Any }
 }
 
-/// Serves a connection behind a TLS handshake.
+/// Serves a connection after its TLS handshake.
 async fn serve_secured(
     context: &Rc<FrontContext>,
     socket: Socket,
     accepted: Accepted,
     prefix: Vec<u8>,
 ) {
-    // In a box of its own, which is gone when requests are served.
+    // Boxed, so that the memory is free when requests are served.
     let tls = Box::pin(accept_tls(context, &socket, accepted.listener, prefix)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(Session::is_http2);
@@ -322,9 +324,9 @@ async fn serve_secured(
     serve_connection(context, socket, accepted, protocol, Vec::new()).await;
 }
 
-/// The PROXY header, and what was read behind it.
+/// Reads the PROXY header. Returns it with the bytes read after it.
 async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Announced, Vec<u8>)> {
-    // The same time as for a request head.
+    // As much time as for a request head.
     socket.limit_read(thread.settings().timeouts.head);
     socket.set_activity(Activity::Idle);
     let mut bytes = Vec::with_capacity(2 * proxy_protocol::LARGEST);
@@ -342,10 +344,10 @@ async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Anno
     }
 }
 
-/// A connection that is counted until it is dropped, even by a panic.
+/// Counts a connection until dropped, even by a panic.
 struct Counted {
     thread: Rc<Thread>,
-    /// Where it counts against the limit of an address.
+    /// The client address, if it counts against a limit.
     address: Option<IpAddr>,
 }
 
@@ -357,7 +359,8 @@ impl Counted {
         Self { thread: thread.clone(), address: None }
     }
 
-    /// Returns false if the address has too many connections. Clients of Unix sockets have none.
+    /// Counts the connection for its client address. Returns false if the address has too many.
+    /// Clients of Unix sockets have no address.
     fn count_address(&mut self, client: ClientAddress) -> bool {
         let Some(address) = client.ip() else { return true };
         let Ok(is_counted) = self.thread.load.enter_address(address) else {

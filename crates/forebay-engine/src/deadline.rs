@@ -1,13 +1,14 @@
 //! Time limits on sockets: set and cleared by storing a number, enforced by one sweep per tick.
 //!
-//! A timer per request would cost more than the request's parsing. Instead each socket carries the
-//! tick at which its current read or write is overdue; a sweep shuts down what is. The task waiting
-//! on that socket then wakes with end of file and finds the socket marked as expired. Who waits for
-//! something else ([`Deadlines::timeout`]) is woken by the same sweep.
+//! A timer per request would cost more than parsing the request. Instead each socket stores the
+//! tick at which its current read or write is overdue, and a sweep shuts down overdue sockets. The
+//! waiting task then receives end of file and finds the socket marked as expired. The same sweep
+//! wakes tasks that wait for something else ([`Deadlines::timeout`]).
 //!
-//! A thread without connections does not tick ([`Deadlines::rest`]): each tick ends three waits of
-//! tokio's event loop, two for its timer wheel and one for its own eventfd. Missed ticks are not
-//! made up for, so that a time limit computed just before the thread resumes is not shortened.
+//! A thread without connections does not tick ([`Deadlines::rest`]), because each tick ends three
+//! waits of tokio's event loop: two for its timer wheel and one for its own eventfd. Missed ticks
+//! are not made up for, so that a time limit computed just before the thread resumes is not
+//! shortened.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -31,38 +32,38 @@ pub use eviction::{Activity, Guest, Occupancy};
 use outgoing::Outgoing;
 pub use watched::Watched;
 
-/// How often deadlines are looked at, which is how late one may be.
+/// Interval between sweeps, and therefore the maximum delay of a deadline.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// How long a tunnel may carry nothing once the server is stopping.
+/// Idle limit of a tunnel while the server stops.
 const TUNNEL_QUIET: Duration = Duration::from_secs(1);
 
-/// Ticks since the thread started, but for those during which it rested.
+/// Ticks since the thread started, except those during which it rested.
 pub type Ticks = u32;
 
-/// Never due.
+/// A deadline that never passes.
 pub const NEVER: Ticks = Ticks::MAX;
 
-/// The sockets of one thread, the tick it is and the time of day.
+/// The sockets of one thread, the current tick and the time of day.
 #[derive(Default)]
 pub struct Deadlines {
     now: Cell<Ticks>,
     pub(crate) clock: Clock,
     is_resting: Cell<bool>,
-    /// Notified when ticks go on after a rest.
+    /// Notified when ticks resume after a rest.
     resumed: Notify,
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
     candidates: Candidates,
-    /// Waits of [`Deadlines::timeout`], each with the tick at which it is overdue.
+    /// Waits of [`Deadlines::timeout`], each with its deadline.
     waits: RefCell<Slab<(Ticks, Waker)>>,
 }
 
-/// What was waited for has not come in time.
+/// Error: the time limit has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// A wait that the sweep knows of, from its first poll on.
+/// A wait that the sweep knows, from its first poll on.
 struct Wait<'a> {
     deadlines: &'a Deadlines,
     due: Ticks,
@@ -76,29 +77,29 @@ impl Deadlines {
         self.sockets.borrow_mut().insert(socket)
     }
 
-    /// Ends the watching, and closes the socket when nobody else holds it.
+    /// Stops watching, and closes the socket unless something else holds it.
     pub(crate) fn forget(&self, key: usize) {
         let socket = self.sockets.borrow_mut().try_remove(key);
         drop(socket);
     }
 
-    /// The current tick.
+    /// Returns the current tick.
     pub fn now(&self) -> Ticks {
         self.now.get()
     }
 
-    /// The tick at which something started now is overdue: never earlier than `after` from now.
+    /// Returns the deadline of an operation started now: never earlier than `after` from now.
     pub fn due(&self, after: Duration) -> Ticks {
-        // In 64 bits: a division of 128 takes as long as the rest of a step.
+        // Use 64 bits, because a 128-bit division takes as long as the rest of a step.
         let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         let ticks = millis.div_ceil(TICK.as_millis() as u64) + 1;
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future` without setting a timer, as every request may have to, in a queue.
+    /// Waits for `future` without a timer, because every request may have to wait in a queue.
     ///
     /// # Errors
-    /// `Overdue` where it takes longer than `after`, noticed up to 0.2 s late and never early.
+    /// `Overdue` if the future takes longer than `after`: never early, and up to 0.2 s late.
     pub async fn timeout<F: Future>(
         &self,
         after: Duration,
@@ -113,7 +114,7 @@ impl Deadlines {
         .await
     }
 
-    /// Moves to the next tick, shuts down every socket and wakes every wait that is overdue.
+    /// Advances to the next tick, shuts down overdue sockets and wakes overdue waits.
     pub fn tick(&self) {
         let now = self.now.get() + 1;
         self.now.set(now);
@@ -133,7 +134,7 @@ impl Deadlines {
         }
     }
 
-    /// Gives memory back that so few connections do not need.
+    /// Releases memory that the remaining connections do not need.
     pub(crate) fn shrink(&self) {
         let mut sockets = self.sockets.borrow_mut();
         if sockets.capacity() > 4 * sockets.len() {
@@ -143,25 +144,25 @@ impl Deadlines {
         self.outgoing.shrink();
     }
 
-    /// Whether there is nothing that a tick could end or wake.
+    /// Returns true if there is nothing that a tick could end or wake.
     pub(crate) fn is_empty(&self) -> bool {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
 
-    /// Waits, without ticks, for [`Deadlines::resume`]. To be called where [`Deadlines::is_empty`].
+    /// Waits without ticks for [`Deadlines::resume`]. Call it only if [`Deadlines::is_empty`].
     pub(crate) async fn rest(&self) {
         self.is_resting.set(true);
         self.awake().await;
     }
 
-    /// Waits for the end of a rest, if there is one.
+    /// Waits for the end of a rest, if any.
     pub async fn awake(&self) {
         while self.is_resting.get() {
             self.resumed.notified().await;
         }
     }
 
-    /// Ends a rest: the time of day is right at once, and the next tick comes in 0.1 s.
+    /// Ends a rest: updates the time of day immediately, and the next tick follows in 0.1 s.
     pub(crate) fn resume(&self) {
         if self.is_resting.replace(false) {
             self.clock.tick();
@@ -169,8 +170,8 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection on which no request is under way and none has come in, and lets
-    /// tunnels that fall quiet be overdue. To be called again and again while stopping.
+    /// Closes every connection without a request in progress or arrived, and lets quiet tunnels
+    /// expire. Call it repeatedly while stopping.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
@@ -183,7 +184,7 @@ impl Deadlines {
         }
     }
 
-    /// When a tunnel is overdue that falls quiet now, while the server stops.
+    /// Returns the deadline of a tunnel that is quiet from now on while the server stops.
     pub(crate) fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
     }
@@ -208,7 +209,7 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Outside of the borrow: a waker may own a task, whose drop may drop another `Wait`.
+        // Drop outside of the borrow: a waker may own a task whose drop drops another `Wait`.
         drop(wait);
     }
 }

@@ -1,4 +1,4 @@
-//! Fronts: what makes streams of a connection, a protocol each.
+//! Fronts: each speaks one protocol and creates streams on its connections.
 
 use std::rc::Rc;
 
@@ -23,17 +23,17 @@ mod http3;
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1, or HTTP/2 where the client begins with its preface (RFC 9113 section 3.3).
+    /// HTTP/1, or HTTP/2 if the client begins with its preface (RFC 9113 section 3.3).
     Any,
-    /// HTTP/1 alone.
+    /// Only HTTP/1.
     Http1,
-    /// HTTP/2 alone.
+    /// Only HTTP/2.
     Http2,
     /// AJP 1.3.
     Ajp,
 }
 
-/// Serves a connection until it closes. `prefix` is what has been read from it already.
+/// Serves a connection until it closes. `prefix` has already been read.
 pub async fn serve_connection(
     context: &Rc<FrontContext>,
     socket: Socket,
@@ -58,7 +58,7 @@ pub async fn serve_connection(
 
 pub use http3::serve_connection as serve_http3;
 
-/// How many requests the connection may carry.
+/// Returns the maximum number of requests on the connection.
 fn requests_allowed(thread: &Thread) -> u64 {
     let settings = thread.settings();
     match settings.limits.keepalive_requests {
@@ -68,7 +68,7 @@ fn requests_allowed(thread: &Thread) -> u64 {
     }
 }
 
-/// Answers a request whose head cannot be read; whether that could be written.
+/// Answers a request with an unreadable head. Returns true if the reply could be written.
 async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool {
     let start = stream.thread().start();
     if let Some(limit) = fault.limit {
@@ -82,7 +82,7 @@ async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool
     answered.is_ok()
 }
 
-/// The fault of a head whose frames could be read, and which is refused with a status.
+/// Returns the fault for a decoded head that violates a rule.
 fn rule_fault(rule: HeadRule) -> Fault {
     let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
     match rule {
@@ -93,7 +93,7 @@ fn rule_fault(rule: HeadRule) -> Fault {
     }
 }
 
-/// The fault of a head that is refused, with the limit that can be changed where there is one.
+/// Returns the fault for a refused head, with the configurable limit if one was reached.
 fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
     let fault = Fault::from(error);
     match error {

@@ -1,18 +1,18 @@
-//! The limits that requests and connections run into, as they are counted.
+//! The limits on requests and connections, as counted in the metrics.
 
 macro_rules! limits {
     ($($variant:ident $key:literal $doc:literal,)*) => {
-        /// A limit, named as its key in the configuration, where it has one.
+        /// A limit, named as its configuration key, if it has one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Limit {
             $(#[doc = $doc] $variant,)*
         }
 
         impl Limit {
-            /// All of them, in order.
+            /// All limits, in order.
             pub const ALL: [Self; [$($key),*].len()] = [$(Self::$variant),*];
 
-            /// Its key.
+            /// Returns the key.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $key,)*
@@ -23,36 +23,36 @@ macro_rules! limits {
 }
 
 limits! {
-    HeadSize "head_size" "A request head was larger.",
-    Fields "fields" "A request had more header fields.",
-    Target "target" "A request target was longer.",
-    MaxBody "max_body" "A request body was larger.",
+    HeadSize "head_size" "A request head was too large.",
+    Fields "fields" "A request had too many header fields.",
+    Target "target" "A request target was too long.",
+    MaxBody "max_body" "A request body was too large.",
     GetBody "get_body" "A GET or HEAD had a body.",
-    BodyRate "body_rate" "A request body came in slower.",
-    Connections "connections" "No place was free when a connection came.",
-    ClosedForOthers "closed_for_others" "A connection without a request was closed at the limit to admit another; it has no key.",
+    BodyRate "body_rate" "A request body arrived too slowly.",
+    Connections "connections" "The limit was reached when a connection arrived.",
+    ClosedForOthers "closed_for_others" "A connection without a request was closed at the limit to admit another; no key.",
     ConnectionsPerAddress "connections_per_address" "A connection was closed at once.",
     KeepaliveRequests "keepalive_requests" "A connection had carried its last request.",
-    Head "head" "No request head came in time.",
-    BodyIdle "body_idle" "A request body stopped coming.",
+    Head "head" "No request head arrived in time.",
+    BodyIdle "body_idle" "A request body stopped arriving.",
     ReplyIdle "reply_idle" "A backend sent nothing; the `reply_timeout` of a route counts here.",
-    Write "write" "A client or backend took nothing.",
-    KeepAlive "keep_alive" "No further request came.",
+    Write "write" "A client or backend accepted no data.",
+    KeepAlive "keep_alive" "No further request arrived.",
     Connect "connect" "A backend could not be reached in time; `connect_timeout` counts here.",
     TunnelIdle "tunnel_idle" "A tunnel carried nothing.",
     MaxConnections "max_connections" "No connection to a backend became free in time.",
     MaxProcesses "max_processes" "No place for a CGI process became free in time.",
-    MaxOutput "max_output" "A script printed more.",
-    Timeout "timeout" "A CGI script took longer.",
-    Http2Frames "http2_frames" "An HTTP/2 client sent too many frames of no use; it has no key.",
-    Http3Frames "http3_frames" "An HTTP/3 client sent too many frames of no use; it has no key.",
-    AjpPings "ajp_pings" "A web server sent too many pings in a row over AJP; it has no key.",
-    Queue "queue" "As many requests waited for an application already.",
+    MaxOutput "max_output" "A script printed too much.",
+    Timeout "timeout" "A CGI script took too long.",
+    Http2Frames "http2_frames" "An HTTP/2 client sent too many useless frames; no key.",
+    Http3Frames "http3_frames" "An HTTP/3 client sent too many useless frames; no key.",
+    AjpPings "ajp_pings" "A web server sent too many pings in a row over AJP; no key.",
+    Queue "queue" "Too many requests waited for an application.",
     QueueTimeout "queue_timeout" "No worker became free in time.",
-    BufferFile "buffer_file" "A reply had to wait for its client, as its buffer was full.",
-    BufferTotal "buffer_total" "A reply had to wait for its client, as all buffers were full.",
-    PasswordChecks "password_checks" "Others' passwords were checked for too long; it has no key.",
-    RequestTimeout "request_timeout" "An application took longer.",
+    BufferFile "buffer_file" "A reply had to wait for its client, because its buffer was full.",
+    BufferTotal "buffer_total" "A reply had to wait for its client, because all buffers were full.",
+    PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
+    RequestTimeout "request_timeout" "An application took too long.",
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Giving up root once what needs it is done.
+//! Gives up root's privileges.
 
 use std::ffi::CString;
 use std::fmt;
@@ -8,12 +8,12 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// Why privileges cannot be dropped.
+/// Reason why privileges cannot be dropped.
 #[derive(Debug)]
 pub enum PrivilegeError {
     /// Only root can become another user.
     NotRoot,
-    /// There is no user, or group, of that name.
+    /// The user or group does not exist.
     Unknown(String),
     /// The system refused.
     System(Errno),
@@ -36,30 +36,30 @@ impl fmt::Display for PrivilegeError {
 
 impl std::error::Error for PrivilegeError {}
 
-/// Keeps other processes of this user out of this one's memory: keys and tokens are in it.
+/// Protects this process's memory, with its keys and tokens, from other processes of the same user.
 ///
-/// Without it, a script that shares the user reads `/proc/PID/mem` and `/proc/PID/environ`. An exec
-/// and each change of user undo it. Measuring tools of an unprivileged user need what it forbids, so
-/// `forebay compare` asks for servers without it.
+/// Otherwise a script of the same user could read `/proc/PID/mem` and `/proc/PID/environ`. An exec
+/// and each change of user undo the protection. Measuring tools of an unprivileged user need
+/// access, so `forebay compare` starts servers without it.
 pub fn hide_memory() {
     if std::env::var_os(MAY_BE_MEASURED).is_none() {
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// For good becomes `user`, with its groups, or those of `group` alone; see `Identity::assume`.
+/// Becomes `user` permanently, with its groups or only those of `group`; see `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
 }
 
-/// Another user to become, and a group.
+/// Another user and group to become.
 pub struct Identity {
     user: Option<User>,
     group: Option<Gid>,
 }
 
 impl Identity {
-    /// `user` with its groups, or with `group` alone; `None` where neither is given.
+    /// Looks up `user` with its groups, or with only `group`. Returns `None` if neither is given.
     pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, PrivilegeError> {
         if user.is_none() && group.is_none() {
             return Ok(None);
@@ -71,14 +71,14 @@ impl Identity {
         Ok(Some(Self { user, group }))
     }
 
-    /// The numbers of the user and its group, where there is a user.
+    /// Returns the ids of the user and its group, if there is a user.
     pub fn numbers(&self) -> Option<(u32, u32)> {
         let user = self.user.as_ref()?;
         Some((user.uid.as_raw(), self.group.unwrap_or(user.gid).as_raw()))
     }
 
-    /// For good becomes it. All threads do; call it when sockets and logs are open and before
-    /// anything runs that should not be root's.
+    /// Becomes the user permanently, on all threads. Call it after opening sockets and logs, and
+    /// before running anything that should not have root's rights.
     pub fn assume(&self) -> Result<(), PrivilegeError> {
         let Self { user, group } = self;
         let assume = || {
@@ -93,7 +93,7 @@ impl Identity {
             if let Some(group) = group.or(user.as_ref().map(|user| user.gid)) {
                 setgid(group)?;
             }
-            // Last: it takes away the right to do the others.
+            // Last, because it removes the right to do the others.
             user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
         };
         let assumed = assume().map_err(PrivilegeError::System);
@@ -102,13 +102,13 @@ impl Identity {
     }
 }
 
-/// Whether this machine knows the user and the group.
+/// Fails if this machine does not know the user or the group.
 pub fn look_up(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     user.map(find_user).transpose()?;
     group.map(find_group).transpose().map(drop)
 }
 
-/// Returns the numbers of the user, and of the group or else the user's own.
+/// Returns the ids of the user and the group. Without `group`, the user's own group is used.
 pub fn ids(
     user: Option<&str>,
     group: Option<&str>,

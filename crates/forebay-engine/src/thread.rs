@@ -1,4 +1,4 @@
-//! What the connections of one thread share.
+//! State that the connections of one thread share.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -32,30 +32,30 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Size and number limits.
     pub limits: Limits,
-    /// Whether the steps of each request are timed.
+    /// True if the steps of each request are timed.
     pub timing: bool,
-    /// `Host` names that the administrator's listener answers, in lower case.
+    /// Accepted `Host` names of the administrator's listener, in lower case.
     pub admin_hosts: Vec<String>,
-    /// The token that restarts an application by the administrator's listener.
+    /// Token for restarting applications on the administrator's listener.
     pub admin_token: Option<String>,
-    /// Where large bodies are spooled; `None`: the system's directory for that.
+    /// Directory for spooled bodies; `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Where large bodies are spooled.
+    /// Returns the directory for spooled bodies.
     pub fn spool_dir(&self) -> PathBuf {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Limits on the head of a message.
+    /// Returns the limits on the head of a message.
     pub fn head_limits(&self) -> http1::Limits {
         let Limits { head_size, fields, target, get_body, .. } = self.limits;
         http1::Limits { head: head_size, fields, target, get_body }
     }
 }
 
-/// The context of one thread, handed to everything that runs on it.
+/// The context of one thread, available to everything that runs on it.
 pub struct Thread {
     settings: RefCell<Rc<Settings>>,
     /// The error log.
@@ -64,32 +64,32 @@ pub struct Thread {
     pub deadlines: Rc<Deadlines>,
     log: RefCell<AccessLog>,
     pub(crate) counters: Arc<Counters>,
-    /// Whether durations are measured although nothing is logged.
+    /// True if durations are measured even without an access log.
     pub(crate) is_timed: bool,
     pub(crate) load: Arc<crate::listen::Loads>,
     pub(crate) index: usize,
     is_timing: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
-    /// Told when the thread begins to stop, or serves by other sites.
+    /// Notified when the thread begins to stop or its sites change.
     pub(crate) changed: Notify,
-    /// The turn of one handshake.
+    /// Permit for the costly step of one handshake.
     handshakes: Semaphore,
-    /// Where backends are, if they are in memory.
+    /// Network of the backends, if they are in memory.
     pub(crate) network: Option<Rc<Network>>,
     free_lists: FreeLists,
     buffers: Rc<FreeList<Vec<u8>>>,
-    /// Where the futures of requests are.
+    /// Memory for the futures of requests.
     pub(crate) blocks: Rc<Blocks>,
-    /// How many idle connections to backends it may keep.
+    /// Limit on idle connections to backends.
     pub idle_room: Rc<IdleRoom>,
 }
 
-/// A handshake's turn to do what costs time.
+/// Permit of a handshake for its costly step.
 pub(crate) struct Turn<'a>(Option<SemaphorePermit<'a>>);
 
 impl Turn<'_> {
-    /// Lets all others of the thread do what they can before the next handshake has its turn.
+    /// Lets other tasks of the thread run before the next handshake has its turn.
     pub async fn end(self) {
         tokio::task::yield_now().await;
         drop(self.0);
@@ -132,24 +132,24 @@ impl Thread {
         }
     }
 
-    /// Time and size limits, as they are now: a reload may change them.
+    /// Returns the current time and size limits, which a reload may change.
     pub fn settings(&self) -> Rc<Settings> {
         self.settings.borrow().clone()
     }
 
-    /// From now on other limits hold, and lines of the log look otherwise.
+    /// Replaces the limits and the log format.
     pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
     }
 
-    /// Seconds since 1970, as old as the last tick.
+    /// Returns the seconds since 1970, as of the last tick.
     pub fn second(&self) -> u64 {
         self.deadlines.clock.second()
     }
 
-    /// Connects to a TCP address, for which idle connections are closed if descriptors run out.
+    /// Connects to a TCP address. If descriptors run out, closes idle connections and retries.
     pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Socket> {
         self.make_room(async || match &self.network {
             None => Socket::connect_tcp(address, &self.deadlines).await,
@@ -167,8 +167,7 @@ impl Thread {
         .await
     }
 
-    /// Has `connect` try once more where the first time failed for want of descriptors and some came
-    /// free.
+    /// Calls `connect`, and once more if it failed for lack of descriptors and some could be freed.
     async fn make_room(&self, connect: impl AsyncFn() -> io::Result<Socket>) -> io::Result<Socket> {
         let mut has_freed = false;
         let outcome = loop {
@@ -183,9 +182,11 @@ impl Thread {
         outcome
     }
 
-    /// Where `error` says that there are no more descriptors, closes idle connections to backends;
-    /// whether there were any. Logged by [`Thread::warn_freed`], and only once a descriptor has been
-    /// used: the log's thread may open the file of its time zone.
+    /// Closes idle connections to backends if `error` means that descriptors have run out. Returns
+    /// true if it closed any.
+    ///
+    /// The caller logs it with [`Thread::warn_freed`] after it has used a descriptor, because the
+    /// log thread may open the time zone file.
     pub(crate) fn frees_descriptors(&self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()
@@ -203,22 +204,22 @@ impl Thread {
         Ok(Socket::memory(network.connect(&to).await?, &self.deadlines))
     }
 
-    /// Waits until no other handshake does what costs time.
+    /// Waits until no other handshake performs a costly step.
     pub(crate) async fn handshake_turn(&self) -> Turn<'_> {
         Turn(self.handshakes.acquire().await.ok())
     }
 
-    /// Whether replies should close their connections.
+    /// Returns true if replies should close their connections.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
 
-    /// Whether the steps of each request are timed.
+    /// Returns true if the steps of each request are timed.
     pub(crate) fn is_timing(&self) -> bool {
         self.is_timing.get()
     }
 
-    /// Logs an error that clients can cause at will, once a second at the most.
+    /// Logs an error that clients can cause at will, at most once a second.
     pub fn warn_limited(&self, line: &str) {
         let now = self.second();
         if self.last_warning.replace(now) != now {
@@ -226,7 +227,7 @@ impl Thread {
         }
     }
 
-    /// When a request begins, if anyone wants to know how long it takes.
+    /// Returns the start time of a request, if durations are measured.
     pub(crate) fn start(&self) -> Option<Instant> {
         (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
@@ -305,9 +306,9 @@ impl Thread {
         self.hand_over_log();
     }
 
-    /// Whether a tick would have nothing to do until a connection comes.
+    /// Returns true if ticks have nothing to do until a connection arrives.
     pub(crate) fn is_idle(&self) -> bool {
-        // A connection of QUIC has no socket of its own.
+        // A QUIC connection has no socket of its own.
         self.load.connections(self.index) == 0
             && self.deadlines.is_empty()
             && self.free_lists.are_empty()
@@ -315,23 +316,24 @@ impl Thread {
             && self.log.borrow().is_empty()
     }
 
-    /// Gives the log lines to the writer.
+    /// Passes the log lines to the writer.
     pub(crate) fn hand_over_log(&self) {
         self.log.borrow().hand_over();
     }
 
-    /// A list of things that are used again on this thread.
+    /// Creates a list of reusable objects of this thread.
     pub fn free_list<T: 'static>(&self) -> Rc<FreeList<T>> {
         self.free_lists.add()
     }
 
-    /// An empty buffer of some 16 KiB, which is given back by [`Self::keep_buffer`]. To be taken when
-    /// there is something to put into it: the next who takes one finds it in the processor's cache.
+    /// Takes an empty buffer of about 16 KiB. Return it with [`Self::keep_buffer`].
+    ///
+    /// Take it only when there are bytes to store, so that the next user finds it in the CPU cache.
     pub fn take_buffer(&self) -> Vec<u8> {
         self.buffers.take().unwrap_or_else(|| Vec::with_capacity(BUFFER))
     }
 
-    /// Takes a buffer of [`Self::take_buffer`] back.
+    /// Returns a buffer of [`Self::take_buffer`] to the thread.
     pub fn keep_buffer(&self, mut buffer: Vec<u8>) {
         if (BUFFER..=4 * BUFFER).contains(&buffer.capacity()) {
             buffer.clear();

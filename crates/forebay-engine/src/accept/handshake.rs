@@ -1,9 +1,9 @@
-//! The server's side of a handshake.
+//! Server side of a TLS handshake.
 //!
-//! The ClientHello is read first, since the site that it names decides about certificate and
-//! clients (`rustls::server::Acceptor`). The costly steps of a thread's handshakes take turns, with
-//! a look at all other connections after each: many new clients do not hold up those that are
-//! served.
+//! The ClientHello is read first, because the site that it names determines the certificate and the
+//! client authentication (`rustls::server::Acceptor`). The costly steps of a thread's handshakes
+//! run one at a time, and other tasks run after each. Therefore many new clients do not delay the
+//! served ones.
 
 use std::io;
 use std::rc::Rc;
@@ -16,24 +16,24 @@ use crate::limit::Limit;
 use crate::socket::Socket;
 use crate::tls::{Handshake, Session};
 
-/// Bytes of a ClientHello that are read at a time; those with a post-quantum key share have 1.8 kB.
+/// Bytes of a ClientHello per read. One with a post-quantum key share has 1.8 kB.
 const HELLO: usize = 2048;
 
-/// The answer to HTTP without TLS.
+/// Reply to a client that speaks HTTP without TLS.
 const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 66\r\n\
     Connection: close\r\n\r\n\
     400 Bad Request: this port speaks HTTPS; ask with an https:// URL\n";
 
-/// The first byte of a TLS record that carries a handshake.
+/// First byte of a TLS record that carries a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// Why there is no session.
+/// Reason for a failed handshake.
 enum Failure {
-    /// HTTP without TLS.
+    /// The client speaks HTTP without TLS.
     Plain,
-    /// The connection broke, or its peer broke the protocol.
+    /// The connection failed or violated the protocol.
     Broken,
 }
 
@@ -43,8 +43,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Has the connection begin with a handshake, as the sites of `listener` want it; `prefix` is what
-/// has been read already. `None` where there is nothing more to do with the connection.
+/// Performs the handshake as the sites of `listener` require. `prefix` has already been read.
+/// Returns `None` if the connection must be closed.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
@@ -54,7 +54,7 @@ pub async fn accept_tls(
     let thread = &context.thread;
     let timeouts = thread.settings().timeouts.clone();
     socket.limit_writes(timeouts.write);
-    // The whole handshake has this long, however many pieces it comes in.
+    // Limit for the whole handshake, regardless of the number of reads.
     socket.limit_read(timeouts.head);
     match shake_hands(context, socket, listener, prefix).await {
         Ok(handshake) => Some(Rc::new(handshake)),
@@ -122,7 +122,7 @@ async fn shake_hands(
     let connection = match accepted.into_connection(config) {
         Ok(connection) => connection,
         Err((_, mut alert)) => {
-            // Others need not wait until the alert has been read.
+            // Other handshakes need not wait until the alert has been read.
             drop(turn);
             let mut reply = Vec::new();
             alert.write_all(&mut reply)?;
@@ -137,13 +137,13 @@ async fn shake_hands(
     let session = socket.finish_handshake().await?;
     socket.set_activity(Activity::Busy);
     if is_challenge {
-        // The authority has seen what it came for.
+        // The authority has verified the certificate, and the connection ends.
         return Err(Failure::Broken);
     }
     Ok(Handshake::new(tls, server_name, session))
 }
 
-/// What the client sends first. A silent one holds no buffer, and is idle.
+/// Reads the first bytes. Until they arrive, the connection holds no buffer and counts as idle.
 async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     loop {
         socket.set_idle(true);
@@ -157,7 +157,7 @@ async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sends an alert, and reads on for a moment so that it is not lost to a reset.
+/// Sends an alert, and reads for a moment so that a reset does not destroy it.
 async fn refuse(socket: &Socket, alert: &[u8]) -> Failure {
     if socket.write_all(alert).await.is_ok() {
         socket.linger().await;

@@ -1,9 +1,9 @@
-//! Connections of QUIC, which carry HTTP/3.
+//! QUIC connections, which carry HTTP/3.
 //!
-//! Each thread has a socket of its own on the listener's address, and all connections whose packets come
-//! by it: the kernel finds it by the connection's ID (`sys/datagrams.rs`), so that a client may change its
-//! address. There is no 0-RTT: what comes by that can be sent again by anyone. A client's certificate is
-//! not asked for, as one configuration of TLS holds for all sites of a listener.
+//! Each thread has its own socket on the listener's address and serves the connections whose
+//! packets arrive there. The kernel selects the socket by connection ID (`sys/datagrams.rs`), so
+//! that a client may change its address. 0-RTT is off, because anyone can replay it. Client
+//! certificates are not requested, because all sites of a listener share one TLS configuration.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -34,34 +34,33 @@ use crate::route::{Site, Table, best_site};
 use crate::stream::Accepted;
 use crate::tls::{Handshake, ServerTls};
 
-/// Most requests that a client may have under way at once on a connection, as with HTTP/2.
+/// Maximum number of concurrent requests on a connection, as with HTTP/2.
 const STREAMS: u32 = 100;
 
-/// Most streams one way that a client may have open: control and two of QPACK, and some that are of no use.
+/// Maximum number of unidirectional streams: control, two for QPACK, and some unknown ones.
 const UNI_STREAMS: u32 = 8;
 
-/// What a client may send of one stream, as with HTTP/2, and of all, before it is read. A connection takes no
-/// descriptor, so that these are what bounds the memory of many.
+/// Maximum unread bytes of one stream, as with HTTP/2, and of all streams.
+// Connections need no descriptors, so these limits bound the memory of many connections.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 256 * 1024;
 
-/// What is kept of a connection's streams until the client has acknowledged it.
+/// Maximum unacknowledged bytes of a connection's streams.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// How long a client may be silent, and how often it is asked whether it is there.
+/// Idle timeout of a client, and interval of keep-alive packets.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
-/// Handshakes under way on a thread from which on a client has to show first that it can be reached where
-/// it says it is.
+/// Number of concurrent handshakes per thread above which clients must first prove their address.
 const TRUSTING: usize = 64;
 
-/// Connections whose first packet waits, and what is kept of their others.
+/// Maximum number of connections whose first packet waits, and of bytes of their further packets.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 16 * 1024;
 const ALL_WAITING_BYTES: u64 = 1024 * 1024;
 
-/// Takes no new connections when it is dropped; those that there are go on.
+/// Stops new connections when dropped. Existing ones continue.
 struct Listening(Endpoint);
 
 impl Drop for Listening {
@@ -70,14 +69,14 @@ impl Drop for Listening {
     }
 }
 
-/// Makes connection IDs by which the kernel finds the socket again.
+/// Generates connection IDs by which the kernel finds the socket.
 struct Ids {
     place: u8,
     count: u8,
     random: &'static dyn SecureRandom,
 }
 
-/// Bytes of a connection ID.
+/// Length of a connection ID.
 const ID: usize = 8;
 
 impl ConnectionIdGenerator for Ids {
@@ -99,13 +98,13 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// The byte near `random` that is `place` modulo `count`, which is larger.
+/// Returns a byte near `random` that is `place` modulo `count`. `place` must be less than `count`.
 fn of_place(random: u8, place: u8, count: u8) -> u8 {
     let first = random - random % count;
     first.checked_add(place).unwrap_or_else(|| first - count + place)
 }
 
-/// Takes connections until `closed`.
+/// Accepts connections until `closed`.
 pub async fn accept(
     context: &Rc<FrontContext>,
     DatagramSocket { socket, place, count, group }: DatagramSocket,
@@ -113,7 +112,9 @@ pub async fn accept(
     mut closed: oneshot::Receiver<()>,
 ) -> std::io::Result<()> {
     let mut sites = Sites::new(context, index).ok_or_else(|| {
-        std::io::Error::other("no TLS can be had for HTTP/3: this build of Forebay lacks ciphers")
+        std::io::Error::other(
+            "cannot configure TLS for HTTP/3: this build of Forebay lacks ciphers",
+        )
     })?;
     let own = socket.local_addr()?;
     let first = Some(sites.config.clone());
@@ -123,7 +124,7 @@ pub async fn accept(
     of_endpoint.cid_generator(move || Box::new(Ids { place, count, random }));
     let endpoint = Endpoint::new(of_endpoint, first, socket, runtime)?;
     let listening = Listening(endpoint);
-    // Whoever is in a handshake receives its end.
+    // Each handshake holds a receiver, so their number is known and they notice the end.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {
@@ -134,12 +135,11 @@ pub async fn accept(
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
         };
-        // Who only says that it has an address must not use up the connections which that may have.
+        // A forged source address must neither use up the connections that the address may have nor
+        // displace other clients.
         let load = &context.thread.load;
-        let is_wary = handshakes.receiver_count() > TRUSTING
-            || load.limits_addresses()
-            // Nor must it drive others out.
-            || !load.has_room();
+        let is_wary =
+            handshakes.receiver_count() > TRUSTING || load.limits_addresses() || !load.has_room();
         if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
@@ -151,8 +151,8 @@ pub async fn accept(
     }
 }
 
-/// Has a connection begin with its handshake, and serves it, as a task of its own, which holds the sockets of
-/// its listener until it has ended.
+/// Starts a connection's handshake, and serves it in its own task. The task holds the sockets of
+/// the listener until the connection ends.
 async fn begin(
     context: &Rc<FrontContext>,
     incoming: Incoming,
@@ -169,11 +169,11 @@ async fn begin(
     let (guest, admitted) = thread.deadlines.admit();
     let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
-    // What costs time is done in here.
+    // The costly step of the handshake.
     let turn = thread.handshake_turn().await;
     let connecting = incoming.accept_with(Arc::new(sites.config.clone()));
     turn.end().await;
-    // Packets that make no sense are no reason to do anything.
+    // Ignore invalid packets.
     let Ok(connecting) = connecting else { return };
     let (context, shown) = (context.clone(), sites.shown.clone());
     guest.occupancy.set(Activity::PartialHead, &thread.deadlines);
@@ -184,7 +184,7 @@ async fn begin(
             tokio::select! {
                 biased;
                 quic = connecting => quic.ok(),
-                // The listener is closed, which who has no connection yet need not outlive.
+                // The listener is closed, so abandon connections whose handshake has not finished.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
             }
@@ -208,9 +208,9 @@ async fn begin(
     });
 }
 
-/// The sites of a listener, and what handshakes are done by.
+/// The sites of a listener, and the handshake configuration.
 struct Sites {
-    /// Where they are from. What is behind sites of an old one can be stopped.
+    /// Origin of the sites. Weak, so that applications of an old table can be stopped.
     table: Weak<Table>,
     shown: Arc<BySite>,
     config: ServerConfig,
@@ -229,7 +229,7 @@ impl Sites {
         Some(Self { table: Rc::downgrade(&table), shown, config })
     }
 
-    /// A reload may have brought others.
+    /// Loads the sites again after a reload.
     fn renew(&mut self, context: &FrontContext, index: usize) {
         let table = context.table();
         if self.table.as_ptr() == Rc::as_ptr(&table) {
@@ -237,7 +237,7 @@ impl Sites {
         }
         self.table = Rc::downgrade(&table);
         self.shown = Arc::new(BySite::new(&table, index));
-        // Keys of tokens stay as they are.
+        // Keeps the keys of address tokens.
         if let Some(crypto) = crypto(&self.shown) {
             self.config.crypto = crypto;
         }
@@ -276,8 +276,8 @@ fn transport() -> TransportConfig {
     transport
 }
 
-/// Shows each client the certificate of the site that it names, which is the one that it finds by TLS over
-/// TCP. Where that site takes no HTTP/3 there is none, and the handshake fails.
+/// Selects the certificate of the site that a client names, by the same rules as TLS over TCP. If
+/// the site does not offer HTTP/3, there is no certificate and the handshake fails.
 #[derive(Debug)]
 struct BySite(Vec<Shown>);
 

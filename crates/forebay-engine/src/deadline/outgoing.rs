@@ -1,13 +1,13 @@
-//! What the sockets of one thread have to send at the end of its turn.
+//! Output of one thread's sockets that is sent at the end of the thread's turn.
 //!
-//! Reading comes before writing. A small request or reply is copied here, and its task goes on
-//! to wait for what comes next; when all tasks that were ready have run, one task sends
-//! everything. Writes then follow each other closely and fewer of them wake a sleeping peer (4 to
-//! 6 % less CPU for a proxied request), and no task is polled again only to write.
+//! Reading has priority over writing. A small request or reply is copied here, and its task
+//! continues with its next wait. After all ready tasks have run, one task sends everything. Writes
+//! then follow each other closely, and fewer of them wake a sleeping peer (4 to 6 % less CPU for a
+//! proxied request). No task is polled again only to write.
 //!
-//! What the kernel has no room for is written by a task of its own, within the time that the
-//! socket gives its peer. Until then the socket writes nothing else (`Watched::has_rest`). Where
-//! sending fails, the socket is shut down, so that its reader comes to know.
+//! If the kernel has no room, a separate task writes the rest within the socket's time limit. Until
+//! then the socket writes nothing else (`Watched::has_rest`). A failed write shuts down the socket,
+//! so that its reader notices.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -16,16 +16,18 @@ use std::task::{Context, Waker};
 
 use super::{Deadlines, Watched};
 
-/// The largest write that is copied, in bytes: copying costs less than polling its task again.
+/// Maximum bytes of a write that is copied.
+// Up to this size, copying costs less than polling the task again.
 const MOST: usize = 4 << 10;
-/// How many bytes gather at the most before they are sent at once: as many stay in the cache.
+/// Maximum bytes that are collected before they are sent at once.
+// This many bytes stay in the CPU cache.
 const FULL: usize = 64 << 10;
 
 /// The writes of one thread that wait for the end of its turn.
 #[derive(Default)]
 pub struct Outgoing {
     queue: RefCell<Queue>,
-    /// The task that sends them; taken when it has been woken.
+    /// Waker of the sending task; taken when woken.
     sender: Cell<Option<Waker>>,
 }
 
@@ -35,7 +37,7 @@ struct Queue {
     writes: Vec<Write>,
 }
 
-/// What one socket sends: the bytes up to `end`, from where that before it ends.
+/// A write of one socket: the bytes from the end of the previous write to `end`.
 struct Write {
     socket: Rc<Watched>,
     end: usize,
@@ -71,8 +73,8 @@ impl Outgoing {
 }
 
 impl Deadlines {
-    /// Has `socket` send `data` at the end of the turn. `false`, and nothing done, where it is too
-    /// large to be copied.
+    /// Sends `data` over `socket` at the end of the turn. Returns false, and does nothing, if
+    /// `data` is too large to be copied.
     pub(crate) fn send_soon(&self, socket: &Rc<Watched>, data: &[u8]) -> bool {
         if data.len() > MOST || data.is_empty() || socket.has_rest.get() {
             return false;
@@ -84,13 +86,13 @@ impl Deadlines {
         true
     }
 
-    /// Sends everything whenever there is something. To be polled by a task of its own.
+    /// Sends all collected output whenever there is some. Poll it in a separate task.
     pub(crate) fn poll_send(&self, context: &Context<'_>) {
         self.send_outgoing();
         self.outgoing.sender.set(Some(context.waker().clone()));
     }
 
-    /// Sends everything now.
+    /// Sends all collected output now.
     pub(crate) fn send_outgoing(&self) {
         if self.outgoing.queue.borrow().writes.is_empty() {
             return;
@@ -105,7 +107,7 @@ impl Deadlines {
         self.outgoing.queue.replace(queue);
     }
 
-    /// Sends what `socket` has room for.
+    /// Sends as many bytes as `socket` has room for.
     fn send(&self, socket: Rc<Watched>, data: &[u8]) {
         match write_now(&socket, data) {
             Ok(sent) if sent == data.len() => socket.set_sent(),
@@ -119,7 +121,7 @@ impl Deadlines {
     }
 }
 
-/// Sends the rest as the peer takes it.
+/// Sends the rest as the peer accepts it.
 async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     while socket.io.writable().await.is_ok() {
         match write_now(&socket, &rest) {
@@ -131,7 +133,7 @@ async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     socket.fail_sending();
 }
 
-/// Writes as much of `data` as there is room for; returns how many bytes.
+/// Writes as much of `data` as there is room for. Returns the number of bytes.
 fn write_now(socket: &Watched, data: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < data.len() {

@@ -1,4 +1,4 @@
-//! What a socket and the sweep of deadlines share of a connection.
+//! The part of a connection that a socket shares with the sweep of deadlines.
 
 use std::cell::{Cell, OnceCell};
 use std::io::{self, IoSlice};
@@ -12,31 +12,31 @@ use super::{NEVER, Occupancy, Ticks};
 use crate::byte_stream::Io;
 use crate::tls::Session;
 
-/// What the sweep of deadlines sees of a socket.
+/// The sweep's view of a socket.
 pub struct Watched {
     pub io: Io,
-    /// The TLS between reads and writes and `io`, if there is any.
+    /// TLS as a layer above `io`, if any.
     pub tls: OnceCell<Box<Session>>,
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
-    /// How long writing may wait for the peer to make room.
+    /// Time limit for a write that waits for room.
     pub write_limit: Cell<Duration>,
-    /// Something that was given to [`Deadlines::send_soon`](super::Deadlines) has not been sent.
+    /// True if output of [`Deadlines::send_soon`](super::Deadlines) has not been sent.
     pub is_sending: Cell<bool>,
-    /// Of that, the kernel has had no room for some, which a task of its own sends.
+    /// True if the kernel had no room for a part of this output. A separate task sends the rest.
     pub has_rest: Cell<bool>,
-    /// Who is to be woken when all has been sent.
+    /// The task to wake when all output has been sent.
     pub at_sent: Cell<Option<Waker>>,
-    /// Whether it may be closed at any time.
+    /// State that determines if the connection may be closed at any time.
     pub occupancy: Occupancy,
     pub tunnel: Cell<bool>,
-    /// Who is to be woken at the next tick.
+    /// The task to wake at the next tick.
     pub at_tick: Cell<Option<Waker>>,
     pub expired: Cell<bool>,
 }
 
 impl Watched {
-    /// A connection that has all the time it wants.
+    /// Creates the state of a connection without time limits.
     pub fn new(io: Io) -> Self {
         Self {
             io,
@@ -61,14 +61,14 @@ impl Watched {
         self.shut_down(how);
     }
 
-    /// Wakes who waits for the next tick, which has come.
+    /// Wakes the task that waits for the next tick.
     pub fn wake_at_tick(&self) {
         if let Some(waiting) = self.at_tick.take() {
             waiting.wake();
         }
     }
 
-    /// All that was to be sent has been.
+    /// Notes that all output has been sent.
     pub fn set_sent(&self) {
         self.is_sending.set(false);
         if self.has_rest.replace(false) {
@@ -79,18 +79,19 @@ impl Watched {
         }
     }
 
-    /// Sending has failed: the socket is shut down, and its reader gets end of file.
+    /// Shuts down the socket after a failed write, so that its reader receives end of file.
     pub fn fail_sending(&self) {
         self.shut_down(Shutdown::Both);
         self.set_sent();
     }
 
-    /// Whether a read would give bytes. A system call.
+    /// Returns true if a read would return bytes. Costs a system call.
     pub fn has_input(&self) -> bool {
         self.peek() == Some(true)
     }
 
-    /// Bytes (`Some(true)`), the end of the stream or an error (`Some(false)`), or nothing yet.
+    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end or after an error, else
+    /// `None`.
     pub fn peek(&self) -> Option<bool> {
         if let Some(tls) = self.tls.get() {
             return tls.peek(&self.io);

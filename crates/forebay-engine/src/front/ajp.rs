@@ -1,8 +1,8 @@
-//! AJP 1.3 connections: a web server (Apache with mod_jk or mod_proxy_ajp) passes requests on, one
-//! after the other, and may ask in between whether anybody answers.
+//! AJP 1.3 connections: a web server (Apache with mod_jk or mod_proxy_ajp) forwards requests, one
+//! after the other, and may send pings in between.
 //!
-//! A request's packet is written down as lines of HTTP/1.1 and parsed as a client's would be, so that
-//! no rule of heads is kept here a second time.
+//! A request packet is converted to lines of HTTP/1.1 and parsed like a client's request, so that
+//! all rules for heads exist only once.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -22,10 +22,10 @@ use crate::timing::Step;
 
 mod request;
 
-/// Pings in a row that are answered; each request begins a new row.
+/// Maximum number of consecutive pings without a request.
 const PINGS: u32 = 100;
 
-/// Serves a connection until it closes. `prefix` is what has been read from it already.
+/// Serves a connection until it closes. `prefix` has already been read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,
@@ -49,7 +49,7 @@ pub async fn serve_connection(
         if front.client.input().borrow().is_empty() && !front.wait(is_first).await {
             return;
         }
-        // In a box of its own, so that an idle connection does not hold room for a busy one's state.
+        // Boxed, so that an idle connection reserves no memory for the state of a busy one.
         if !Box::pin(front.serve_waiting()).await || thread.is_stopping() {
             return;
         }
@@ -61,26 +61,26 @@ pub async fn serve_connection(
 struct Front<'a> {
     context: &'a FrontContext,
     client: Rc<Ajp>,
-    /// The same.
+    /// The same connection as a stream.
     stream: Stream,
-    /// Requests that the connection may still carry.
+    /// Number of further requests allowed on the connection.
     left: u64,
     /// Pings since the last request.
     pings: u32,
 }
 
-/// What was found between two requests.
+/// Input between two requests.
 enum Found {
-    /// A request, of this many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// Nothing has begun to come in.
+    /// No packet has begun to arrive.
     Nothing,
-    /// The web server has closed, or broken a rule of the connection.
+    /// The web server has closed or violated the protocol.
     End,
 }
 
 impl Front<'_> {
-    /// Waits until something has come; false where the connection ends instead.
+    /// Waits for input. Returns false if the connection ends instead.
     async fn wait(&self, is_first: bool) -> bool {
         let (client, thread) = (&self.client, self.stream.thread());
         client.socket.set_idle(true);
@@ -101,7 +101,7 @@ impl Front<'_> {
         }
     }
 
-    /// Serves requests until none has begun to come in; whether there may be more.
+    /// Serves requests until none has begun to arrive. Returns true if more may follow.
     async fn serve_waiting(&mut self) -> bool {
         let mut head = RequestHead::default();
         loop {
@@ -121,7 +121,7 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until there is a request, and answers pings in front of it.
+    /// Reads until there is a request, and answers the pings before it.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<Found, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
@@ -159,7 +159,7 @@ impl Front<'_> {
         }
     }
 
-    /// Whether the connection goes on.
+    /// Answers a ping. Returns true if the connection continues.
     async fn answer_ping(&mut self) -> bool {
         self.pings += 1;
         if self.pings > PINGS {
@@ -167,20 +167,19 @@ impl Front<'_> {
             thread.counters.count_limit(Limit::AjpPings);
             let peer = self.client.accepted.peer;
             thread.warn_limited(&format!(
-                "more than {PINGS} pings of AJP without a request, from {peer}: connection closed"
+                "more than {PINGS} AJP pings without a request, from {peer}: connection closed"
             ));
             return false;
         }
         self.client.socket.write_all(ajp13::PONG).await.is_ok()
     }
 
-    /// A packet that is no request, or a malformed one: where it can be told apart from what comes
-    /// behind it, its sender is answered. The connection ends in any case.
+    /// Ends the connection after an invalid packet. Answers the packet if its end is known.
     async fn refuse_packet(&self, error: AjpError) -> bool {
         let thread = self.stream.thread();
         let advice = match error {
-            AjpError::TooLarge(..) => "; it may be larger with `ajp_packet_size`",
-            AjpError::Magic(_) => "; this listener takes AJP alone",
+            AjpError::TooLarge(..) => "; raise `ajp_packet_size` to allow it",
+            AjpError::Magic(_) => "; this listener speaks only AJP",
             _ => "",
         };
         let peer = self.client.accepted.peer;
@@ -202,7 +201,7 @@ impl Front<'_> {
         false
     }
 
-    /// Serves the request of `head`; whether the connection goes on.
+    /// Serves the request of `head`. Returns true if the connection continues.
     async fn serve(&mut self, head: &RequestHead, exchange: &mut Exchange) -> bool {
         self.stream.begin_steps();
         self.stream.enter(Step::Route);
@@ -244,22 +243,22 @@ impl Front<'_> {
         }
     }
 
-    /// Makes a request of the packet, if the web server may pass it on.
+    /// Converts the packet to a request, if the web server is allowed to forward it.
     fn take_up(&self, head: &RequestHead, request: &mut crate::head::Request) -> Result<(), Fault> {
         let client = &*self.client;
         let thread = self.stream.thread();
         request.bytes.clear();
         request.head = Default::default();
-        // Until more is known of it, a request without body and client.
+        // Until the client is known, treat it as a request of the web server without a body.
         client.begin(client.accepted.peer, Default::default());
         let table = self.context.table();
         let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());
         if !secret.is_none_or(|secret| is_known(secret, head)) {
             thread.warn_limited(&format!(
-                "403: a request by AJP without the `ajp_secret` of the listener, from {}",
+                "403: an AJP request without the `ajp_secret` of the listener, from {}",
                 client.accepted.peer
             ));
-            return Err(Fault::client(403, "a request by AJP without the secret"));
+            return Err(Fault::client(403, "an AJP request without the secret"));
         }
         drop(table);
         request::write_down(head, request, &thread.settings().head_limits())?;
@@ -269,7 +268,7 @@ impl Front<'_> {
     }
 }
 
-/// Whether a request brings the secret, looked at in a time that tells nothing of where they differ.
+/// Compares the request's secret in a time that depends only on the lengths.
 fn is_known(secret: &Secret, head: &RequestHead) -> bool {
     let (wanted, given) =
         (secret.as_bytes(), head.attribute(Attribute::Secret).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! HTTP/1.1 connections (RFC 9112): heads are read one after the other, each request is answered,
-//! and the connection is kept or closed.
+//! HTTP/1.1 connections (RFC 9112): reads heads one after the other, answers each request, and
+//! keeps or closes the connection.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -20,8 +20,8 @@ use crate::stream::{Accepted, Http1, Stream};
 use crate::sys::recycled::Recycled;
 use crate::timing::Step;
 
-/// Serves a connection until it closes, or until its client begins it with HTTP/2: the connection
-/// then, with all that was read from it. `prefix` is what has been read from it already.
+/// Serves a connection until it closes. If the client begins with HTTP/2, returns the connection
+/// and all bytes read from it. `prefix` has already been read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,
@@ -37,7 +37,8 @@ pub async fn serve_connection(
     Some((socket, accepted, read))
 }
 
-/// Serves requests until the connection ends; what was read of a connection of HTTP/2.
+/// Serves requests until the connection ends. Returns the bytes read if the client begins with
+/// HTTP/2.
 async fn serve_requests(
     context: &FrontContext,
     client: &Rc<Http1>,
@@ -70,8 +71,8 @@ async fn serve_requests(
             Some(prefix) => exchange.request.bytes.extend(prefix),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
-                // The event loop takes new connections for readable. Many have sent nothing yet,
-                // and hold no exchange until they do.
+                // The event loop assumes that new connections are readable. Many have sent nothing
+                // yet, and hold no exchange until they do.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     context.keep_exchange(exchange);
                     continue;
@@ -83,7 +84,7 @@ async fn serve_requests(
             },
         }
         client.socket.set_idle(false);
-        // Elsewhere, so that an idle connection does not hold room for a busy one's state.
+        // In separate memory, so that an idle connection reserves none for the state of a busy one.
         let may_be_http2 = may_be_http2 && is_first;
         let served = Recycled::new(&thread.blocks, || {
             let (socket, exchange) = (&client.socket, &mut *exchange);
@@ -100,18 +101,18 @@ async fn serve_requests(
     }
 }
 
-/// What has been served when no request has begun to come in.
+/// Outcome of serving requests until none has begun to arrive.
 #[derive(PartialEq, Eq)]
 enum Served {
-    /// Requests, and there may be more.
+    /// The connection may carry more requests.
     Whole,
-    /// The last one.
+    /// The connection ends.
     Last,
-    /// Nothing, as the client begins with HTTP/2.
+    /// Nothing was served, because the client begins with HTTP/2.
     Http2,
 }
 
-/// Serves requests until none has begun to come in; `left` counts those still allowed.
+/// Serves requests until none has begun to arrive. `left` counts the allowed ones.
 async fn serve_waiting(
     context: &FrontContext,
     stream: &Stream,
@@ -155,26 +156,26 @@ async fn serve_waiting(
         if exchange.request.bytes.is_empty() {
             return Served::Whole;
         }
-        // A client that sends many requests at once does not hold up the others.
+        // Let other tasks run, so that a client with many pipelined requests does not delay them.
         yield_to_readers().await;
     }
 }
 
-/// What was found in place of the next head.
+/// Outcome of reading the next head.
 enum Found {
     /// A head.
     Head,
-    /// The client has closed, or sent nothing in time.
+    /// The client has closed or sent nothing in time.
     End,
     /// The first line of HTTP/2's preface.
     Http2,
 }
 
-/// The first line of HTTP/2's preface. What follows it is not for a client of HTTP/1.1: a wrong preface
-/// gets a GOAWAY (RFC 9113 section 3.4).
+/// The first line of HTTP/2's preface. An error after it gets a GOAWAY and no HTTP/1.1 reply (RFC
+/// 9113 section 3.4).
 const PREFACE_LINE: &[u8] = PREFACE.split_at(16).0;
 
-/// Reads until a head is whole. The first one may turn out to be the preface of HTTP/2.
+/// Reads a complete head. The first head may turn out to be the preface of HTTP/2.
 async fn read_head(
     stream: &Stream,
     socket: &Socket,
@@ -205,7 +206,7 @@ async fn read_head(
                 }
             }
             if !limited {
-                // The whole head has this long, however many pieces it comes in.
+                // Limit for the whole head, regardless of the number of reads.
                 socket.limit_read(settings.timeouts.head);
                 limited = true;
             }
@@ -213,7 +214,7 @@ async fn read_head(
         if request.bytes.capacity() - request.bytes.len() < BUFFER / 8 {
             request.bytes.reserve(BUFFER);
         }
-        // What woke the connection may have been known already: then it is idle still.
+        // The wake-up may be for bytes already read, and then the connection is still idle.
         let is_idle = request.bytes.is_empty();
         socket.set_activity(if is_idle { Activity::Idle } else { Activity::PartialHead });
         match socket.read(&mut request.bytes).await {
@@ -231,9 +232,10 @@ async fn read_head(
     }
 }
 
-/// A client of TLS waits for an answer before there is a whole line of HTTP/1.
+/// Refuses TLS at once.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
-    // The record type of a TLS handshake, with which no method begins.
+    // A TLS client waits for an answer before it sends anything like a complete HTTP/1 line.
+    // Record type of a TLS handshake; no method begins with it.
     if bytes[0] == 0x16 {
         return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));
     }

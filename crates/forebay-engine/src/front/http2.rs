@@ -1,10 +1,9 @@
-//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection, each
-//! of which answers its request apart.
+//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection. Each
+//! stream answers its request separately.
 //!
-//! What streams send gathers in the codec's output and goes out by one write per turn. A request
-//! that can be answered without waiting is answered before a task is made for it. Behind the front
-//! its head is lines of HTTP/1.1 (`wire/src/http2/http1.rs`), which origins copy from; the fields
-//! of a reply are encoded from lines, too.
+//! Output of streams is collected in the codec and written once per turn. A request that needs no
+//! waiting is answered without creating a task. Request heads are converted to lines of HTTP/1.1
+//! (`wire/src/http2/http1.rs`), from which origins copy. Reply fields are encoded from lines, too.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
@@ -29,10 +28,10 @@ use crate::stream::{Accepted, Connection, Stream, websocket_key};
 use crate::thread::{Settings, Thread};
 use crate::timing::Step;
 
-/// Most streams that a client may have open at once on a connection.
+/// Maximum number of concurrent streams on a connection.
 const STREAMS: u32 = 100;
 
-/// Serves a connection until it closes. `prefix` is what has been read from it already.
+/// Serves a connection until it closes. `prefix` has already been read.
 pub async fn serve_connection(
     context: &Rc<FrontContext>,
     socket: Socket,
@@ -60,7 +59,7 @@ pub async fn serve_connection(
     if is_clean {
         connection.socket.linger().await;
     }
-    // Whatever still answers may hold on to what is counted for the connection.
+    // Current requests may hold resources that are counted for the connection.
     while !connection.is_idle() {
         poll_fn(|context| connection.poll_woken(context)).await;
     }
@@ -83,32 +82,34 @@ fn config(settings: &Settings) -> Config {
 struct Front {
     context: Rc<FrontContext>,
     connection: Rc<Connection>,
-    /// What was read and is no whole frame yet.
+    /// Bytes that were read and do not form a complete frame yet.
     input: Vec<u8>,
-    /// Requests that the connection may still carry.
+    /// Number of further requests allowed on the connection.
     left: u64,
     goaway: Goaway,
     is_first: bool,
-    /// Whether the time limit for the next request runs.
+    /// True while the time limit for the next request runs.
     is_idle: bool,
-    /// Whether the time limit for the rest of a frame runs.
+    /// True while the time limit for the rest of a frame runs.
     has_partial: bool,
-    /// The client has to take output before more frames are: what was read may be whole ones.
+    /// True if the client must accept output before more frames are processed. `input` may contain
+    /// complete frames.
     is_held_up: bool,
 }
 
-/// How far the client has been sent GOAWAY.
+/// State of sending GOAWAY.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goaway {
     Unsent,
-    /// It may send more until it has heard of it: until the next tick.
+    /// The client may send further requests until the next tick, because GOAWAY may still be on its
+    /// way.
     Announced(Ticks),
     Sent,
 }
 
-/// What there is to do.
+/// Next event to handle.
 enum Ready {
-    /// Something to write, or a stream has ended.
+    /// There is output to write, or a stream has ended.
     Woken,
     Readable,
     Tick,
@@ -119,11 +120,11 @@ impl Front {
         &self.connection.accepted.thread
     }
 
-    /// Serves until nothing is left to do; whether the client may read on to the end.
+    /// Serves until nothing is left to do. Returns true if the client may read to the end.
     async fn serve(&mut self) -> bool {
         loop {
             let is_failed = self.receive().await.is_err();
-            // What is ready now goes out by the same write.
+            // Output that is ready now is included in the same write.
             yield_to_readers().await;
             if !is_failed {
                 self.send_goaway();
@@ -154,7 +155,7 @@ impl Front {
         }
     }
 
-    /// Takes in what was read.
+    /// Processes the bytes that were read.
     async fn receive(&mut self) -> Result<(), Http2Error> {
         let now = Connection::now();
         let mut at = 0;
@@ -192,7 +193,7 @@ impl Front {
         outcome
     }
 
-    /// What an event means; the answering of a request that has come.
+    /// Handles an event. Returns the future that answers a new request.
     fn handle(&mut self, event: Event, at: usize) -> Option<Answering> {
         let connection = self.connection.clone();
         let codec = &connection.codec;
@@ -224,14 +225,14 @@ impl Front {
                     stream.cancel();
                 }
             }
-            // Of a client's connection these mean nothing.
+            // These do not occur on a client's connection.
             Event::Interim { .. } | Event::Refused { .. } => {}
             Event::Goaway { .. } | Event::Settings => {}
         }
         None
     }
 
-    /// A request has come.
+    /// Prepares the answer to a new request.
     fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
         let (answered, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
         let request = &mut exchange.request;
@@ -246,7 +247,7 @@ impl Front {
         if is_get && request.head.framing == RequestFraming::Chunked {
             let get_body = self.thread().settings().limits.get_body;
             if !get_body {
-                // What is left can only be the end.
+                // Only the end can follow.
                 request.head.framing = RequestFraming::None;
                 answered.stream.expect_end();
             }
@@ -265,7 +266,7 @@ impl Front {
         (Answered { context: self.context.clone(), stream }, exchange)
     }
 
-    /// The client has broken a rule of the connection, which ends.
+    /// Ends the connection after a protocol error of the client.
     fn failed(&mut self, error: Http2Error) {
         self.goaway = Goaway::Sent;
         self.connection.cancel_all();
@@ -277,7 +278,8 @@ impl Front {
         }
     }
 
-    /// Sends GOAWAY where no more requests are taken, in time for the client to send none in vain.
+    /// Sends GOAWAY if no further requests are accepted. The announcement before it lets the client
+    /// stop in time.
     fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
@@ -294,7 +296,7 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return;
             }
-            // What was on its way when it was announced has come by the second tick.
+            // Requests sent before the announcement arrived have been received by the second tick.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -302,7 +304,7 @@ impl Front {
         self.goaway = Goaway::Sent;
     }
 
-    /// Writes what there is room for, or all where nothing else is left to do.
+    /// Writes as much output as there is room for, or all of it if `all`.
     async fn write(&self, all: bool) -> io::Result<()> {
         loop {
             let written = {
@@ -334,7 +336,7 @@ impl Front {
         codec.is_finished() && self.connection.is_idle() && codec.output().is_empty()
     }
 
-    /// Sets the time limits for what is waited for now.
+    /// Sets the time limits for the next wait.
     fn set_limits(&mut self) {
         let (connection, thread) = (&self.connection, &self.connection.accepted.thread);
         let timeouts = &thread.settings().timeouts;
@@ -394,7 +396,7 @@ impl Front {
         .await
     }
 
-    /// Reads what has come; an error where nothing more comes.
+    /// Reads the received bytes. Fails at the end.
     fn read(&mut self) -> io::Result<()> {
         if self.input.capacity() == 0 {
             self.input = self.thread().take_buffer();
@@ -408,7 +410,8 @@ impl Front {
         }
     }
 
-    /// A time limit has passed, or nothing is under way and the server stops or another client needs the place.
+    /// Ends the connection after a time limit, or if it is idle and the server stops or needs room for
+    /// another client.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {
@@ -422,10 +425,10 @@ impl Front {
     }
 }
 
-/// The answering of one request.
+/// Future that answers one request.
 pub(super) type Answering = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Answers a request at once as far as that goes, and then as a task of its own.
+/// Polls the future once, and spawns a task for the rest.
 pub(super) async fn run(mut answering: Answering) {
     let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
     if !is_done {
@@ -445,7 +448,7 @@ pub(super) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange
     context.keep_exchange(exchange);
 }
 
-/// A stream that is closed when its request has been answered, even by a panic.
+/// Closes a stream when its request has been answered, even by a panic.
 pub(super) struct Answered {
     pub context: Rc<FrontContext>,
     pub stream: Stream,

@@ -1,6 +1,6 @@
-//! HTTP/3 connections (RFC 9114): one task takes up the streams of a connection, each of which reads and
-//! answers its request in a task of its own. What stands on a stream is `forebay_wire::http3`'s to know,
-//! how it comes over the network QUIC's (`quinn`).
+//! HTTP/3 connections (RFC 9114). One task accepts the streams of a connection; each stream reads
+//! and answers its request in its own task. `forebay_wire::http3` decodes the streams, and `quinn`
+//! implements QUIC.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -26,7 +26,7 @@ use crate::stream::{
 };
 use crate::timing::Step;
 
-/// Serves a connection whose handshake has ended, until it closes.
+/// Serves a connection whose handshake has finished, until it closes.
 pub async fn serve_connection(
     context: &Rc<FrontContext>,
     quic: quinn::Connection,
@@ -55,9 +55,9 @@ pub async fn serve_connection(
     };
     let connection = front.connection;
     connection.close(code);
-    // Has the end sent, which a task of the connection's own does.
+    // Lets the connection's own task send the end.
     tokio::task::yield_now().await;
-    // Whatever still answers may hold on to what is counted for the connection.
+    // Current requests may hold resources that are counted for the connection.
     while !connection.is_idle() {
         connection.ended.notified().await;
     }
@@ -66,30 +66,31 @@ pub async fn serve_connection(
 struct Front {
     context: Rc<FrontContext>,
     connection: Rc<Connection>,
-    /// Where we send frames about the connection.
+    /// The control stream of this side.
     control: Option<SendStream>,
-    /// The kinds of streams that the client has opened, of which it may open one each.
+    /// Kinds of the client's unidirectional streams. At most one of each kind may exist.
     uni: Rc<RefCell<Vec<UniKind>>>,
-    /// The number of the first stream that was not taken up.
+    /// Number of the first stream that was not accepted.
     next: u64,
-    /// Requests that the connection may still carry.
+    /// Number of further requests allowed on the connection.
     left: u64,
     goaway: Goaway,
     is_first: bool,
-    /// When the connection is overdue, if nothing comes.
+    /// Deadline of the connection if no request arrives.
     due: Ticks,
 }
 
-/// How far the client has been sent GOAWAY.
+/// State of sending GOAWAY.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goaway {
     Unsent,
-    /// It may send more until it has heard of it: until the next tick but one.
+    /// The client may send further requests until the next tick but one, because GOAWAY may still
+    /// be on its way.
     Announced(Ticks),
     Sent,
 }
 
-/// What there is to do.
+/// Next event to handle.
 enum Ready {
     Request(SendStream, RecvStream),
     Uni(RecvStream),
@@ -98,18 +99,18 @@ enum Ready {
 }
 
 impl Front {
-    /// Serves until nothing is left to do; an error where the connection is lost.
+    /// Serves until nothing is left to do. Fails if the connection is lost.
     async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
         let Accepted { thread, .. } = &self.connection.accepted;
         let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
-        // A client may leave no room for it.
+        // A client may grant no stream for it.
         let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
             thread.counters.count_limit(Limit::Head);
             return Ok(());
         };
         opened?;
         loop {
-            // First, as what is looked at below may change from then on.
+            // Register first, because the state checked below may change afterwards.
             let connection = self.connection.clone();
             let thread = &connection.accepted.thread;
             let changed = thread.changed.notified();
@@ -139,7 +140,7 @@ impl Front {
         }
     }
 
-    /// How long to wait before there is something to look at.
+    /// Returns the time until a deadline must be checked.
     fn patience(&self) -> Duration {
         let now = self.connection.accepted.thread.deadlines.now();
         match self.goaway {
@@ -149,20 +150,21 @@ impl Front {
         }
     }
 
-    /// Begins to send about the connection. Nothing is said on other streams.
+    /// Opens the control stream, the only stream that this side opens.
     async fn open_control(&mut self) -> Result<(), quinn::ConnectionError> {
         let mut control = self.connection.quic.open_uni().await?;
-        // Before all replies.
+        // Sent before all replies.
         let _ = control.set_priority(1);
         let mut opening = Vec::new();
         http3::opening(&mut opening, self.connection.list_limits().size);
-        // Where it fails the connection has ended, which shows below.
+        // A failure means that the connection has ended, which is detected below.
         let _ = control.write_all(&opening).await;
         self.control = Some(control);
         Ok(())
     }
 
-    /// Sends GOAWAY where no more requests are taken, in time for the client to send none in vain.
+    /// Sends GOAWAY if no further requests are accepted. The announcement before it lets the client
+    /// stop in time.
     fn send_goaway(&mut self) {
         let Accepted { thread, listener, .. } = &self.connection.accepted;
         let now = thread.deadlines.now();
@@ -179,7 +181,7 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return self.send_control(frame);
             }
-            // What was on its way when it was announced has come by the second tick.
+            // Requests sent before the announcement arrived have been received by the second tick.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -203,13 +205,13 @@ impl Front {
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
-            // A client that leaves no room for a few bytes is told by the end of the connection.
+            // A client that leaves no room for a few bytes only sees the end of the connection.
             let _ = Pin::new(control).poll_write(&mut context, &frame);
         }
     }
 
-    /// Whether no request has come for too long; else the time limit for the next one runs, where none
-    /// is under way.
+    /// Returns true if no request has arrived in time. Starts the time limit for the next request
+    /// when no request is in progress.
     fn is_overdue(&mut self) -> bool {
         let thread = &self.connection.accepted.thread;
         if !self.connection.is_idle() {
@@ -228,10 +230,10 @@ impl Front {
         is_overdue
     }
 
-    /// A request begins to come.
+    /// Accepts a stream with a new request.
     async fn take_up(&mut self, mut send: SendStream, mut receive: RecvStream) {
         if self.goaway == Goaway::Sent || self.left == 0 {
-            // It may be sent again elsewhere (RFC 9114 section 4.1.1).
+            // The client may send it again elsewhere (RFC 9114 section 4.1.1).
             let code = ErrorCode::REQUEST_REJECTED.0.into();
             let _ = (receive.stop(code), send.reset(code));
             self.connection.charge(budget::RESET);
@@ -252,7 +254,7 @@ impl Front {
         run(answering).await;
     }
 
-    /// The client sends about the connection, or of something else that is not read.
+    /// Reads a unidirectional stream: about the connection, or of an unknown kind.
     fn read_uni(&self, stream: RecvStream) {
         let (connection, kinds) = (self.connection.clone(), self.uni.clone());
         tokio::task::spawn_local(async move {
@@ -297,7 +299,7 @@ async fn read_uni(
     }
 }
 
-/// Reads a request's head, and has the request answered.
+/// Reads and answers a request.
 async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open) {
     let thread = context.thread.clone();
     let limit = thread.settings().timeouts.head;
@@ -313,7 +315,7 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
             stream.connection.charge(budget::HEADER_LIST);
             Err(rule_fault(HeadRule::TooLarge))
         }
-        // The stream has failed, which was told to the client, or is gone.
+        // The stream has failed and was reset, or its connection has ended.
         Ok(_) => return,
         Err(_) => Err(Fault::client(408, "no request head").limited_by(Limit::Head)),
     };
@@ -326,11 +328,11 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
             refuse_stream(answered, exchange, fault).await;
         }
     }
-    // The connection goes on until the client has what it was sent.
+    // Keeps the connection until the client has received the reply.
     stream.linger().await;
 }
 
-/// Reads the head that has come into an exchange; `None` where the stream has failed.
+/// Decodes the received head into an exchange. Returns `None` if the stream has failed.
 fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>>, Fault> {
     let section = stream.take_section();
     let connection = &stream.connection;
@@ -358,7 +360,7 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
         }
     }
     let is_bodiless = matches!(head.bytes(head.method), b"GET" | b"HEAD") && !limits.get_body;
-    // DATA behind it is malformed then, as by HTTP/2.
+    // DATA after the head is then malformed, as with HTTP/2.
     stream.expect_content(if is_bodiless { Some(0) } else { head.content_length });
     if !head.protocol.is_empty() {
         stream.expect_tunnel();
@@ -374,7 +376,7 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
     head.write_http1(Version::Http3, ends, &websocket_key(), bytes, written);
     let is_get = matches!(request.method(), b"GET" | b"HEAD");
     if is_get && request.head.framing == RequestFraming::Chunked && !limits.get_body {
-        // What is left can only be the end.
+        // Only the end can follow.
         request.head.framing = RequestFraming::None;
     }
     Ok(Some(exchange))

@@ -1,5 +1,4 @@
-//! What a request by AJP means: its head as lines, its client, and what is known of that client's own
-//! connection.
+//! Converts an AJP request to a request head in lines, and extracts information about the client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,10 +11,11 @@ use crate::front::head_fault;
 use crate::head::Request;
 use crate::stream::Accepted;
 
-/// Writes the head down as lines of HTTP/1.1 and parses them.
+/// Converts the head to lines of HTTP/1.1 and parses them.
 ///
-/// What a client says to the web server about their own connection (`Connection`, `Expect`) is none of
-/// this one, and an upgrade is ignored, as AJP has no tunnels (RFC 9110 section 7.8 allows it).
+/// The client's fields about its own connection to the web server (`Connection`, `Expect`) are
+/// ignored. An upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows
+/// it).
 pub fn write_down(
     packet: &RequestHead,
     request: &mut Request,
@@ -36,7 +36,7 @@ pub fn write_down(
     }
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     if packet.fields.value(KnownField::Host).is_none() {
-        // A client of HTTP/1.0 need not name the host. Its port is that of the web server.
+        // An HTTP/1.0 client need not name the host. The port is that of the web server.
         let name = plain(text(packet.server_name))?;
         bytes.extend_from_slice(b"Host: ");
         bytes.extend_from_slice(name.as_bytes());
@@ -51,7 +51,7 @@ pub fn write_down(
     bytes.extend_from_slice(b"\r\n");
     match RequestParser::new(*limits).parse(&request.bytes, &mut request.head) {
         Ok(Progress::Complete(length)) if length == request.bytes.len() => {}
-        Ok(_) => return Err(Fault::client(400, "a head by AJP that is no head of HTTP/1.1")),
+        Ok(_) => return Err(Fault::client(400, "an AJP head that is no valid HTTP/1.1 head")),
         Err(error) => return Err(head_fault(error, request, limits)),
     }
     let head = &mut request.head;
@@ -65,7 +65,7 @@ pub fn write_down(
     Ok(())
 }
 
-/// Sets what the web server tells of the client but its address, which is returned.
+/// Stores the web server's information about the client. Returns the client's address.
 pub fn describe_client(
     packet: &RequestHead,
     request: &mut Request,
@@ -103,7 +103,7 @@ pub fn describe_client(
     }
     announce("JK_LB_ACTIVATION", of_name(b"JK_LB_ACTIVATION")?);
     announce("SSL_PROTOCOL", of_name(b"AJP_SSL_PROTOCOL")?);
-    // PEM has lines.
+    // PEM contains line ends.
     let certificate = packet.attribute(Attribute::SslCert).map(std::str::from_utf8);
     announce("SSL_CLIENT_CERT", certificate.transpose().map_err(|_| control())?);
     if let Some(bits) = packet.ssl_key_size {
@@ -114,18 +114,18 @@ pub fn describe_client(
     Ok(peer)
 }
 
-/// Text without control bytes, which could be taken for the end of a line.
+/// Returns text without control bytes, which could be mistaken for the end of a line.
 fn plain(text: &[u8]) -> Result<&str, Fault> {
     let text = std::str::from_utf8(text).map_err(|_| control())?;
     if text.bytes().any(|byte| byte.is_ascii_control()) { Err(control()) } else { Ok(text) }
 }
 
 fn control() -> Fault {
-    Fault::client(400, "an attribute of AJP with control bytes")
+    Fault::client(400, "an AJP attribute with control bytes")
 }
 
-/// An address, perhaps with a zone (`fe80::1%eth0`), which is left out.
+/// Parses an address. Ignores a zone (`fe80::1%eth0`).
 fn ip(text: &str) -> Result<IpAddr, Fault> {
     let (address, _) = text.split_once('%').unwrap_or((text, ""));
-    address.parse().map_err(|_| Fault::client(400, "an address by AJP that is none"))
+    address.parse().map_err(|_| Fault::client(400, "an invalid address in an AJP request"))
 }
