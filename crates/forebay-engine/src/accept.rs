@@ -145,7 +145,7 @@ async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedRecei
     while let Some(message) = handed.recv().await {
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
-                // Another thread may have one.
+                // Let the waiting task ask another thread.
                 context.thread.load.pressure.notify();
             }
             continue;
@@ -156,7 +156,7 @@ async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedRecei
             let socket = Socket::tcp(stream, &context.thread.deadlines);
             start(&context, socket, peer.into(), own, listener);
         }
-        // From here on it is counted by what serves it.
+        // `start` has counted the connection again.
         context.thread.load.leave(context.thread.index);
     }
 }

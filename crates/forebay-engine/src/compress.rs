@@ -124,7 +124,7 @@ impl Offer {
         }
         let settings = &self.compression.settings;
         if status == 206 {
-            // A range of what other clients get compressed (RFC 9110 section 15.3.7).
+            // Other clients may get the document compressed (RFC 9110 section 15.3.7).
             if is_part_of(&out[start..], &settings.types) {
                 Changes { coding: None }.apply(out, start);
             }

@@ -19,7 +19,7 @@ pub struct Counters {
     /// Replies by the first digit of their status; 0: no reply.
     classes: [AtomicU64; 6],
     durations: Histogram,
-    /// One per [`Step`], if steps are timed.
+    /// Durations per [`Step`], if steps are timed.
     steps: [Histogram; Step::ALL.len()],
     /// Number of times that each [`Limit`] was reached.
     limits: [AtomicU64; Limit::ALL.len()],

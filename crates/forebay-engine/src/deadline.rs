@@ -176,7 +176,7 @@ impl Deadlines {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
             if socket.occupancy.is_idle() && !socket.is_sending.get() && !socket.has_input() {
-                // Its owner may have something to send at the end: GOAWAY, or TLS's `close_notify`.
+                // The owner may have to send GOAWAY or TLS's `close_notify`, so end only the input.
                 socket.expire(Shutdown::Read);
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));

@@ -163,7 +163,7 @@ fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }
 
-/// Returns the peer in the form in which a proxy would name it.
+/// Returns the peer as a proxy would name it, without a port.
 fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }

@@ -1,24 +1,24 @@
-//! Decides when free memory is given back to the system, after a burst of connections.
+//! Decides when to return free memory to the system after a burst of connections.
 //!
-//! Looked at every ten seconds, when the lists of a thread have freed what lay unused (`free_list`), and only
-//! once the burst is over: a busy server would take the same pages again.
+//! Checked every ten seconds, after a thread's lists have freed unused objects (`free_list`), and
+//! only when the burst is over: a busy server would soon request the same memory again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A burst that is worth the work, in connections or in unused buffers.
+/// Minimum size of a burst that is worth the work, in connections or unused buffers.
 const BURST: usize = 64;
 
-/// The state of the decision, shared by all threads.
+/// State of the decision, shared by all threads.
 #[derive(Default)]
 pub struct HeapWatch {
-    /// Most connections since memory was given back.
+    /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// There were connections since a server without any gave memory back.
+    /// True if there were connections since memory was returned without any.
     was_used: AtomicBool,
 }
 
 impl HeapWatch {
-    /// Takes the present number of connections.
+    /// Records the current number of connections.
     pub fn see(&self, connections: usize) {
         if connections > self.peak.load(Ordering::Relaxed) {
             self.peak.store(connections, Ordering::Relaxed);
@@ -28,13 +28,13 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if there were connections since memory was last given back without any.
+    /// Returns true if there were connections since memory was last returned without any.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }
 
-    /// Returns true if memory is to be given back now. `freed` is the number of things that a thread's lists have
-    /// just freed.
+    /// Returns true if memory should be returned now. `freed` is the number of objects that a
+    /// thread's lists have just freed.
     pub fn is_over(&self, connections: usize, freed: usize) -> bool {
         let has_fallen = self.peak.load(Ordering::Relaxed) >= BURST.max(2 * connections);
         let rests = connections == 0 && (freed > 0 || self.was_used());

@@ -91,7 +91,7 @@ pub enum Listener {
     Udp(DatagramSocket),
 }
 
-/// One of the UDP sockets of an address.
+/// A UDP socket of an address, which other threads share.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
     /// Receives the packets of connections whose ID starts with a byte equal to this modulo
@@ -291,9 +291,9 @@ pub struct Loads {
     addresses: Mutex<HashMap<IpAddr, usize>>,
     /// Reply bytes buffered for slow clients.
     pub buffered: Arc<Buffered>,
-    /// Who waits for a place.
+    /// State of the limit on connections.
     pub pressure: Pressure,
-    /// When memory is given back.
+    /// Decides when to return memory to the system.
     pub heap: HeapWatch,
 }
 
@@ -330,20 +330,20 @@ impl Loads {
         most == usize::MAX || self.all_connections() < most
     }
 
-    /// Whether seven of eight places are taken: another connection may have to be closed soon.
+    /// Returns true above seven eighths of the limit: connections may soon have to be closed.
     pub fn is_crowded(&self) -> bool {
         let most = self.most();
         most != usize::MAX && self.all_connections() >= most - most / 8
     }
 
-    /// The limit on connections.
+    /// Returns the limit on connections.
     pub fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// How many connections there are on all threads.
+    /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // In one order with the counting of who waits (`Pressure::wait`).
+        // Sequentially consistent with the number of waiting connections (`Pressure::wait`).
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 
@@ -356,7 +356,7 @@ impl Loads {
         (self.connections(least) + 2 <= self.connections(own)).then_some(least)
     }
 
-    /// Gives a connection to a thread, for which it counts from now on.
+    /// Passes a connection to a thread and counts it there.
     pub fn hand(&self, thread: usize, handed: Handed) {
         self.enter(thread);
         if self.threads[thread].hand.send(Message::Connection(handed)).is_err() {
@@ -364,7 +364,7 @@ impl Loads {
         }
     }
 
-    /// Has a thread close the connection that has been idle for longest.
+    /// Requests that a thread closes its longest idle connection.
     pub fn ask_for_room(&self, thread: usize) {
         let _ = self.threads[thread].hand.send(Message::MakeRoom);
     }

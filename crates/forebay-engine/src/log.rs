@@ -115,7 +115,7 @@ impl ErrorLog {
         AccessLog::new(log, self.0.clone())
     }
 
-    /// Logs a line, or drops the line if the writer is too far behind.
+    /// Logs a line. Drops the line if the queue is full.
     pub fn log(&self, message: &str) {
         let _ = self.0.send(Message::Error(message.to_owned()));
     }

@@ -31,7 +31,7 @@ pub struct Link {
     resets: Cell<bool>,
 }
 
-/// One direction.
+/// A direction of a connection.
 struct Pipe {
     bytes: RefCell<VecDeque<u8>>,
     room: Cell<usize>,

@@ -1,5 +1,5 @@
-//! The limit on connections: clients that wait for a place, the thread that closes a connection for one, and the
-//! line in the log.
+//! The limit on connections: waiting clients, the thread that must close a connection, and the log
+//! message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -7,44 +7,44 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// How often it is logged that the limit is reached.
+/// Minimum interval of log messages about the limit.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Of a thread that has no connection to close.
+/// Value of a thread without a connection to close.
 const NONE: u64 = u64::MAX - 1;
 
-/// Of a thread that has not looked at its connections since most places are taken.
+/// Value of a thread that has not scanned its connections since the limit came near.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The thread that has the connection to close first.
+/// The thread with the first connection to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// On this thread.
+    /// This thread.
     On(usize),
-    /// All have requests under way.
+    /// All connections have requests in progress.
     Nowhere,
-    /// A thread has yet to look, which it does with its next tick.
+    /// A thread has not scanned its connections yet. It does so at its next tick.
     Unknown,
 }
 
-/// The state of the limit on connections, shared by all threads.
+/// State of the limit on connections, shared by all threads.
 pub struct Pressure {
     started: Instant,
-    /// How many connections wait for a place.
+    /// Number of connections that wait for room.
     waiting: AtomicUsize,
-    /// Notified while some wait, when a connection has ended or its thread has none to close.
+    /// Notified, while connections wait, when a connection has ended or a thread has none to close.
     changed: Notify,
-    /// For each thread, the connection that it would close first (`Deadlines::oldest`).
+    /// Rank of each thread's first connection to close (`Deadlines::oldest`).
     oldest: Vec<AtomicU64>,
-    /// How many were closed since the last line in the log.
+    /// Number of connections closed since the last log message.
     closed: AtomicUsize,
-    /// None could be closed when one waited.
+    /// True if a connection had to wait because none could be closed.
     is_stuck: AtomicBool,
-    /// When the next line may be logged, in milliseconds.
+    /// Earliest time of the next log message, in milliseconds.
     next_line: AtomicU64,
 }
 
-/// A connection that waits for a place.
+/// A connection that waits for room.
 pub struct Waiting<'a>(&'a Pressure);
 
 impl Drop for Waiting<'_> {
@@ -54,7 +54,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Waiting<'_> {
-    /// Waits for the next change.
+    /// Returns a future that completes at the next change.
     pub fn changed(&self) -> Notified<'_> {
         self.0.changed.notified()
     }
@@ -63,7 +63,7 @@ impl Waiting<'_> {
 impl Pressure {
     pub fn new(threads: usize) -> Self {
         Self {
-            // Ages of before the start are told apart, too.
+            // Reference point of `now`.
             started: Instant::now(),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -78,32 +78,32 @@ impl Pressure {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A connection begins to wait for a place.
+    /// Registers a connection that waits for room.
     pub fn wait(&self) -> Waiting<'_> {
-        // Before it looks for a place, as `notify` looks at this after it has given one up.
+        // Before the caller checks for room, because `notify` reads this after it has made room.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         Waiting(self)
     }
 
-    /// Wakes the connections that wait for a place.
+    /// Wakes the connections that wait for room.
     pub fn notify(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_waiters();
         }
     }
 
-    /// Keeps which connection a thread would close first.
+    /// Stores the rank of a thread's first connection to close.
     pub fn publish(&self, thread: usize, oldest: Option<u64>) {
         self.oldest[thread].store(oldest.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Forgets it while there are enough places.
+    /// Discards the rank while the limit is not near.
     pub fn forget(&self, thread: usize) {
         self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Returns the thread with the connection to close first. An answer is needed of all threads for which
-    /// `has_connections` is true.
+    /// Returns the thread with the first connection to close. The ranks of all threads for which
+    /// `has_connections` is true must be known.
     pub fn oldest(&self, has_connections: impl Fn(usize) -> bool) -> Oldest {
         let mut found = (NONE, Oldest::Nowhere);
         for (thread, oldest) in self.oldest.iter().enumerate() {
@@ -116,17 +116,18 @@ impl Pressure {
         found.1
     }
 
-    /// A connection was closed for another one.
+    /// Counts a connection that was closed to make room.
     pub fn count_closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection waits, and none can be closed for it.
+    /// Records that a connection waits and none can be closed.
     pub fn set_stuck(&self) {
         self.is_stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the line to log now, at most once in [`PERIOD`]; `most` is the limit on connections.
+    /// Returns the log message that is due, at most one per [`PERIOD`]. `most` is the limit on
+    /// connections.
     pub fn line(&self, most: usize) -> Option<String> {
         if self.closed.load(Ordering::Relaxed) == 0 && !self.is_stuck.load(Ordering::Relaxed) {
             return None;

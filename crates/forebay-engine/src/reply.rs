@@ -174,7 +174,7 @@ impl Reply {
         self.http3_port = 0;
     }
 
-    /// Forgets what replaced replies to the request before have left.
+    /// Discards the field lines carried over from internal redirects of the previous request.
     pub(crate) fn forget_carried(&mut self) {
         self.carried.clear();
     }
@@ -483,7 +483,7 @@ impl Reply {
         self.finish().await
     }
 
-    /// Abandons a reply of which nothing has been written yet.
+    /// Abandons the reply if nothing has been written yet, so that another can begin.
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();

@@ -157,7 +157,7 @@ enum Subject {
     Server,
 }
 
-/// Prepares the path by which routes are selected.
+/// Prepares the path for the selection of a route.
 fn clean_target(
     stream: &Stream,
     site: Option<&Site>,

@@ -29,7 +29,7 @@ pub struct Table {
     pub challenges: Option<Arc<Challenges>>,
 }
 
-/// Protocol with which a connection starts.
+/// First protocol of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Spoken {
     #[default]
@@ -38,7 +38,7 @@ enum Spoken {
     Ajp,
 }
 
-/// One site.
+/// A site.
 pub struct Site {
     /// Host names of the site; empty: any.
     pub hosts: Vec<HostPattern>,
@@ -63,7 +63,7 @@ pub struct Site {
     pub routes: Vec<Route>,
 }
 
-/// One route of a site.
+/// A route of a site.
 pub struct Route {
     /// Selects the requests of the route.
     pub matcher: Matcher,
@@ -81,7 +81,7 @@ pub struct Route {
     pub max_body: u64,
     /// True if a request that the origin declines continues with the routes below.
     pub fallback: bool,
-    /// Path by which a declined request is routed again instead.
+    /// Alternative to `fallback`: the path to route a declined request by.
     pub fallback_to: Option<Vec<u8>>,
     /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
@@ -97,7 +97,7 @@ pub struct Route {
     pub keeps_from: Vec<usize>,
 }
 
-/// Finds the other paths by which an origin may know the requested resource.
+/// Finder of other paths that may lead an origin to the requested resource.
 pub trait OtherPaths {
     /// Returns the paths, except that of `request`, to match with the rules above the route.
     /// `second` is the present time. A fault refuses the request.

@@ -1,7 +1,7 @@
 //! The streams of one HTTP/2 connection, for server and client: turns to send, deadlines and
 //! wake-ups.
 //!
-//! One stream at a time has the turn to send, in the codec's order. A stream that does not use its
+//! Streams take turns to send, one at a time, in the codec's order. A stream that does not use its
 //! turn until the next tick loses it.
 
 use std::cell::{Cell, RefCell};

@@ -40,7 +40,7 @@ pub use write::yield_to_readers;
 /// Size of a receive buffer in bytes: enough for most heads and small bodies.
 pub const BUFFER: usize = 16 * 1024;
 
-/// Time for which a closing connection is still read.
+/// Time limit for reading a closing connection.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// A connected socket. Reading and writing take `&self`, so that both directions work at the same
@@ -209,7 +209,7 @@ impl Socket {
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.read_ready(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
-            // With TLS the end that a deadline makes is an error, as no `close_notify` has come.
+            // After a deadline, TLS reports an error, because `close_notify` is missing.
             Ok(0) | Err(_) if self.is_expired() => Err(io::ErrorKind::TimedOut.into()),
             outcome => outcome,
         }

@@ -243,7 +243,7 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
-    /// Closes the connection that has been idle for longest on any thread. Returns false if there is none.
+    /// Closes the longest idle connection of any thread, or requests it. Returns false without one.
     pub(crate) fn close_for_another(&self) -> bool {
         let pressure = &self.load.pressure;
         pressure.publish(self.index, self.deadlines.oldest());
@@ -261,7 +261,7 @@ impl Thread {
         }
     }
 
-    /// Closes the connection of this thread that has been idle for longest. Returns false if there is none.
+    /// Closes the longest idle connection of this thread. Returns false if there is none.
     pub(crate) fn close_oldest(&self) -> bool {
         let is_closed = self.deadlines.evict();
         if is_closed {
@@ -272,12 +272,12 @@ impl Thread {
         is_closed
     }
 
-    /// Gives memory back that a burst of connections has left, on a thread for blocking work: 100 MB take
-    /// milliseconds.
+    /// Returns free memory to the system after a burst of connections.
     fn give_memory_back(&self, freed: usize) {
         let load = &self.load;
         let is_over = load.heap.is_over(load.all_connections(), freed);
-        // A gateway in memory shares its process with tests.
+        // A gateway in memory shares its process with tests, so it returns nothing. On a thread for
+        // blocking work, because 100 MB take milliseconds.
         if is_over && self.network.is_none() {
             tokio::task::spawn_blocking(heap::trim);
         }

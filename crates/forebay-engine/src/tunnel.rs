@@ -138,7 +138,7 @@ impl Tunnel {
     }
 }
 
-/// One end of a tunnel.
+/// An end of a tunnel.
 #[derive(Clone, Copy)]
 enum End<'a> {
     Client(&'a Stream),
@@ -198,7 +198,7 @@ async fn write_all(duplex: &dyn Duplex, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// One direction of a tunnel.
+/// A direction of a tunnel.
 struct Direction<'a> {
     from: End<'a>,
     to: End<'a>,

@@ -59,7 +59,7 @@ pub async fn accept_tls(
     match shake_hands(context, socket, listener, prefix).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
-            // What is left to send is a reply.
+            // Counts as busy while an error reply may be sent.
             socket.set_activity(Activity::Busy);
             if socket.is_overdue() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
@@ -114,7 +114,7 @@ async fn shake_hands(
     let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
     let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
-    // Who waits for its turn could not be closed before that comes.
+    // Counts as busy, because a close while waiting for the turn would take effect only after it.
     socket.set_activity(Activity::Busy);
     let turn = context.thread.handshake_turn().await;
     let is_challenge = challenge.is_some();

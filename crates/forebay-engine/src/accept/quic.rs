@@ -69,7 +69,7 @@ impl Drop for Listening {
     }
 }
 
-/// Generates connection IDs by which the kernel finds the socket.
+/// Generator of connection IDs that identify the socket to the kernel.
 struct Ids {
     place: u8,
     count: u8,

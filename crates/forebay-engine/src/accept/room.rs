@@ -1,5 +1,5 @@
-//! A place for a new connection. At the limit it takes that of the connection that has been idle for longest,
-//! over all threads; while all have requests under way it waits.
+//! Room for a new connection at the limit: closes the connection of any thread that has been idle
+//! longest. If all have requests in progress, the new connection waits.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -8,8 +8,8 @@ use crate::deadline::TICK;
 use crate::limit::Limit;
 use crate::thread::Thread;
 
-/// Waits until one more connection may be taken. If its client's `address` has too many connections, it returns at
-/// once and closes none: the caller refuses the connection.
+/// Waits until one more connection may be accepted. Returns at once, and closes none, if the
+/// client's `address` has reached its own limit: the caller then refuses the connection.
 pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     let load = &thread.load;
     if load.has_room() || address.is_some_and(|address| load.is_address_full(address)) {
@@ -19,12 +19,12 @@ pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     let waiting = load.pressure.wait();
     loop {
         let mut changed = pin!(waiting.changed());
-        // From here on no change is missed.
+        // Register before checking, so that no change is missed.
         changed.as_mut().enable();
         if load.has_room() {
             return;
         }
-        // A connection that becomes idle notifies no other task.
+        // A connection that becomes idle notifies no waiting task, so check more often.
         let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
         let _ = tokio::time::timeout(patience, changed).await;
     }

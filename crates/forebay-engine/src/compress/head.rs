@@ -25,8 +25,8 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
 }
 
 /// Returns true if a partial reply with these field lines may belong to a document that is
-/// compressed for other requests: its media type is in `types`, or it has several parts, whose types
-/// are in the body.
+/// compressed for other requests: its media type is in `types`, or it has several parts, with their
+/// types in the body.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();

@@ -1,9 +1,9 @@
-//! Connections of clients that may be closed when others need their places: those that are idle, and
-//! those that have sent a part of a request head or of a handshake.
+//! Client connections that may be closed to make room for others: idle ones, and those that have
+//! sent a part of a request head or of a handshake.
 //!
-//! nginx closes the connection that has been idle for longest (`ngx_drain_connections`), and so does this.
-//! Each connection has the time since which it does what it does. Threads compare these times only when most
-//! places are taken, and find [`AT_ONCE`] connections with each look at all.
+//! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
+//! Each connection stores the start time of its current activity. Threads compare these times only
+//! when the limit is near, and find [`AT_ONCE`] candidates per scan of their connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
@@ -16,29 +16,31 @@ use tokio::sync::Notify;
 
 use super::{Deadlines, Ticks, Watched};
 
-/// How many candidates one look at all connections finds.
+/// Maximum number of candidates found by one scan.
 const AT_ONCE: usize = 64;
 
-/// A younger connection is closed after all older ones, in ticks: a second. The first packets of a new
-/// client take a round trip each, during which clients that send half heads must not drive it out.
+/// Age below which a connection is closed only after all older ones, in ticks: a second.
+// The first packets of a new client take a round trip each. Meanwhile, clients that send partial
+// heads must not displace it.
 const YOUNG: Ticks = 10;
 
-/// The use of a client's connection.
+/// Activity of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// No request is under way and none has begun to come in.
+    /// No request is in progress and none has begun to arrive.
     Idle,
-    /// A request head, a handshake or a PROXY header has come in part, and no request is under way.
+    /// A part of a request head, a handshake or a PROXY header has arrived, and no request is in
+    /// progress.
     PartialHead,
-    /// A request is under way.
+    /// A request is in progress.
     Busy,
 }
 
-/// The use of a connection, since when it is so, and a request to end for another one.
+/// Activity of a connection, its start time, and the request to close.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,
-    /// It counts against the limit on connections of clients.
+    /// True if the connection counts against the limit on client connections.
     is_counted: Cell<bool>,
     is_evicted: Cell<bool>,
 }
@@ -46,35 +48,36 @@ pub struct Occupancy {
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// In nanoseconds, which all threads count alike.
+    /// Monotonic clock in nanoseconds, comparable between threads.
     time: u64,
     tick: Ticks,
 }
 
 impl Since {
     fn now(deadlines: &Deadlines) -> Self {
-        // No system call. Ticks differ between threads, and are too long to tell who came first.
+        // Costs no system call. Ticks differ between threads and are too coarse to order
+        // connections.
         let now = clock_gettime(ClockId::Monotonic);
         let time = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
         Self { time, tick: deadlines.now() }
     }
 }
 
-/// The order of closing: the smallest is the first.
+/// Order of closing: the smallest rank is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     class: u8,
     since: Since,
 }
 
-/// A connection of QUIC, which has no socket of its own.
+/// A QUIC connection, which has no socket of its own.
 pub struct Guest {
     pub occupancy: Occupancy,
-    /// Notified when it has to end for another one.
+    /// Notified when the connection must close to make room.
     pub evicted: Notify,
 }
 
-/// The place of a candidate.
+/// Position of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Socket(usize),
@@ -85,11 +88,11 @@ enum Key {
 #[derive(Default)]
 pub struct Candidates {
     guests: RefCell<Slab<Rc<Guest>>>,
-    /// Those of the last look at all connections, the first to be closed at the end.
+    /// Candidates of the last scan; the first to be closed is the last element.
     found: RefCell<Vec<(Rank, Key)>>,
 }
 
-/// Removes a guest when it is dropped.
+/// Removes a guest when dropped.
 pub struct Admitted {
     deadlines: Rc<Deadlines>,
     key: usize,
@@ -124,17 +127,17 @@ impl Occupancy {
         self.activity.get() == Activity::Idle
     }
 
-    /// From now on it counts against the limit on connections of clients.
+    /// Counts the connection against the limit on client connections.
     pub fn set_counted(&self) {
         self.is_counted.set(true);
     }
 
-    /// Whether it has to end for another one.
+    /// Returns true if the connection must close to make room.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.get()
     }
 
-    /// Returns its place in the order of closing; `None` while it must stay open.
+    /// Returns the rank in the order of closing; `None` if the connection must stay open.
     fn rank(&self, now: Ticks) -> Option<Rank> {
         if !self.is_counted.get() || self.is_evicted.get() {
             return None;
@@ -151,7 +154,7 @@ impl Occupancy {
 }
 
 impl Deadlines {
-    /// Has a connection of QUIC be a candidate until what is returned is dropped.
+    /// Registers a QUIC connection as a candidate until the second value is dropped.
     pub(crate) fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
         let guest = Rc::new(Guest { occupancy: Occupancy::default(), evicted: Notify::new() });
         guest.occupancy.set_counted();
@@ -159,9 +162,9 @@ impl Deadlines {
         (guest, Admitted { deadlines: self.clone(), key })
     }
 
-    /// Ends the connection that is the first to be closed for another one. Returns false if there is none.
+    /// Closes the first candidate to make room. Returns false if there is none.
     pub(crate) fn evict(&self) -> bool {
-        // Some may have become busy since they were found. A second look finds only others.
+        // Candidates may have become busy since the scan. A second scan finds others.
         for _ in 0..2 {
             loop {
                 let candidate = self.candidates.found.borrow_mut().pop();
@@ -175,15 +178,15 @@ impl Deadlines {
         false
     }
 
-    /// Returns the rank of the first connection to close. The ranks of all threads can be compared; `None`
-    /// if there is none.
+    /// Returns the rank of the first candidate, comparable between threads; `None` if there is
+    /// none.
     pub(crate) fn oldest(&self) -> Option<u64> {
         for _ in 0..2 {
             loop {
                 let candidate = self.candidates.found.borrow().last().copied();
                 let Some((rank, key)) = candidate else { break };
                 if let Some(now) = self.rank(key).filter(|now| now.since == rank.since) {
-                    // Time since the start of the machine: 36 years have room.
+                    // The time since boot in nanoseconds fits into 60 bits for 36 years.
                     return Some(u64::from(now.class) << 60 | now.since.time);
                 }
                 self.candidates.found.borrow_mut().pop();
@@ -224,7 +227,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends a connection, unless bytes have come in or are being sent.
+    /// Closes a connection, unless bytes have arrived or are being sent.
     fn end(&self, key: Key) -> bool {
         match key {
             Key::Socket(key) => {
@@ -243,7 +246,8 @@ impl Deadlines {
 }
 
 impl Watched {
-    /// Ends its input, which wakes its owner. Returns false if bytes have come in or are being sent.
+    /// Ends the input, which wakes the owner. Returns false if bytes have arrived or are being
+    /// sent.
     fn evict(&self) -> bool {
         if self.expired.get() || self.is_sending.get() || self.peek().is_some() {
             return false;
@@ -258,7 +262,7 @@ impl Watched {
 mod tests {
     use super::*;
 
-    /// A thread with guests that do this since these ticks.
+    /// Creates a thread with one guest per activity and start tick.
     fn guests(of: &[(Activity, Ticks)]) -> (Rc<Deadlines>, Vec<(Rc<Guest>, Admitted)>) {
         let deadlines = Rc::<Deadlines>::default();
         let mut guests = Vec::new();
@@ -273,7 +277,7 @@ mod tests {
         (deadlines, guests)
     }
 
-    /// The order in which they are closed.
+    /// Returns the order in which the guests are closed.
     fn order(deadlines: &Deadlines, guests: &[(Rc<Guest>, Admitted)]) -> Vec<usize> {
         let mut order = Vec::new();
         while deadlines.evict() {

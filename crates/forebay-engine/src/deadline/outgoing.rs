@@ -48,7 +48,7 @@ impl Outgoing {
         self.queue.borrow().bytes.len() + data.len() > FULL
     }
 
-    /// Gives memory back; called when nothing waits to be sent, as with each tick.
+    /// Releases memory if nothing waits to be sent. Called at each tick.
     pub fn shrink(&self) {
         let mut queue = self.queue.borrow_mut();
         if queue.writes.is_empty() && queue.writes.capacity() > 1000 {

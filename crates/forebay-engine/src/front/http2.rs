@@ -410,8 +410,8 @@ impl Front {
         }
     }
 
-    /// Ends the connection after a time limit, or if it is idle and the server stops or needs room for
-    /// another client.
+    /// Ends the connection after a time limit, or if it is idle and the server stops or needs room
+    /// for another client.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {
@@ -420,7 +420,7 @@ impl Front {
             thread.counters.count_limit(limit);
         }
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
-        // Another client waits for its place: what has no room now is not sent.
+        // If another client waits for room, send only what the socket accepts now.
         self.write(!is_evicted).await.is_ok()
     }
 }

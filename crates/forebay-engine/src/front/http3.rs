@@ -197,7 +197,7 @@ impl Front {
             http3::goaway(&mut frame, Some(self.next));
             self.goaway = Goaway::Sent;
             self.send_control(frame);
-            // A task of the connection's own sends it, which a close would have drop it.
+            // The connection's own task sends the frame, and would drop it after a close.
             tokio::task::yield_now().await;
         }
     }

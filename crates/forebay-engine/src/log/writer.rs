@@ -48,7 +48,7 @@ impl Writer {
         AccessLog::new(log, self.queue.clone())
     }
 
-    /// Returns a handle with which another thread can reopen the access log.
+    /// Returns a handle for another thread to reopen the access log.
     pub(crate) fn reopener(&self) -> Reopener {
         Reopener(self.queue.clone())
     }

@@ -12,7 +12,7 @@ pub struct Rules {
     pub add: Vec<u8>,
     /// Names of fields to remove, in lower case.
     pub remove: Vec<String>,
-    /// Seconds for which caches may keep the reply: `Expires` and `Cache-Control: max-age`.
+    /// Lifetime in caches in seconds: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
     /// True if `X-Accel-Redirect` and `X-Sendfile` make the engine send a file in place of the
     /// reply.

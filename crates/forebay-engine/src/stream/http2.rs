@@ -23,7 +23,7 @@ mod connection;
 
 pub use connection::Connection;
 
-/// One stream.
+/// A stream of a connection.
 pub struct Http2 {
     id: u32,
     /// The stream's connection.

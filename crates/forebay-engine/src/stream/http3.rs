@@ -46,7 +46,7 @@ pub enum Arrived {
     End,
 }
 
-/// One stream.
+/// A stream of a connection.
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,

@@ -1,12 +1,14 @@
-//! Memory that the allocator can give back.
+//! Returns free memory of the allocator to the system.
 
-/// Gives free memory back to the system.
+/// Returns free memory to the system.
 ///
-/// The allocator of glibc keeps what is freed below the top of a heap. After 3,000 connections with an open POST
-/// it kept 58 MB, and 90 MB after a second round. Other allocators give memory back by themselves.
+/// glibc's allocator keeps freed memory below the top of a heap. After 3,000 connections with an
+/// open POST, it kept 58 MB, and 90 MB after a second round. Other allocators return memory by
+/// themselves.
 pub fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes a number, and may be called at any time by any thread. It locks each heap in turn.
+    // SAFETY: the call takes a number and is allowed at any time on any thread. It locks each heap
+    // in turn.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
@@ -16,7 +18,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory that is the process's own and in use, in bytes.
+    /// Returns the private resident memory of the process in bytes.
     fn resident() -> u64 {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: Vec<u64> = text.split(' ').take(3).map(|pages| pages.parse().unwrap()).collect();
@@ -28,7 +30,7 @@ mod tests {
         const SIZE: usize = 20_000;
         let pieces: Vec<Vec<u8>> = (0..2000).map(|_| vec![1; SIZE]).collect();
         let held = resident();
-        // Keeps the allocator from giving all back at once.
+        // Keeps the allocator from returning everything by itself.
         let last = pieces.last().cloned();
         drop(pieces);
         trim();

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Protocol (ALPN) of a handshake in which an authority verifies a name.
+/// Protocol (ALPN) of an authority's handshake to verify a name.
 const ALPN: &[u8] = b"acme-tls/1";
 
 /// Path prefix of a token.

@@ -20,7 +20,7 @@ use crate::tls::session::Session;
 /// Verification of some servers, for all threads.
 #[derive(Debug)]
 pub struct ClientTls {
-    /// One per [`Alpn`].
+    /// Configuration per [`Alpn`].
     configs: [Arc<ClientConfig>; 3],
     server_name: Option<String>,
 }

@@ -26,7 +26,7 @@ pub struct Connection {
     pub quic: quinn::Connection,
     /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// Buffer in which heads are decoded.
+    /// Buffer for decoding heads.
     pub head: RefCell<Head>,
     /// Notified whenever a stream has ended.
     pub ended: Notify,
@@ -59,7 +59,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Its head has come, or will not.
+    /// Records that the head has arrived, or never will.
     pub fn end_head(&self) {
         if self.is_reading.take() {
             let connection = &self.connection;
