@@ -279,7 +279,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_that_its_site_says() {
     support::write_configuration(&forebay.folder, &changed);
     forebay.signal(rustix::process::Signal::HUP);
     forebay.wait_for_output("`socket_group` of unix:");
-    forebay.wait_for_output("change with a restart only");
+    forebay.wait_for_output("change only with a restart");
     forebay.stop();
     serves("socket_mode = \"0600\"\n", (0o600, own, own_group)).stop();
     if rustix::process::geteuid().is_root() {

@@ -314,7 +314,7 @@ fn what_a_reload_cannot_change_is_said() {
     let site = respond("\"127.0.0.1:0\"", "x");
     let mut forebay = serve(Folder::new(), &site);
     reload(&mut forebay, &format!("[server]\nthreads = 7\n{site}"));
-    forebay.wait_for_output("change with a restart only");
+    forebay.wait_for_output("change only with a restart");
     assert_eq!(forebay.get("/").text(), "x");
     forebay.stop();
 }

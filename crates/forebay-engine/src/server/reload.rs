@@ -151,8 +151,8 @@ impl Server {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
                 self.errors().log(&format!(
-                    "`socket_mode`, `socket_user` and `socket_group` of unix:{} change with a restart \
-                     only",
+                    "`socket_mode`, `socket_user` and `socket_group` of unix:{} change only with \
+                     a restart",
                     path.display()
                 ));
             }
