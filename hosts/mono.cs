@@ -2,11 +2,12 @@
 //
 //     forebay-mono.exe SOCKET DIRECTORY VIRTUAL-PATH THREADS
 //
-// The sockets and the parser live inside the application's domain: nothing crosses the border between
-// two domains for a request, and no object of a request is remoted. Each thread takes one connection,
-// and answers one request after the other on it; the gateway has no more connections than threads.
+// The sockets and the parser are inside the application's domain. So a request never crosses the
+// border between two domains, and none of its objects is remoted. Each thread takes one connection,
+// and answers one request after another on it. The gateway opens no more connections than there are
+// threads.
 //
-// The file is compiled together with those in mono/ by `mcs -unsafe -r:System.Web -r:Mono.Posix`.
+// `mcs -unsafe -r:System.Web -r:Mono.Posix` compiles this file together with those in mono/.
 
 using System;
 using System.IO;
@@ -27,9 +28,10 @@ static class Program {
         }
         string socket = arguments[0], directory = arguments[1], virtualPath = arguments[2];
         int threads = int.Parse(arguments[3]);
-        // What asynchronous handlers run on; mono adds threads slowly above the minimum.
+        // Asynchronous handlers run on this pool; mono adds threads slowly above the minimum.
         ThreadPool.SetMinThreads(threads, 4);
-        // Before the application's domain: it would be interrupted by a signal that ends the process.
+        // Before the application's domain exists, because a signal that ends the process would
+        // interrupt it.
         var termination = new Mono.Unix.UnixSignal(Mono.Unix.Native.Signum.SIGTERM);
         Host host;
         try {
@@ -43,7 +45,7 @@ static class Program {
         try {
             host.Stop();
         } catch (AppDomainUnloadedException) {
-            // It ends by itself, once its requests are done.
+            // The domain ends by itself after its requests.
             Thread.Sleep(Host.StopTime);
         }
         Native._exit(0);
@@ -51,15 +53,16 @@ static class Program {
     }
 }
 
-/// What the default domain holds of the application's: called to start and to stop, never for a request.
+/// The default domain's handle on the application's domain. It starts and stops the application,
+/// and takes no part in requests.
 public sealed class Host : MarshalByRefObject {
-    /// How long requests under way and Application_End may take when the process is to end. The
-    /// gateway has waited for requests before it asks for the end.
+    /// Time limit for running requests and Application_End when the process has to end. The gateway
+    /// has already waited for requests before it asks for the end.
     public const int StopTime = 8000;
 
     int listener;
 
-    /// A lease that ran out would end the host after five minutes.
+    /// Disables the lease, which would end the host after five minutes.
     public override object InitializeLifetimeService() { return null; }
 
     public void Start(string socket, string directory, string virtualPath, int threads) {
@@ -74,22 +77,22 @@ public sealed class Host : MarshalByRefObject {
         }
     }
 
-    /// Waits for requests under way, then lets the application run its Application_End.
+    /// Waits for running requests, then runs the application's Application_End.
     public void Stop() {
         Application.StopRequests(StopTime);
         Application.End();
     }
 
-    /// The application is unloaded by itself: by HttpRuntime.UnloadAppDomain, or because a file changed
-    /// before the first request. A new process is cleaner than a new domain in this one. The exit code
-    /// tells the gateway that nothing has crashed.
+    /// Ends the process after the application has been unloaded: by HttpRuntime.UnloadAppDomain, or
+    /// because a file changed before the first request. A new process is cleaner than a new domain
+    /// in this one. Exit code 0 shows the gateway that nothing has crashed.
     static void EndWithDomain() {
         Application.StopRequests(StopTime);
         Native._exit(0);
     }
 
-    /// Mono fills its table of encodings as they are asked for, which other threads can see half done:
-    /// "No data is available for encoding 65001". So what is common is asked for by one thread.
+    /// Loads the common encodings in one thread. Mono fills its table of encodings on demand, and
+    /// other threads can see a half-filled table: "No data is available for encoding 65001".
     static void FillEncodings() {
         var names = new[] { "utf-8", "UTF-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "ISO-8859-1",
             "latin1", "utf-16", "unicode", "windows-1252", "utf-32" };
@@ -100,7 +103,7 @@ public sealed class Host : MarshalByRefObject {
                     + encoding.EncodingName + encoding.WindowsCodePage;
                 GC.KeepAlive(used);
             } catch (ArgumentException) {
-                // Its assembly is not installed.
+                // The assembly of this encoding is not installed.
             } catch (NotSupportedException) {
             }
         }
@@ -118,10 +121,11 @@ static class Application {
     static volatile bool isEnding;
     static int isWatched = 1;
 
-    /// System.Web gives each request a timer of 110 s (executionTimeout) that leads to all of it, and
-    /// disposes of it in time. But mono's scheduler of timers drops the disposed ones only when another
-    /// is due, so that each request stayed in memory, 5 KB of it, for up to two minutes: 500 MB at 1,000
-    /// requests a second. A timer that is due at once, after so many requests, has it look.
+    /// A timer that wakes mono's scheduler of timers after every SweepPeriod requests. System.Web
+    /// gives each request a timer of 110 s (executionTimeout), which refers to all of the request,
+    /// and disposes of it in time. But mono drops disposed timers only when another timer is due.
+    /// So each request stayed in memory (5 KB) for up to two minutes: 500 MB at 1,000 requests a
+    /// second.
     const int SweepPeriod = 128;
     static readonly Timer sweep = new Timer(_ => { });
     static int answered;
@@ -131,7 +135,8 @@ static class Application {
         VirtualPath = virtualPath;
     }
 
-    /// Whether it starts no more requests; those that came are told to try elsewhere.
+    /// True if the application starts no more requests. It refuses later requests, and the gateway
+    /// tries another process.
     public static bool IsEnding { get { return isEnding; } }
 
     public static void BeginRequest() { Interlocked.Increment(ref underWay); }
@@ -153,15 +158,15 @@ static class Application {
         Call("Dispose");
     }
 
-    /// ASP.NET's own watch over web.config, bin and Global.asax unloads the domain at once, with the
-    /// requests in it. Forebay watches the same files, and starts a new process first. Pages are
-    /// watched by something else, and compiled anew when they change.
+    /// Stops ASP.NET's own watch over web.config, bin and Global.asax, which unloads the domain at
+    /// once, with its requests. Forebay watches these files and starts a new process first. Another
+    /// watcher handles pages, which are compiled again when they change.
     static void StopWatching() {
         Call("DisableWatchers");
     }
 
-    /// A method of the factory of applications, which is internal to System.Web. Where there is none
-    /// ASP.NET goes on by its own rules.
+    /// Calls a method of the factory of applications, which is internal to System.Web. If the
+    /// method is missing, ASP.NET follows its own rules.
     static void Call(string name) {
         try {
             var factory = typeof(HttpRuntime).Assembly.GetType("System.Web.HttpApplicationFactory");
@@ -174,8 +179,8 @@ static class Application {
     }
 }
 
-/// The system calls on sockets. Objects of System.Net.Sockets cost more for each call, and mono has none
-/// for Unix sockets without Mono.Posix.
+/// System calls on sockets. System.Net.Sockets costs more per call, and mono supports Unix sockets
+/// only with Mono.Posix.
 static unsafe class Native {
     const int AF_UNIX = 1, SOCK_STREAM = 1, SOCK_CLOEXEC = 0x80000, MSG_NOSIGNAL = 0x4000;
     const int MSG_PEEK = 2, MSG_DONTWAIT = 0x40, EINTR = 4, EAGAIN = 11, ECONNABORTED = 103;
@@ -198,7 +203,8 @@ static unsafe class Native {
         byte[] name = Encoding.UTF8.GetBytes(path);
         if (name.Length > LongestPath) throw new IOException("the path of the socket is too long");
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        // The family, in the order of the machine: all that mono runs on here has the low byte first.
+        // The family in the machine's byte order: all machines here that mono supports are
+        // little-endian.
         var address = new byte[2 + name.Length + 1];
         address[0] = AF_UNIX;
         Buffer.BlockCopy(name, 0, address, 2, name.Length);
@@ -213,12 +219,12 @@ static unsafe class Native {
             int fd = accept4(listener, IntPtr.Zero, IntPtr.Zero, SOCK_CLOEXEC);
             if (fd >= 0) return fd;
             int error = Marshal.GetLastWin32Error();
-            // No file left to open, for example: others may be closed meanwhile.
+            // For example, no descriptor is free; another thread may close one meanwhile.
             if (error != EINTR && error != ECONNABORTED) Thread.Sleep(10);
         }
     }
 
-    /// Reads some bytes; 0 at the end, and where the connection broke.
+    /// Reads some bytes. Returns 0 at the end, or if the connection broke.
     public static int Receive(int fd, byte[] buffer, int offset, int count) {
         fixed (byte* start = buffer) {
             while (true) {
@@ -229,7 +235,7 @@ static unsafe class Native {
         }
     }
 
-    /// Sends all bytes; false where the other side is gone.
+    /// Sends all bytes. Returns false if the peer has closed the connection.
     public static bool Send(int fd, byte[] buffer, int count) {
         fixed (byte* start = buffer) {
             int sent = 0;
@@ -242,7 +248,7 @@ static unsafe class Native {
         return true;
     }
 
-    /// Whether the other side has not closed the connection.
+    /// Returns true if the peer has not closed the connection.
     public static bool IsOpen(int fd) {
         byte* one = stackalloc byte[1];
         long n = (long) recv(fd, one, (IntPtr) 1, MSG_PEEK | MSG_DONTWAIT);

@@ -1,15 +1,15 @@
-# Forebay's host for CGI scripts written in Perl: a worker that compiles each script once and runs it
-# for one request after another. Core Perl only. It is no web server: Forebay (crates/forebay-workers)
-# starts it, hands it requests and reads what the script prints.
+# Forebay's host for CGI scripts written in Perl: a worker that compiles each script once and runs
+# it for one request after another. It needs core Perl only. It is no web server: Forebay
+# (crates/forebay-workers) starts it, sends it requests and reads the output of the script.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
-# prefetch queue.
-# All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
-# on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
-# way. What goes over the sockets stands in README.md.
+# prefetch queue. The host moves all of them but the log to other numbers at once. A script then
+# finds what CGI promises: the body on 0, the client on 1, the log on 2. They are real descriptors,
+# so that child processes write to the client, too. README.md describes the protocol on the sockets.
 package Forebay::Host;
 
-# Compiles a script. First in this file, so that the script sees none of its lexicals and pragmas.
+# Compiles a script. This sub comes first in the file, so that the script sees none of the host's
+# lexicals and pragmas.
 sub evaluate { eval $_[0] }
 
 use strict;
@@ -20,61 +20,62 @@ my ($output, $log, $null, $home);               # $output, $log, $null: spare co
 my ($output_inode, $log_inode, $null_device);
 my ($pid, $mask, $enters_directory, $locale);
 my @identity;                                  # real and effective user, real and effective groups
-my ($identity, $group_count);                  # the same, as system calls give it
-my ($null_stat, $output_stat, $log_stat);      # of descriptors 0, 1 and 2, as fstat gives it
-my $last_stat = '';                             # of the file of $script, when it was last looked at
+my ($identity, $group_count);                  # as system calls return them
+my ($null_stat, $output_stat, $log_stat);      # of descriptors 0, 1 and 2, from fstat
+my $last_stat = '';                             # of the file of $script, from the last look at it
 my ($input_bits, $control_number) = ('');       # for select
 my $message = '';                              # receive buffer
 my $NO_BODY = "\0" x 8;
-my $was_prefetched;                                 # the request was not waited for: 4 or 0, a flag
-my (%base, $block, @fields, $distinct);        # the environment: inherited, and as last received,
-                                               # but for the guessed value, which is in $values
+my $was_prefetched;                                 # flag 4 if the request was prefetched, else 0
+my (%base, $block, @fields, $distinct);        # environment: inherited, and as last received;
+                                               # the guessed value is in $values instead
 my %places;                                    # offset in $block => index in @fields, of values
 my @offsets;                                   # index in @fields => offset in $values, of values
-my ($guess, $guess_at, $guess_length);         # the value that differed last: index, span in a message
-my ($guess_name, $guess_offset);               # its name, and where it is in $values
-my ($before_guess, $behind_guess);             # what was around it in the environment
-my (@names, $values);                          # the environment as it was last set
+my ($guess, $guess_at, $guess_length);         # index of the last differing value; its span
+my ($guess_name, $guess_offset);               # its name, and its offset in $values
+my ($before_guess, $behind_guess);             # the text around it in the environment
+my (@names, $values);                          # the environment that was set last
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
-my $forgets;                                   # a script's variables and subs, after each request
-my %libraries;                                 # script => what it has in %INC besides modules
+my $forgets;                                   # drop the script's variables and subs per request
+my %libraries;                                 # script => its entries of %INC that are not modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
-my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is in the log already, if anywhere
-my $open_data;                                 # DATA, which a script has
-our $data_package;                             # the one in force where a script's __DATA__ stands
-my $warner;                                    # what gets the warnings of a compilation
-my $kept_ends = 0;                             # END blocks that are left to Perl, of modules
-my $worn_out;                                  # why this worker ends after the request
-my ($seeded, $timed);                          # a script has called srand; has set a timer
+my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is already in the log
+my $open_data;                                 # the script has a DATA handle
+our $data_package;                             # the package in force at a script's __DATA__
+my $warner;                                    # receives the warnings of a compilation
+my $kept_ends = 0;                             # END blocks of modules, which Perl itself runs
+my $worn_out;                                  # the reason why this worker ends after the request
+my ($seeded, $timed);                          # the script has called srand; has set a timer
 my @nothing;
-my ($root, $environment_hash);                 # device and inode of /; %ENV as Perl has made it
-my ($carp, $accept);                           # CGI::Carp and FCGI as perl-modules.pl changes them
+my ($root, $environment_hash);                 # device and inode of /; the %ENV that Perl made
+my ($carp, $accept);                           # perl-modules.pl has changed CGI::Carp, FCGI
 
-# The signals whose handlers are put back after each request.
+# Signals whose handlers are reset after each request.
 my @SIGNALS = qw(ALRM CHLD CLD CONT HUP INT PIPE QUIT SEGV TERM TSTP USR1 USR2 VTALRM WINCH XCPU
     __DIE__ __WARN__);
-# What `use CGI` with pragmas sets once per process, and CGI::initialize_globals() forgets.
+# Variables that `use CGI` with pragmas sets once per process, and that CGI::initialize_globals()
+# resets.
 my @CGI_PRAGMAS = map { "CGI::$_" } qw(APPEND_QUERY_STRING CLOSE_UPLOAD_FILES DEBUG HEADERS_ONCE
     NOSTICKY NO_UNDEF_PARAMS NPH PARAM_UTF8 PUTDATA_UPLOAD TABINDEX USE_PARAM_SEMICOLONS XHTML);
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
-# The numbers of fstat, fstatat, getresuid, getresgid and getgroups. Perl's stat, $< and $( say the same
-# in lists and strings, for three to ten times the instructions.
+# The numbers of fstat, fstatat, getresuid, getresgid and getgroups. Perl's stat, $< and $( return
+# lists and strings for the same facts, and take three to ten times the instructions.
 my %CALLS = (x86_64 => [5, 262, 118, 120, 115],
     map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
 my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
 my %DUP3 = (x86_64 => 292, map { $_ => 24 } qw(aarch64 riscv64));
 my $DUP3;
 my $AT_FDCWD = -100;
-# What they write to. The first 16 bytes of struct stat are device and inode, which tell a file from
-# others; size and the times of modification and status change tell versions of it apart.
+# The buffers that these calls write to. The first 16 bytes of struct stat are device and inode,
+# which identify a file. Size and the times of modification and status change identify its version.
 my ($stat, $groups) = ("\0" x 256, '');
 my ($real, $effective, $saved, $real_group, $effective_group, $saved_group) = ("\0" x 4) x 6;
 my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
-my $modules = -1;                              # how many files were in %INC before the script
-my ($INODE, $RAW_DEVICE) = (1, 6);             # places in what stat returns
-# In a message: its mark, to be repeated at the end of the request, and the environment.
+my $modules = -1;                              # number of files in %INC before the script
+my ($INODE, $RAW_DEVICE) = (1, 6);             # indexes in the list that stat returns
+# Offsets in a message: its mark, which the end marker repeats, and the environment.
 my ($MARK, $HEAD) = (12, 28);
 my ($CHUNK, $LARGEST_IN_PIPE) = (65_536, 65_536);
 my $EINTR = 4;
@@ -82,7 +83,8 @@ my $EINTR = 4;
 my %IS_WANT = map { ($_ => 1) } 12, 23, 24;
 
 BEGIN {
-    # Times below a second tell edits within one second apart; perl-base alone has none.
+    # Fractions of a second distinguish two edits within one second. perl-base alone has no
+    # Time::HiRes.
     *file_status = eval { require Time::HiRes; \&Time::HiRes::stat } || sub { stat $_[0] };
     no warnings 'once';
     *CORE::GLOBAL::exit = sub (;$) { leave_script(@_ ? $_[0] : 0) };
@@ -99,8 +101,8 @@ BEGIN {
     }
 }
 
-# Serves requests until Forebay closes the control socket. `$mode`: registry, registry-prefork or
-# perlrun here; fork and cgi are in perl-processes.pl.
+# Serves requests until Forebay closes the control socket. This file handles the modes registry,
+# registry-prefork and perlrun; perl-processes.pl handles fork and cgi.
 sub serve {
     my ($mode, $parent) = @_;
     end_with($parent);
@@ -120,7 +122,7 @@ sub serve {
     CORE::exit(0);
 }
 
-# Has the kernel end this process when Forebay ends, however Forebay ends.
+# Asks the kernel to end this process when Forebay ends, for whatever reason.
 sub end_with {
     my ($parent) = @_;
     require Config;
@@ -129,14 +131,15 @@ sub end_with {
     CORE::exit(0) if getppid() != $parent;
 }
 
-# Makes this process the parent of all descendants whose own parent ends, so that waitpid and /proc show
-# every process that a script has left. Children do not inherit this.
+# Makes this process the parent of all descendants whose own parent ends. Then waitpid and /proc
+# show every process that a script has left. Children do not inherit this setting.
 sub adopt_orphans {
     my ($machine) = $Config::Config{archname} =~ /^([a-z0-9_]+)/;
     syscall($PRCTL{$machine}, 36, 1, 0, 0, 0) if $PRCTL{$machine};    # PR_SET_CHILD_SUBREAPER
 }
 
-# Notes what a script may change of the process; with system calls if they say what Perl says.
+# Records the state of the process that a script may change. Uses system calls if they return the
+# same as Perl's functions.
 sub remember_process {
     @identity = ($<, $>, $(, $));
     ($root, $environment_hash) = (root(), \%ENV);
@@ -177,8 +180,8 @@ sub adopt_descriptors {
 
 # ---- the script runs ----
 
-# Forks for a script. The child gets no copy of the host's own sockets, so that the search for processes
-# that can write to the client finds what the script itself has kept, and nothing else.
+# Forks for a script. The child gets no copy of the host's own sockets. So the search for processes
+# that can write to the client finds only descriptors that the script has kept.
 sub fork_script () {
     my $child = CORE::fork();
     if (defined $child && !$child) {
@@ -188,14 +191,14 @@ sub fork_script () {
     return $child;
 }
 
-# Answers the request that receive() took. True if this worker has to end.
+# Answers the request that receive() took. Returns true if this worker has to end.
 sub answer {
     my $file = $ENV{SCRIPT_FILENAME} // '';
     $0 = $file if $0 ne $file;
     $^T = time;
     chdir($file =~ m{^(.*/)}s ? $1 : '/') if $enters_directory;
     $serving = 1;
-    # Most often it is the script before, and its file is the same.
+    # Most often the request is for the previous script, and its file has not changed.
     my $failure = $script && $file eq $last_file && !$body_lost && $FSTATAT
         && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0)
         && ($stat eq $last_stat || ($stat & $VERSION) eq $script->{version} && ($last_stat = $stat))
@@ -214,7 +217,7 @@ sub answer {
     }
     stop_timers() if $timed || $script && $script->{uses_calls};
     $worn_out ||= "$!" if $IS_WANT{ $! + 0 };
-    if ($$ != $pid) {    # a child the script has forked
+    if ($$ != $pid) {    # a child that the script has forked
         CORE::exit($failure ? 255 : $code || 0);
     }
     if ($has_more) {
@@ -226,7 +229,7 @@ sub answer {
     return finish($failure);
 }
 
-# Makes the script of `$file` the one that runs. The HTTP status of a failure, or 0.
+# Makes the script of `$file` the current one. Returns the HTTP status of a failure, or 0.
 sub find_script {
     my ($file) = @_;
     undef $script;
@@ -241,8 +244,8 @@ sub find_script {
     return 0;
 }
 
-# Calls a function. exit() comes back here, whatever the script has wrapped around it. False if it died;
-# the message is in the log then.
+# Calls a function. exit() returns here, whatever evals the script has around it. Returns false if
+# the function died; the message is then in the log.
 sub guarded {
     undef $exit_code;
     SCRIPT: {
@@ -259,8 +262,8 @@ sub guarded {
     return 1;
 }
 
-# What exit() does in a script. An exception is safe everywhere, but an eval of the script's own would
-# catch it; `last` passes through eval, but not out of a sort block or a signal handler.
+# Replaces exit() in a script. An exception works everywhere, but an eval of the script would catch
+# it. `last` passes through eval, but cannot leave a sort block or a signal handler.
 sub leave_script {
     my ($code) = @_;
     CORE::exit($code) if !$serving || ($$ != $pid && !($script && $script->{end}));
@@ -274,7 +277,7 @@ sub leave_script {
     die $EXIT;
 }
 
-# True if the script (not this host) has an eval around the place that is running.
+# Returns true if the script (not this host) has an eval around the current call.
 sub inside_eval {
     my $depth = 2;    # leave_script, or CGI::Carp::die
     while (my ($package, $sub) = (caller $depth++)[0, 3]) {
@@ -284,7 +287,8 @@ sub inside_eval {
     return 0;
 }
 
-# Returns the HTTP status for what $! says: 503 if this worker cannot do its work, which another will.
+# Returns the HTTP status for the error in $!: 503 if this worker cannot do its work but another
+# can.
 sub status_of_error {
     my ($status) = @_;
     return $status if !$IS_WANT{ $! + 0 };
@@ -301,7 +305,7 @@ sub log_error {
 
 # ---- the request ends ----
 
-# Lets everything out that was written, tells Forebay, and puts the interpreter back in order. True if
+# Flushes all output, sends the end marker to Forebay, and resets the interpreter. Returns true if
 # this worker has to end.
 sub finish {
     my ($status) = @_;
@@ -325,7 +329,7 @@ sub finish {
     my $sound;
     {
         no warnings;
-        # tell makes $. the line count of STDIN, which only close resets.
+        # tell selects STDIN for $., its line count, which only close resets.
         $sound = tell(STDIN) >= 0 && !$. && $FSTAT
             && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
             && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
@@ -335,17 +339,17 @@ sub finish {
     }
     $ends = 1 if !$sound || is_another();
     $\ = $, = undef;
-    # F_SETFL: writes wait again, whatever the script or its children made of it. A child that a destructor
-    # has forked has no $output, and ends here.
+    # F_SETFL: makes writes block again, as the script or its children may have changed that. A
+    # child that a destructor has forked has no $output, and ends here.
     fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
-    # Handles that scripts keep may hold text for this client. An exec of nothing does what precedes any
-    # exec, and no more: Perl writes out the buffers of all its handles.
+    # Handles that scripts keep may hold text for this client. An exec without a program only does
+    # what precedes every exec: Perl flushes all its handles.
     { no warnings 'exec'; CORE::exec @nothing }
     $! = 0;
-    binmode STDOUT;    # drops layers; what they hold is written
-    CORE::exit(1) if $! && $! != $EINTR;    # nobody knows how much arrived
+    binmode STDOUT;    # drops layers, and writes the text that they hold
+    CORE::exit(1) if $! && $! != $EINTR;    # unknown how much of the text arrived
     $| = 0 if $|;
-    # It may have been made a handle to read from.
+    # The script may have reopened STDOUT for reading.
     if (!$sound || !print(STDOUT '') || !reply(\*STDOUT, $status, $ends)) {
         $ends = 1;
         reply($output, $status, $ends);
@@ -354,7 +358,8 @@ sub finish {
     return $ends;
 }
 
-# Writes the end marker to `$handle`: an HTTP status if the request failed, and flags. False if that fails.
+# Writes the end marker to `$handle`: flags, and an HTTP status if the request failed. Returns false
+# if the write fails.
 sub reply {
     my ($handle, $status, $flags) = @_;
     my $end_marker = substr($message, $MARK, 16) . ($status || $flags
@@ -366,8 +371,8 @@ sub reply {
     return $written;
 }
 
-# Closes the script's bareword handles, as the end of a CGI process does: what was written to them
-# arrives, and locks go.
+# Closes the script's bareword handles, as the end of a CGI process does. This writes their text and
+# releases their locks.
 sub close_handles {
     for my $handle (@{ $script->{handles} }) {
         next if !defined eval { fileno $handle };
@@ -375,16 +380,16 @@ sub close_handles {
     }
 }
 
-# True if $stat is about the file that the argument is about, which becomes the same: a log has other
-# times behind each line.
+# Returns true if $stat and the argument describe the same file. Then stores $stat in the argument,
+# because each line changes the times of a log.
 sub is_same {
     return 0 if substr($stat, 0, 16) ne substr $_[0], 0, 16;
     $_[0] = $stat;
     return 1;
 }
 
-# Puts descriptors 0, 1 and 2 back where the script closed or redirected them. False if it cannot be
-# done because something else of the script's has the number now.
+# Restores descriptors 0, 1 and 2 if the script closed or redirected them. Returns false if the
+# script now uses one of these numbers for something else.
 sub restore_descriptors {
     no warnings;
     my $sound = 1;
@@ -403,8 +408,8 @@ sub restore_descriptors {
     return $sound;
 }
 
-# True if the script has made this process another user's or group's. To put that back would not be
-# enough: the kernel has forgotten then that this process ends with Forebay.
+# Returns true if the script has changed the user or group of this process. Changing it back would
+# not be enough: the kernel then has already dropped PR_SET_PDEATHSIG.
 sub is_another {
     if ($GETRESUID) {
         return syscall($GETRESUID, $real, $effective, $saved)
@@ -415,10 +420,11 @@ sub is_another {
     return $> != $identity[1] || $< != $identity[0] || $) ne $identity[3] || $( ne $identity[2];
 }
 
-# Everything a new process would have fresh, except the script's own variables and loaded modules.
+# Resets all that a new process would have fresh, except the script's own variables and loaded
+# modules.
 sub reset_interpreter {
     no warnings 'uninitialized';
-    # One by one: a list assignment takes twice as long.
+    # One assignment each: a list assignment takes twice as long.
     $/ = "\n" if $/ ne "\n";
     $; = "\034";
     $" = ' ';
@@ -426,8 +432,8 @@ sub reset_interpreter {
     $? = 0;
     $^W = 0;
     @ARGV = () if @ARGV;
-    # Where the script has no "SIG" in it only a module may have set a handler, and of few signals. To
-    # look at one costs 0.1 us, and there are 68.
+    # If the script's text has no "SIG", only a module may have set a handler, and only of a few
+    # signals. A look at one handler costs 0.1 us, and there are 68.
     if ($script && $script->{quiet}
         ? defined($SIG{ALRM} // $SIG{CHLD} // $SIG{PIPE} // $SIG{INT} // $SIG{TERM}
             // $SIG{__DIE__} // $SIG{__WARN__})

@@ -2,7 +2,7 @@
 # timers. It follows perl-cgi.pl, whose variables it uses.
 
 my $MOST_SEARCHES = 8;                         # for processes that can write to the client
-my $changes = 0;                               # descriptors and processes that went during a search
+my $changes = 0;                               # descriptors and processes lost during a search
 
 # Cancels the timers that count processor time, whose signals end the process. (`alarm` is the third.)
 sub stop_timers {

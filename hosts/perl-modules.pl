@@ -1,14 +1,15 @@
-# The part of the host that sees to modules and habits that count on a process for each request, in the
-# modes that run scripts in this process. It stands behind perl-cgi.pl, whose variables it uses.
+# The part of the host for modules and habits that expect one process per request. It serves the
+# modes that run scripts in this process. It follows perl-cgi.pl, whose variables it uses.
 
-# What CGI::Carp keeps for a whole process: of one script's that would be another's.
+# Variables that CGI::Carp keeps for a whole process: the settings of one script would apply to
+# another.
 my @CARP = map { "CGI::Carp::$_" } qw(CUSTOM_MSG DIE_HANDLER EMIT_WARNINGS FULL_PATH NO_TIMESTAMP
     PROGNAME TO_BROWSER WARN WRAP);
 my $accepted = '';                             # the mark of the request that a script has accepted
 my %explained;                                 # scripts whose failure was explained
-my @PERLS = qw(ENV INC ARGV ARGVOUT SIG STDIN STDOUT STDERR _ a b);    # everybody's, or nobody's
+my @PERLS = qw(ENV INC ARGV ARGVOUT SIG STDIN STDOUT STDERR _ a b);    # of all packages, or of none
 
-# What a script in `$package` needs before each run, if anything.
+# Returns the state that a script in `$package` needs before each run, if any.
 sub state_of_modules {
     my ($package, $code) = @_;
     my %state;
@@ -23,7 +24,7 @@ sub state_of_modules {
 
 sub restore_modules {
     my ($state) = @_;
-    my $runs_again = $state->{ran}++;    # the first time is behind the compilation, whose output counts
+    my $runs_again = $state->{ran}++;    # the first run follows the compilation, whose output counts
     count_output_anew() if $state->{tells} && $runs_again;
     join_main(@{ $state->{main} }) if $state->{main};
     adopt_fcgi() if $state->{accepts};
@@ -34,8 +35,8 @@ sub restore_modules {
 
 # ---- CGI::Carp ----
 
-# What a new process would have before the script of `$file` is compiled. CGI::Carp takes the name in
-# the log from the outermost caller, which is this host, unless it is given one.
+# Gives CGI::Carp the state of a new process before the script of `$file` is compiled. Without
+# PROGNAME, CGI::Carp logs the name of the outermost caller, which is this host.
 sub reset_carp {
     my ($file) = @_;
     no strict 'refs';
@@ -44,8 +45,8 @@ sub reset_carp {
     @CGI::Carp::WARNINGS = ();
 }
 
-# Once, when it has been loaded: it would take this host's eval for the script's, and takes warnings in
-# only for the script that loads it.
+# Changes CGI::Carp once, after it has been loaded. Unchanged, it would take this host's eval for
+# one of the script's. It would also collect warnings only for the script that loads it.
 sub adopt_carp {
     return if $carp || !defined &CGI::Carp::ineval;
     $carp = 1;
@@ -59,9 +60,10 @@ sub adopt_carp {
     };
 }
 
-# Calls the script's handler for what has kept it from being compiled, with the words that it has for a
-# main program. Inside an eval, as a script is compiled here, Perl does not call it for syntax errors, and
-# CGI::Carp takes no notice unless it was adopted (`$had_carp`). The error to log.
+# Calls the script's __DIE__ handler for a compile error, with the words that Perl uses for a main
+# program. Perl does not call it for syntax errors inside an eval, and this host compiles scripts
+# inside one. CGI::Carp ignores the error if it was not adopted before (`$had_carp`). Returns the
+# error to log.
 sub handle_compile_error {
     my ($error, $name, $had_carp) = @_;
     my $handler = $SIG{__DIE__};
@@ -70,7 +72,7 @@ sub handle_compile_error {
     if ($error !~ /BEGIN failed--compilation aborted/) {
         $error .= "Execution of $name aborted due to compilation errors.\n";
     } elsif (!$is_carps || $had_carp) {
-        return $error;    # it was called
+        return $error;    # the handler was already called
     }
     local $SIG{__DIE__};
     eval { ref $handler eq 'CODE' ? $handler->($error) : do { no strict 'refs'; &$handler($error) }; 1 }
@@ -78,16 +80,18 @@ sub handle_compile_error {
     return $error;
 }
 
-# Makes `tell STDOUT` 0, as in a new process: CGI::Carp asks by it whether there was a header. After a
-# reply it is 0 if it does not count, or if the script itself has printed nothing.
+# Resets `tell STDOUT` to 0, as in a new process: CGI::Carp uses it to see if a header was printed.
+# After a reply, `tell` is 0 if the handle does not count, or if the script has printed nothing
+# itself.
 sub count_output_anew {
     uncouple_output() if tell(STDOUT) <= 0;
-    binmode STDOUT, ':pop';    # this flushes
+    binmode STDOUT, ':pop';    # flushes
     binmode STDOUT, ':perlio';
-    tell STDIN;    # which $. is about, then
+    tell STDIN;    # selects STDIN for $.
 }
 
-# A handle that was opened on a socket has a side to read from, and `tell` is about that.
+# Reopens STDOUT on a pipe first: a handle opened on a socket also reads, and `tell` reports that
+# side.
 sub uncouple_output {
     return if !$DUP3 || !pipe my $reader, my $writer;
     open STDOUT, '>&', $writer;
@@ -96,8 +100,8 @@ sub uncouple_output {
 
 # ---- FCGI ----
 
-# A script that is started as CGI gets one request from FCGI's Accept, then its loop ends. Here that holds
-# for each request, not for the process. One that listens by itself is left alone.
+# Limits a loop of FCGI's Accept to one iteration per request. As CGI, a script gets one request
+# from it and then its loop ends, once per process. A script that listens by itself is left alone.
 sub adopt_fcgi {
     return if $accept || !defined &FCGI::Accept;
     $accept = \&FCGI::Accept;
@@ -113,7 +117,8 @@ sub adopt_fcgi {
 
 # ---- the package of a script is not main ----
 
-# What `$code` names as main's and has in its own package, too: both are the same in a main program.
+# Returns the names that `$code` uses with main:: and also has in its own package. In a main program
+# both are one variable.
 sub names_in_main {
     my ($package, $code) = @_;
     my %names = map { ($_ => 1) } $code =~ /(?:[\$\@%&*]|\\&)(?:main)?::([A-Za-z]\w*)\b(?!::)/g;
@@ -131,8 +136,8 @@ sub join_main {
     *{"main::$_"} = \*{"${package}::$_"} for @$names;
 }
 
-# `caller` as a script sees it that is the main program: nothing called it. (In the script's own package;
-# set before its code is compiled.)
+# Replaces `caller` in the script's package: nothing calls a main program. This must precede the
+# compilation of the code.
 sub hide_callers {
     my ($package) = @_;
     no strict 'refs';
@@ -151,7 +156,7 @@ sub script_caller (;$) {
     return wantarray ? @frame : $frame[0];
 }
 
-# Logs, once for a script, what lies behind an error that only the script's package explains.
+# Logs, once per script, the cause of an error that results from the script's package.
 sub explain_failure {
     my ($error) = @_;
     my ($package, $name) = $error =~ /^Undefined subroutine &(\w+(?:::\w+)*)::(\w+) called at / or return;

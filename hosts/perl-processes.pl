@@ -1,12 +1,12 @@
-# The part of the host for the modes that give each request a process of its own. Forebay puts it
-# behind perl-cgi.pl, whose variables it uses.
-#   cgi    the script is started as a program, in whatever language it is written
-#   fork   a process of perl's own compiles the script as its main program (perl-zygote.pl), stops
+# The part of the host for the modes that give each request its own process. Forebay appends it to
+# perl-cgi.pl, whose variables it uses.
+#   cgi    the host starts the script as a program, in whatever language it is written
+#   fork   another perl process compiles the script as its main program (perl-zygote.pl), stops
 #          before it runs, and forks for each request
-# A request is over when its process has ended and nothing that it has left behind can write to the
-# client any more.
+# A request ends when its process has ended and no process that it left can write to the client any
+# more.
 
-my $MOST_ZYGOTES = 32;                         # in one worker; the one not used for longest ends
+my $MOST_ZYGOTES = 32;                         # per worker; the least recently used one ends
 my $SET_FD_FLAGS = 2;
 my (%zygotes, $uses, $code_file);
 our $ZYGOTE;                                   # the text of perl-zygote.pl
@@ -38,8 +38,8 @@ sub serve_processes {
     CORE::exit(0);
 }
 
-# The HTTP status of a failure, or 0; and whether this worker has to end. Nothing if the control
-# socket has closed.
+# Runs one request. Returns the HTTP status of a failure, or 0, and true if this worker has to end.
+# Returns nothing if the control socket has closed.
 sub run_process {
     my ($mode, $request) = @_;
     my $file = $request->{file} = $request->{environment}{SCRIPT_FILENAME} // '';
@@ -54,7 +54,7 @@ sub run_process {
     return run_program($request);
 }
 
-# Takes the body in without a use for it. False if the control socket has closed.
+# Reads the body and drops it. Returns false if the control socket has closed.
 sub refuse {
     my ($request) = @_;
     $body_lost = 0;
@@ -92,7 +92,8 @@ sub run_program {
     return status_of($?);
 }
 
-# The status for how a process has ended: 502 is for Forebay a reply that a signal has cut short.
+# Returns the status for a process that has ended. Forebay takes 502 for a reply that a signal has
+# cut short.
 sub status_of {
     my ($how) = @_;
     return $how & 127 ? 502 : $how ? 500 : 0;
@@ -107,8 +108,9 @@ sub first_line {
 
 # ---- a fork of a process that has compiled the script ----
 
-# The process that has compiled the script, started if there is none or the file has changed; or the
-# HTTP status of a failure; or nothing if the script is not written in Perl.
+# Returns the process that has compiled the script, and starts it if there is none or if the file
+# has changed. Returns the HTTP status of a failure, or nothing if the script is not written in
+# Perl.
 sub zygote_for {
     my ($request, @now) = @_;
     my $file = $request->{file};
@@ -138,8 +140,8 @@ sub end_zygote {
     waitpid $zygote->{pid}, 0;
 }
 
-# Starts perl as the kernel would by the script's first line, with perl-zygote.pl in front. What is
-# printed by BEGIN blocks goes to a file first: it belongs to each reply.
+# Starts perl as the kernel would by the script's first line, with perl-zygote.pl loaded first.
+# BEGIN blocks print to a file, because their output is part of each reply.
 sub start_zygote {
     my ($request, $first) = @_;
     my ($file, $environment) = @$request{qw(file environment)};
@@ -166,7 +168,7 @@ sub start_zygote {
     }
     close $its_link;
     return { link => $link, pid => $child } if sysread $link, my $ready, 1;
-    # It has ended while it compiled the script: what it printed is the reply.
+    # The process has ended while it compiled the script. So the reply is what it printed.
     waitpid $child, 0;
     my $status = status_of($?);
     seek $printed, 0, 0;
@@ -192,15 +194,15 @@ sub run_forked {
     if ($sent && sysread($zygote->{link}, my $word, 4)) {
         return status_of(unpack 'N', $word);
     }
-    # Part of the body may be in the control socket still, so this worker ends, too.
+    # Part of the body may still be in the control socket, so this worker ends, too.
     log_error("$request->{file}: the process that had compiled it has ended");
     return (500, 1);
 }
 
-# ---- what is left behind ----
+# ---- leftover processes ----
 
-# Waits for processes of the script that have the client as descriptor 1, as other servers do. False if
-# one has it as another descriptor, or if that cannot be known.
+# Waits for processes of the script that have the client as descriptor 1, as other servers do.
+# Returns false if a process has the client as another descriptor, or if that cannot be known.
 sub await_writers {
     my $pause = 0.001;
     my %own = map { ($_->{pid} // 0) => 1 } values %zygotes;

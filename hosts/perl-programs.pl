@@ -1,17 +1,18 @@
-# The part of the host that starts a script as a program of its own, as CGI does. It stands behind
+# The part of the host that starts a script as a separate program, as CGI does. It follows
 # perl-cgi.pl, whose variables it uses.
 
-# The switch for taint checks in a script's #! line, which is the first of `$text`: T or t, else undef.
+# Returns the switch for taint checks (T or t) in a script's #! line, which is the first line of
+# `$text`; else undef.
 sub taint_switch {
     my ($text) = @_;
     my ($switches) = $text =~ /\A#![^\n]*?perl[^\s]*((?:[ \t]+-[^\s]+)+)/ or return undef;
     for (split ' ', $switches) {
-        return $1 if /^-[0-9acfhlnpsSuUvwWX]*([tT])/;    # those without a value of their own
+        return $1 if /^-[0-9acfhlnpsSuUvwWX]*([tT])/;    # switches that take no value
     }
     return undef;
 }
 
-# Answers this request with a new process, where a script cannot run in this one.
+# Answers this request with a new process, if the script cannot run in this one.
 sub run_as_program {
     my ($file) = @_;
     my $child = fork;
@@ -25,14 +26,14 @@ sub run_as_program {
     die $FAILED if $?;
 }
 
-# In a new child: ends with this worker, and goes where the script is.
+# Prepares a new child: it ends together with this worker, and runs in the script's directory.
 sub leave_for {
     my ($file) = @_;
     end_with($pid);
     chdir($file =~ m{^(.*/)}s ? $1 : '/');
 }
 
-# Ends this process, a child, with nothing of the worker's run or flushed.
+# Ends this process, a child, without running or flushing anything of the worker's.
 sub give_up {
     log_error($_[0]);
     no warnings 'exec';

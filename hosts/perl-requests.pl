@@ -1,21 +1,23 @@
-# The part of the host that takes requests in: their environment, and their body. It
-# stands behind perl-cgi.pl, whose variables it uses.
+# The part of the host that receives requests: their environment and their body. It follows
+# perl-cgi.pl, whose variables it uses.
 
-# Takes the next request: sets %ENV and standard input. False when Forebay has closed the socket.
+# Receives the next request: sets %ENV and standard input. Returns false after Forebay has closed
+# the socket.
 sub receive {
-    no warnings qw(substr uninitialized);    # a message may be shorter than the one before
-    # Under load it lies there already.
+    no warnings qw(substr uninitialized);    # a message may be shorter than the previous one
+    # Under load a request is already in the queue.
     $was_prefetched = 4;
     my $have = sysread($prefetch, $message, $CHUNK) || await_message() or return 0;
     $body_lost = 0;
     my $has_body = substr($message, 4, 8) ne $NO_BODY;
-    # To set all of 35 variables costs 17 us, to look whether the last script left them as they were 1 us,
-    # to set one that differs from the last request 0.5 us.
+    # To set all of 35 variables costs 17 us. To check that the last script has not changed them
+    # costs 1 us. To set one that differs from the last request costs 0.5 us.
     my $as_set = @names == keys %ENV && eval {
-        use warnings FATAL => 'uninitialized';    # a deleted variable is no empty one
+        use warnings FATAL => 'uninitialized';    # a deleted variable differs from an empty one
         join("\0", @ENV{@names}) eq $values;
     };
-    # Most often the same variable differs as the last time. A substr that is not kept is not copied.
+    # Most often the same variable differs as last time. Perl does not copy a substr that is not
+    # stored.
     if ($as_set && defined $guess
         && ($has_body ? substr $message, $HEAD, unpack 'N', $message : substr $message, $HEAD)
             eq $before_guess . substr($message, $guess_at, $guess_length) . $behind_guess
@@ -33,17 +35,17 @@ sub receive {
     return receive_body(substr($message, $start, $have - $start), $high * 2**32 + $low);
 }
 
-# Waits for a message that does not lie there yet. How much of it is in $message, which is at least its
-# environment; nothing when Forebay has closed the socket.
+# Waits for a message if the queue is empty. Returns the number of bytes in $message, which holds at
+# least the environment. Returns nothing after Forebay has closed the socket.
 sub await_message {
     $was_prefetched = 0;
-    # Output does not wake Forebay, so that replies to several requests wake it once. Whether Forebay is
-    # there, and listens, is seen elsewhere: MSG_NOSIGNAL, MSG_DONTWAIT.
+    # Output does not wake Forebay; this message does, once for the replies to several requests. The
+    # flags are MSG_NOSIGNAL and MSG_DONTWAIT: other calls detect that Forebay has ended.
     send $control, "W\0\0\0", 0x4040 if $message ne '';
     my $got;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
-        CORE::exit(1) if $count < 0 && $! != $EINTR;    # a script has closed them
+        CORE::exit(1) if $count < 0 && $! != $EINTR;    # a script has closed both sockets
         next if $count < 1;
         $got = vec($ready, $control_number, 1) ? (receive_big() // return)
             : sysread $prefetch, $message, $CHUNK;
@@ -52,7 +54,7 @@ sub await_message {
     return $got;
 }
 
-# The same from the control socket, on which what the prefetch queue has no room for comes.
+# Receives a message that was too large for the prefetch queue from the control socket.
 sub receive_big {
     my ($have, $want) = (0, $HEAD);
     while ($have < $want) {
@@ -63,8 +65,8 @@ sub receive_big {
     return $have;
 }
 
-# Makes %ENV what the request says, whose environment is `$received`. `$as_set`: it is what it was made
-# for the last.
+# Sets %ENV to the environment `$received` of a request. `$as_set`: %ENV is unchanged since the last
+# request.
 sub set_environment {
     my ($as_set, $received) = @_;
     *main::ENV = $environment_hash if \%ENV != $environment_hash;
@@ -83,7 +85,7 @@ sub set_environment {
         my %given = @list;
         $distinct = keys(%given) * 2 == @list;
         %ENV = (%base, %given);
-        @names = keys %ENV;    # with their hash values
+        @names = keys %ENV;    # the names with their hash values
     }
     ($block, @fields) = ($received, @list);
     %places = ();
@@ -91,8 +93,9 @@ sub set_environment {
     $values = join "\0", @ENV{@names};
 }
 
-# Sets the variables in whose values a byte changed, where only bytes in values did (a port number, an
-# address, a time: what differs between two like requests). False if more has changed.
+# Sets the variables whose values changed in some bytes, if all lengths are unchanged. Two like
+# requests differ in this way: in a port number, an address or a time. Returns false if more has
+# changed.
 sub set_different_bytes {
     my ($new) = @_;
     locate_values() if !%places;
@@ -111,7 +114,7 @@ sub set_different_bytes {
     }
     $block = $new;
     $guess_offset = $offsets[$guess];
-    ($guess_name) = grep { $_ eq $fields[ $guess - 1 ] } @names;    # with its hash value
+    ($guess_name) = grep { $_ eq $fields[ $guess - 1 ] } @names;    # the name with its hash value
     $before_guess = substr $block, 0, $guess_at - $HEAD;
     $behind_guess = substr $block, $guess_at - $HEAD + $guess_length;
     return 1;
@@ -132,7 +135,8 @@ sub locate_values {
     }
 }
 
-# Sets the variables whose values changed; false if the names are not the last request's.
+# Sets the variables whose values changed. Returns false if the names differ from those of the last
+# request.
 sub set_changed {
     my ($received) = @_;
     my $i = 0;
@@ -145,7 +149,7 @@ sub set_changed {
     return 1;
 }
 
-# Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless temporary file.
+# Puts the body on descriptor 0: a small body in a pipe, a large one in an unnamed temporary file.
 sub receive_body {
     my ($part, $length) = @_;
     if ($length <= $LARGEST_IN_PIPE) {
@@ -153,7 +157,7 @@ sub receive_body {
             sysread $control, $part, $length - length $part, length $part or return 0;
         }
         pipe my $reader, my $writer or return lose_body();
-        fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold one page only
+        fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold only one page
         if ((syswrite($writer, $part) || 0) == $length) {
             return open(STDIN, '<&', $reader) || lose_body();
         }
@@ -161,7 +165,7 @@ sub receive_body {
     my $file;
     if (!open $file, '+>', undef) {
         my $why = $! + 0;
-        $! = $why if open my $probe, '<', '/dev/null';    # Perl says EINVAL in place of EMFILE
+        $! = $why if open my $probe, '<', '/dev/null';    # Perl reports EINVAL instead of EMFILE
         lose_body();
     }
     for (my $left = $length - length $part;; $left -= length $part) {
@@ -174,7 +178,7 @@ sub receive_body {
     return open(STDIN, '<&', $file) || lose_body();
 }
 
-# Notes that the body cannot be stored, for the reason in $!.
+# Records that the body cannot be stored, for the reason in $!.
 sub lose_body {
     $body_lost = "$!";
     return status_of_error(1);

@@ -1,7 +1,7 @@
-# The part of the host that finds scripts, compiles them and forgets them. It stands behind
-# perl-cgi.pl, whose variables it uses.
+# The part of the host that finds, compiles and forgets scripts. It follows perl-cgi.pl, whose
+# variables it uses.
 
-# The compiled script of `$file`, compiled again if the file has changed; or an HTTP status.
+# Returns the compiled script of `$file`, compiled again if the file has changed; or an HTTP status.
 sub script_for {
     my ($file) = @_;
     my $version = $FSTATAT && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0)
@@ -20,7 +20,8 @@ sub script_for {
         log_error("$file: $!");
         return $status;
     }
-    # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
+    # Forebay read the first line before the file changed. A #! line without a program says nothing
+    # about the language.
     if ($source =~ /\A(#!.*\S.*)/ && $1 !~ /perl/i) {
         log_error("$file: $1 names another language than Perl; ask once more");
         return 500;
@@ -39,8 +40,8 @@ sub script_for {
     return $compiled;
 }
 
-# The HTTP status for a file that cannot be run, whose status is `@now`, with the reason in the log;
-# or 0.
+# Returns the HTTP status for a file that cannot be run, and logs the reason; or 0. `@now`: the
+# result of stat.
 sub unfit {
     my ($file, @now) = @_;
     if (!@now) {
@@ -63,7 +64,7 @@ sub read_file {
     return scalar(<$handle>) // '';
 }
 
-# What depends on which script runs.
+# Sets the state that depends on the script that runs.
 sub relocate {
     my ($file) = @_;
     keep_libraries($last_file)
@@ -73,8 +74,8 @@ sub relocate {
     FindBin::again() if $INC{'FindBin.pm'} && defined &FindBin::again;
 }
 
-# Takes files without a package of their own (`require "lib.pl"`) out of %INC: their subs are in the
-# package of the script that has loaded them, where the next script does not find them.
+# Removes files without their own package (`require "lib.pl"`) from %INC: their subs are in the
+# package of the script that has loaded them, and the next script would not find them there.
 sub keep_libraries {
     my ($file) = @_;
     my @names = grep { !/\.pm\z/ && !m{^(?:unicore/|utf8_heavy)} } keys %INC;
@@ -91,17 +92,18 @@ sub forget {
     empty($package);
 }
 
-# Drops what a package holds but has not imported.
+# Drops all that a package holds, except imported symbols.
 sub empty {
     my ($package) = @_;
     require B;
     no strict 'refs';
-    no warnings;    # of constants
+    no warnings;    # about constants
     my $stash = \%{"${package}::"};
     my @globs = map { \$stash->{$_} } grep { !/::\z/ && ref \$stash->{$_} eq 'GLOB' } keys %$stash;
     %$stash = map { ($_ => $stash->{$_}) } grep { /::\z/ } keys %$stash;
     for my $glob (@globs) {
-        # Emptied, as what refers to itself would stay for ever; but not what belongs to a module.
+        # Empties the values, because circular references would otherwise stay forever. Values that
+        # belong to a module stay.
         my $imported = B::svref_2object($glob)->GvFLAGS >> 4;
         undef ${ *{$glob}{SCALAR} } if !($imported & 1);
         undef @{ *{$glob}{ARRAY} } if *{$glob}{ARRAY} && !($imported & 2);
@@ -110,8 +112,8 @@ sub empty {
     }
 }
 
-# Drops the subs of files that are loaded anew by the next request, which else redefines them, and what
-# else is in the packages that they begin.
+# Drops the subs of files that the next request loads again, so that it does not redefine them. Also
+# empties the packages that these files begin.
 sub forget_packages_of {
     my %is_old = map { ($_ => 1) } @_;
     my %packages;
@@ -133,16 +135,16 @@ sub forget_packages_of {
                 forget_sub($package, $name);
                 $own = 1;
             } elsif ($info->GV->isa('B::GV') && $info->GV->STASH->NAME eq $package) {
-                $others = 1;    # what it has imported is not
+                $others = 1;    # imported subs do not count
             }
         }
         empty($package) if $own && !$others;
     }
 }
 
-# Compiles `$source` into a sub in a package of its own; undef if that failed, which is in the log
-# then, or if the script has left with exit() in a BEGIN block. `$cut`: where __END__ or __DATA__ is, if
-# it does not begin a line.
+# Compiles `$source` into a sub in its own package. Returns undef if that failed, after logging the
+# error, or if the script has called exit() in a BEGIN block. `$cut`: the position of an __END__ or
+# __DATA__ that does not begin a line.
 sub compile {
     my ($file, $source, $cut) = @_;
     my $package = package_for($file);
@@ -157,7 +159,8 @@ sub compile {
     hide_callers($package) if $code =~ /\bcaller\b/;
     reset_carp($file);
     count_output_anew();
-    # __END__ is about main in a main program, __DATA__ about the package that it stands in.
+    # In a main program, __END__ opens main::DATA, and __DATA__ the handle of the package in force
+    # there.
     my $is_data = defined $data_at && substr($source, length $code) =~ /\A\s*__DATA__/;
     my $end = $is_data ? 'BEGIN { $Forebay::Host::data_package = __PACKAGE__ }' : '';
     undef $exit_code;
@@ -166,7 +169,7 @@ sub compile {
     $compiling = 1;
     local $^W = $warns ? 1 : 0;
     $SIG{__WARN__} = \&warn_of_others if $forgets;
-    # The lines after the code end a statement without semicolon and POD without =cut.
+    # The lines after the code end a statement without a semicolon, and POD without =cut.
     my $sub = evaluate("package $package; sub __script__ {\n#line 1 \"$name\"\n$code\n;\n"
             . "=pod\n\n=cut\n\n$end}\n\\&__script__");
     my $error = $@;
@@ -202,14 +205,15 @@ sub compile {
     };
 }
 
-# Where the sub that a script becomes runs only once, one warning is none.
+# Logs warnings in perlrun, except one: it is no problem there, as the script's sub runs only once.
 sub warn_of_others {
     return if $_[0] =~ /^Variable "[^"]*" will not stay shared at /;
     goto &$warner if $warner;
     warn @_;
 }
 
-# Forebay::Script:: and the path, with what no identifier can have as _xx; Perl's limit is 251 bytes.
+# Returns Forebay::Script:: and the path. Characters that no identifier can have become _xx. Perl's
+# limit is 251 bytes.
 sub package_for {
     my ($file) = @_;
     (my $name = $file) =~ s/([^A-Za-z0-9])/sprintf '_%02x', ord $1/ge;
@@ -218,7 +222,7 @@ sub package_for {
     return join '_', 'Forebay::Script::', $sum, length $file, substr $name, -150;
 }
 
-# Drops the subs of the version before, keeps its variables.
+# Drops the subs of the previous version, and keeps its variables.
 sub forget_subs {
     my ($package) = @_;
     no strict 'refs';
@@ -234,8 +238,8 @@ sub forget_sub {
     *{"${package}::$name"} = $_ for grep { defined } map { *{$entry}{$_} } qw(SCALAR ARRAY HASH IO);
 }
 
-# The code before __END__ or __DATA__, and where the text after that line starts. Either word inside a
-# here-document or POD is text.
+# Returns the code before __END__ or __DATA__, and the start of the text after that line. In a
+# here-document or POD both words are plain text.
 sub split_source {
     my ($source) = @_;
     my $pod = 0;
@@ -254,8 +258,8 @@ sub split_source {
     return $source;
 }
 
-# Returns the place of an __END__ or __DATA__ that has code before it on its line: there Perl stops to
-# read, and so misses the end of the sub. Nothing if `$error` does not say so.
+# Returns the position of an __END__ or __DATA__ that has code before it on its line. Perl stops
+# reading there, and so misses the end of the sub. Returns nothing if `$error` has another cause.
 sub end_within_line {
     my ($source, $name, $error) = @_;
     my ($line) = $error =~ /^Missing right curly.* at \Q$name\E line (\d+), at end of line$/m or return;
@@ -265,8 +269,9 @@ sub end_within_line {
     return $text =~ /\S.*?\b(?=__(?:END|DATA)__\b)/ ? $start + $+[0] : undef;
 }
 
-# The END blocks of the file `$name`, or of all files but modules that stay loaded, taken from Perl so
-# that it does not run them at its own end. (Those of modules run when the worker ends.)
+# Takes END blocks from Perl, so that it does not run them at its own end: those of the file
+# `$name`, or of all files except modules that stay loaded. END blocks of modules run when the
+# worker ends.
 sub take_end_blocks {
     my ($name) = @_;
     my $all = B::end_av();
@@ -287,14 +292,15 @@ sub take_end_blocks {
     return @taken;
 }
 
-# The name in %INC of the module whose package this is.
+# Returns the name in %INC of the module whose package this is.
 sub module_file {
     my ($stash) = @_;
     return '' if !$stash->isa('B::HV');
     return join('/', split /::/, $stash->NAME) . '.pm';
 }
 
-# The bareword handles that the script opens when it runs; not those that BEGIN blocks have opened.
+# Returns the bareword handles that the script opens when it runs, without those that BEGIN blocks
+# opened.
 sub handles_of {
     my ($package, $code) = @_;
     my %names = map { ($_ => 1) }
@@ -305,8 +311,8 @@ sub handles_of {
     return @handles ? \@handles : undef;
 }
 
-# What the compilation has changed in the process and each run must find so: signal handlers and
-# layers that modules set when they are loaded, pragmas of CGI.pm.
+# Returns the changes that the compilation made in the process and that each run needs again: signal
+# handlers and layers set by modules when they load, and pragmas of CGI.pm.
 sub compiled_state {
     my ($warns, $package, $code) = @_;
     my %state;
@@ -341,7 +347,8 @@ sub restore_state {
     }
 }
 
-# Opens DATA at the text after __END__ or __DATA__, where it stands in a file that Perl itself reads.
+# Opens DATA at the text after __END__ or __DATA__, in the package that Perl would use for a main
+# program.
 sub rewind_data {
     my ($for) = @_;
     my ($source, $at, $utf8, $package) = @{ $for->{data} };
@@ -353,7 +360,7 @@ sub rewind_data {
     $open_data = \*{"${package}::DATA"};
 }
 
-# Closes it: the package may be another script's, too, which has none.
+# Closes DATA, because another script without DATA may use the same package.
 sub close_data {
     close $open_data;
     undef $open_data;

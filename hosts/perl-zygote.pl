@@ -1,24 +1,25 @@
-# Loaded in front of a script that perl has been started with, in mode `fork`. When perl has compiled
-# the script and would run it, this waits for requests instead and forks for each; only the child
-# goes on, and so the script is perl's main program, with all that this means for exit, END blocks,
-# __END__, the package and the #! line.
+# Loaded before a script by the perl process that mode `fork` starts. After perl has compiled the
+# script, this code waits for requests and forks for each of them. Only the child runs the script.
+# So the script is perl's main program, with the usual meaning of exit, END blocks, __END__, the
+# package and the #! line.
 package Forebay::Zygote;
 
 use strict;
 
-# Descriptors: this file, the link to the worker, control, output; the worker; numbers of prctl and dup3.
+# Descriptors of this file, of the link to the worker, control and output; process id of the worker;
+# numbers of prctl and dup3.
 our @given;
 my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3) = @given;
 my %inherited = %ENV;
 my ($link, $control, $output, $printed, $child_handler, %set, @deleted);
 delete $INC{"/proc/self/fd/$code"};
 
-# To be let go of before the script's BEGIN blocks start programs.
+# Close-on-exec, because the script's BEGIN blocks may start programs.
 for ([\$link, $link_number], [\$control, $control_number], [\$output, $output_number]) {
     open ${ $_->[0] }, '+<&=', $_->[1] or die "cannot use descriptor $_->[1]: $!\n";
     fcntl ${ $_->[0] }, 2, 1;    # F_SETFD, FD_CLOEXEC
 }
-{ open my $loaded, '<&=', $code }    # and closed
+{ open my $loaded, '<&=', $code }    # closes it
 
 INIT {
     kill KILL => $$ if $$ != $own;    # a child that a BEGIN block has forked and not ended
@@ -41,13 +42,13 @@ INIT {
     kill KILL => $$ if $$ == $own;
 }
 
-# Sees to what the BEGIN blocks have left.
+# Takes over the changes that the BEGIN blocks have made.
 sub prepare {
     $child_handler = $SIG{CHLD};
     $SIG{CHLD} = 'DEFAULT';
     my $was = select STDOUT;
     my $unbuffered = $|;
-    $| = 1;    # this flushes
+    $| = 1;    # flushes
     $| = $unbuffered;
     select $was;
     $printed = '';
@@ -55,7 +56,8 @@ sub prepare {
         local $/;
         $printed = <$file>;
     }
-    # What they have set in the environment holds for each request, but for what a request brings.
+    # Environment variables that BEGIN blocks set apply to each request, except those that a request
+    # sets.
     my $of_request = qr/^(?:HTTP|REMOTE|REQUEST|QUERY|CONTENT|PATH_INFO|PATH_TRANSLATED|SCRIPT|SERVER
         |DOCUMENT|GATEWAY|AUTH_TYPE)/x;
     %set = map { ($_ => $ENV{$_}) }
@@ -63,7 +65,7 @@ sub prepare {
     @deleted = grep { !/$of_request/ && !exists $ENV{$_} } keys %inherited;
 }
 
-# The next request; nothing when the worker has ended or has no more use for this process.
+# Returns the next request. Returns nothing if the worker has ended or no longer needs this process.
 sub receive {
     my $head = take($link, 16);
     return if length $head < 16;
@@ -82,7 +84,7 @@ sub take {
     return $text;
 }
 
-# Makes this process, a child, what a new one would be that is about to run the script.
+# Turns this child into a process that is about to run the script.
 sub become {
     my ($environment, $part, $length) = @_;
     if ($prctl) {
@@ -99,7 +101,7 @@ sub become {
     body($part, $length) if $length;
     close $control;
     close $link;
-    # `tell` has counted what was printed, and goes on where the handle stays what it was.
+    # `tell` has counted the printed text, and keeps its count if the handle is the same.
     if (!$dup3 || (fileno(STDOUT) // -1) != 1 || syscall($dup3, fileno $output, 1, 0) < 0) {
         reopen(\*STDOUT, '>&', $output);
     }
@@ -112,7 +114,7 @@ sub become {
     $? = 0;
 }
 
-# Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless temporary file.
+# Puts the body on descriptor 0: a small body in a pipe, a large one in an unnamed temporary file.
 sub body {
     my ($part, $length) = @_;
     my ($reader, $writer);
@@ -120,7 +122,7 @@ sub body {
     if ($fits) {
         $part .= take($control, $length - length $part);
         pipe $reader, $writer or lost();
-        fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold one page only
+        fcntl $writer, 4, 0x801;    # F_SETFL, O_NONBLOCK | O_WRONLY: some pipes hold only one page
         $fits = (syswrite($writer, $part) || 0) == $length;
     }
     if (!$fits) {
@@ -136,13 +138,13 @@ sub body {
     reopen(\*STDIN, '<&', $reader);
 }
 
-# The rest of the body would be the next request's head, so that the whole worker has to end.
+# Ends the whole worker: it would take the rest of the body for the head of the next request.
 sub lost {
     print STDERR "$0: cannot store the request body: $!\n";
     kill KILL => getppid, $$;
 }
 
-# Opens a standard handle anew, with the layers that it had.
+# Reopens a standard handle with the layers that it had.
 sub reopen {
     my ($handle, $mode, $from) = @_;
     my (undef, undef, @extra) = PerlIO::get_layers($handle, output => $mode eq '>&');
@@ -150,7 +152,8 @@ sub reopen {
     binmode $handle, join '', map { ":$_" } @extra if @extra;
 }
 
-# The children would share the place in the script's file up to which DATA has been read.
+# Reopens DATA in this child. Otherwise all children would share one read position in the script's
+# file.
 sub reopen_data {
     no strict 'refs';
     my @handles = grep { defined fileno $_ } grep { *{$_}{IO} }

@@ -1,14 +1,15 @@
-# Forebay's host for PSGI applications (https://metacpan.org/pod/PSGI, version 1.1): a worker that loads
-# an application once and calls it for one request after another. Core Perl only. It is no web server:
-# Forebay (crates/forebay-workers) starts it, hands it requests and sends what it answers to the client.
+# Forebay's host for PSGI applications (https://metacpan.org/pod/PSGI, version 1.1): a worker that
+# loads an application once and calls it for one request after another. It needs core Perl only. It
+# is no web server: Forebay (crates/forebay-workers) starts it, sends it requests and forwards its
+# replies to the client.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
 # prefetch queue.
-# The sockets are moved out of the way, so that what an application or its children print goes to the
-# log. What goes over them stands in README.md.
+# The host moves the sockets to other numbers. So the output of print, and of child processes, goes
+# to the log. README.md describes the protocol on the sockets.
 #
-# A reply is a head as CGI has it (the last Status counts), before it any number of heads with a status
-# of 1xx, which are interim replies, and the body.
+# A reply is a head as in CGI (the last Status counts) and the body. Any number of heads with a 1xx
+# status may precede it; they are interim replies.
 package Forebay::Host;
 
 use strict;
@@ -17,31 +18,31 @@ use warnings;
 my ($control, $prefetch, $output, $pid);
 my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
-my $mark;                                 # of the request, to be repeated at its end
-my $was_prefetched;                            # the request was not waited for: a flag, or 0
-my ($app, @names, @values, $no_input);     # @names, @values: of the environment, in every request
-my $last_block = '';                      # what the last environment() was made of
-my (@fields, $guess);                     # of an environment; which of them differs in the next, if known
-my ($before_guess, $behind_guess);        # what was around it in the block
-my ($guess_at, $length_around) = (0, 0);  # where it is in a message; the length of both
-my ($begun, $closed);                     # of the reply: head written; end told
-my $has_emitted;                          # some of the reply
-my ($is_running, $told);                  # the application runs on; flags of what ended the reply
-my $serial = 0;                           # counts requests, so that old writers are known
+my $mark;                                 # of the request; the end marker repeats it
+my $was_prefetched;                            # flag if the request was prefetched, or 0
+my ($app, @names, @values, $no_input);     # @names, @values: constant part of the environment
+my $last_block = '';                      # the argument of the last environment()
+my (@fields, $guess);                     # of an environment; index that likely differs next
+my ($before_guess, $behind_guess);        # the text around it in the block
+my ($guess_at, $length_around) = (0, 0);  # its place in a message; length of both texts
+my ($begun, $closed);                     # of the reply: head written; end marker written
+my $has_emitted;                          # part of the reply has been sent
+my ($is_running, $told);                  # application still runs; flags of the end marker
+my $serial = 0;                           # counts requests, to recognize old writers
 my ($to_http10, $undo_chunks);            # of this request
-my $starved;                              # this process has no descriptor for the body
+my $starved;                              # no free descriptor for the body
 my ($taken_over, $children);              # psgix.io of this request; child processes before it
 my %status_lines;
 
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
 my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
-my ($MARK, $HEAD, $CHUNK) = (12, 28, 65_536);    # places in a message
+my ($MARK, $HEAD, $CHUNK) = (12, 28, 65_536);    # offsets in a message; size of a read
 my $NO_BODY = "\0" x 8;
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
-my $MUCH = 65_536;                        # of output: two times as much might have to wait for Forebay
+my $MUCH = 65_536;                        # of output: twice as much could block until Forebay reads
 my $QUIETLY = 0x4040;                     # MSG_NOSIGNAL, MSG_DONTWAIT
-my $unsaid = 0;                           # bytes written since Forebay was told of output
+my $unsaid = 0;                           # bytes written since the last W message
 my $EINTR = 4;
 
 # Loads `$file` and serves requests until Forebay closes the control socket.
@@ -60,12 +61,12 @@ sub serve {
     while (my $env = receive()) {
         last if answer($env);
     }
-    # Until Forebay has read the end marker, an end of this process would count as a crash.
+    # An end of this process counts as a crash until Forebay has read the end marker.
     1 while !$taken_over && sysread $control, my $rest, $CHUNK;
     exit 0;
 }
 
-# Has the kernel end this process when Forebay ends, however Forebay ends.
+# Asks the kernel to end this process when Forebay ends, for whatever reason.
 sub end_with {
     my ($parent) = @_;
     require Config;
@@ -86,8 +87,8 @@ sub adopt_descriptors {
     open STDOUT, '>&', \*STDERR or die "cannot send descriptor 1 to the log: $!\n";
 }
 
-# Forks for the application. The child gets no copy of the host's own sockets, so that it can neither
-# take requests nor write into replies.
+# Forks for the application. The child gets no copy of the host's own sockets, so that it can
+# neither take requests nor write into replies.
 sub fork_application () {
     my $child = CORE::fork();
     if (defined $child && !$child) {
@@ -97,8 +98,8 @@ sub fork_application () {
     return $child;
 }
 
-# The application that the last expression of `$file` is. In a package of its own, as Plack's loader
-# does it, and with $0 and @ARGV that FindBin and frameworks look at.
+# Loads `$file` and returns the application, the value of its last expression. As Plack's loader
+# does, this uses a separate package, and sets $0 and @ARGV, which FindBin and frameworks read.
 sub load {
     my ($file) = @_;
     $0 = $file;
@@ -118,7 +119,7 @@ sub is_object {
     return ref $value && eval { $value->can('can') };
 }
 
-# What is the same in the environment of every request.
+# Prepares the part of the environment that is the same in every request.
 sub prepare_base {
     open $no_input, '<', \'' or die "cannot open an empty string: $!\n";
     my %same = (
@@ -131,17 +132,17 @@ sub prepare_base {
     @values = @same{@names};
 }
 
-# ---- a request comes in ----
+# ---- receiving a request ----
 
-# The environment of the next request; undef when Forebay has closed the socket.
+# Returns the environment of the next request; undef after Forebay has closed the socket.
 sub receive {
-    # Under load it lies there already.
+    # Under load a request is already in the queue.
     my $got = sysread $prefetch, $message, $CHUNK;
     $was_prefetched = $got ? $LAY_THERE : 0;
     say_waiting() if !$got && $serial;
     while (!$got) {
         my $count = select my $ready = $input_bits, undef, undef, undef;
-        return undef if $count < 0 && $! != $EINTR;    # the application has closed them
+        return undef if $count < 0 && $! != $EINTR;    # the application has closed both sockets
         next if $count < 1;
         if (vec $ready, $control_number, 1) {
             $message = '';
@@ -154,7 +155,7 @@ sub receive {
     my $has_body = substr($message, 4, 8) ne $NO_BODY;
     my $size = $has_body ? unpack 'N', $message : length($message) - $HEAD;
     my $env;
-    # Most often the same value differs as the last time, as the client's port does.
+    # Most often the same value differs as last time, for example the client's port.
     my $length = $size - $length_around;
     if ($guess && $length >= 0
         && substr($message, $HEAD, $size)
@@ -185,12 +186,12 @@ sub receive {
     return $env;
 }
 
-# The environment in `$block`. If no more than one value differs from the last one's, the next is expected
-# to differ there, too: made from @fields, whose names have their hash values, it takes 22,000 instructions
-# where this takes 36,000.
+# Returns the environment in `$block`. If only one value differs from the last environment, the next
+# one is expected to differ in the same value. Then receive() builds it from @fields, whose names
+# have their hash values. This takes 22,000 instructions instead of 36,000.
 sub environment {
     my ($block) = @_;
-    # The last NUL would be one more, empty, name.
+    # The last NUL would add an empty name.
     my %env = split /\0/, substr($block, 0, -1), -1;
     @env{@names} = @values;
     my $at = ($block ^ $last_block) =~ /[^\0]/ ? $-[0] : length($block) - 1;
@@ -211,15 +212,17 @@ sub environment {
     return \%env;
 }
 
-# A handle of the output socket, for an application that answers with a 101 of its own: what it reads
-# and writes then is what the client sends and gets. Forebay ends this process behind such a request.
+# Returns a handle of the output socket, for an application that sends its own 101 reply. Over this
+# handle the application then exchanges bytes with the client. Forebay ends this process after such
+# a request.
 sub own_end {
     require IO::Socket::UNIX;
     $children = children();
     return IO::Socket::UNIX->new_from_fd($output, '+<') // die "cannot copy a socket: $!\n";
 }
 
-# Closes that handle, which was not used, for all who have kept it. False if a new child may have it, too.
+# Closes an unused psgix.io handle, also for code that has kept a reference. Returns false if a new
+# child process may have a copy of it.
 sub give_back {
     close $taken_over;
     return $children ne 'unknown' && children() eq $children;
@@ -231,7 +234,7 @@ sub children {
     return scalar(<$list>) // '';
 }
 
-# Receives until so many bytes are there, perhaps more. False when Forebay has closed the socket.
+# Receives at least so many bytes. Returns false after Forebay has closed the socket.
 sub receive_up_to {
     my ($want) = @_;
     while (length $message < $want) {
@@ -241,8 +244,9 @@ sub receive_up_to {
     return 1;
 }
 
-# A handle with the body, which starts at `$start` of what was received: in memory, or in a nameless
-# file if it is big. What cannot be stored makes the handle a message.
+# Returns a handle of the body, which starts at `$start` of the received message. It reads from
+# memory, or from an unnamed file if the body is large. Returns a reference to an error message if
+# the body cannot be stored.
 sub receive_body {
     my ($start, $length) = @_;
     if ($length <= $LARGEST_IN_MEMORY) {
@@ -253,7 +257,7 @@ sub receive_body {
     }
     my $fault;
     open my $file, '+>', undef or $fault = "$!";
-    # Perl says EINVAL in place of ENFILE and EMFILE.
+    # Perl reports EINVAL instead of ENFILE and EMFILE.
     $starved = !open my $probe, '<', '/dev/null' if defined $fault;
     substr $message, 0, $start, '';
     while (1) {
@@ -268,9 +272,9 @@ sub receive_body {
     return $file;
 }
 
-# ---- the application answers ----
+# ---- the application's reply ----
 
-# Has the application answer. True if this worker has to end.
+# Runs the application for one request. Returns true if this worker has to end.
 sub answer {
     my ($env) = @_;
     $serial++;
@@ -308,7 +312,8 @@ sub call {
     });
     $is_running = 0;
     return if $begun || $closed;
-    # It has taken the connection over, or has forgotten to answer; its output may not be Forebay's.
+    # The application has taken over the connection, or has forgotten to answer. It may still write
+    # to the output socket, so the end goes over the control socket.
     if ($env->{'psgix.io'}) {
         ($closed, $told) = (1, $ENDS);
         return say($control, "S\1\1\xf4");    # 500
@@ -316,7 +321,7 @@ sub call {
     die "the application did not call the responder\n";
 }
 
-# Sends a response; or its head, and returns the writer for its body.
+# Sends a whole response, or its head, and then returns the writer for its body.
 sub respond {
     my ($response, $env) = @_;
     die "a second response\n" if $begun || $closed;
@@ -370,7 +375,7 @@ sub send_handle {
     }
     emit(head($status, $headers, $left) . $part);
     $begun = 1;
-    # Not more than was promised, should the file grow. Should it shrink, the gateway sees it.
+    # Sends no more than promised if the file grows. If it shrinks, the gateway notices.
     while ($left -= length $part) {
         sysread $body, $part, $left < 2 * $CHUNK ? $left : 2 * $CHUNK or last;
         say($output, $part);
@@ -378,8 +383,8 @@ sub send_handle {
     return close $body;
 }
 
-# How many bytes can be read from a handle past its buffer, where it is one on a plain file that sysread
-# reads as getline would; else undef.
+# Returns the number of bytes that can be read from a handle after its buffer. Returns undef unless
+# the handle reads a plain file, and sysread would return the same as getline.
 sub bytes_in_file {
     my ($handle) = @_;
     return undef if !UNIVERSAL::isa($handle, 'GLOB') || tied *$handle;
@@ -394,11 +399,11 @@ sub bytes_in_file {
     return $size - $at;
 }
 
-# The head of a reply. `$length`, where it is known, is told where the application does not, as the
-# gateway may have to pass the first part of the body on before it has seen the last.
+# Returns the head of a reply. Adds a Content-Length of `$length`, if known, when the application
+# sets none: the gateway may forward the start of the body before it has seen its end.
 sub head {
     my ($status, $headers, $length) = @_;
-    no warnings;    # what is not defined, or not there, is empty
+    no warnings;    # undefined or missing values are empty
     my $head = sprintf "%s: %s\r\n" x ((@$headers + 1) / 2), @$headers;
     if (($head =~ tr/\r\n//) != @$headers + @$headers % 2) {
         die "a line break in a header field of the response\n";
@@ -420,8 +425,8 @@ sub status_line {
     return "Status: $status\r\n\r\n";
 }
 
-# Middleware may frame the body as HTTP/1.1 does, which is the gateway's to do: a function that gives
-# the bytes back, called with one piece after another.
+# Returns a function that decodes the chunked framing of a body, one piece per call. Middleware may
+# add this framing, but framing is the gateway's task.
 sub undo_chunks {
     my ($buffer, $left, $ended) = ('', 0, 0);
     return sub {
@@ -433,7 +438,7 @@ sub undo_chunks {
                 $left -= length $part;
             }
             last if $left > 2 || length $buffer < $left;
-            substr $buffer, 0, $left, '';    # the line break behind a chunk
+            substr $buffer, 0, $left, '';    # the line break after a chunk
             $left = 0;
             $buffer =~ s/\A([0-9a-fA-F]{1,15})[^\n]*\n// or last;
             $left = hex $1;
@@ -444,7 +449,7 @@ sub undo_chunks {
     };
 }
 
-# Sends bytes of the reply at once, those of the body as they are meant for the client.
+# Sends bytes of the reply at once; `$body` holds bytes of the body without framing.
 sub emit {
     my ($head, $body) = @_;
     if (defined $body) {
@@ -456,10 +461,10 @@ sub emit {
     }
     return if $head eq '';
     say($output, $head);
-    say_waiting() if !$has_emitted++;    # from then on it watches
+    say_waiting() if !$has_emitted++;    # Forebay then watches the socket
 }
 
-# Writes all of it.
+# Writes all bytes.
 sub say {
     my ($socket, $bytes) = @_;
     exit 0 if $$ != $pid;    # a child that the application has forked and not ended
@@ -470,7 +475,7 @@ sub say {
             $at += $written;
         }
         elsif ($! != $EINTR) {
-            exit 0;    # Forebay has gone, and this process with it
+            exit 0;    # Forebay has ended, so this process ends, too
         }
     }
 }
@@ -483,8 +488,7 @@ sub inform {
     emit(head($status, $headers));
 }
 
-# Sends the rest of the reply, and behind it how it has ended: `$kind` and `$number` as the protocol has
-# them.
+# Sends the rest of the reply, and then the end marker. README.md describes `$kind` and `$number`.
 sub conclude {
     my ($kind, $number, $env, $rest) = @_;
     my $handlers = $env->{'psgix.cleanup.handlers'};
@@ -501,8 +505,8 @@ sub conclude {
     say_waiting() if $told & $CLEANS_UP;
 }
 
-# Forebay is not woken by output, so that those that wait for replies wait for as many as are made in one
-# go: it is told that there is some. Whether it is there, and listens, is seen elsewhere.
+# Sends W to Forebay: output is waiting. Output alone does not wake Forebay, so that it wakes once
+# for several replies. Other calls detect that Forebay has ended or does not read.
 sub say_waiting {
     $unsaid = 0;
     send $control, "W\0\0\0", $QUIETLY if $$ == $pid;
@@ -515,7 +519,7 @@ sub log_error {
     print STDERR $text =~ /\n\z/ ? $text : "$text\n";
 }
 
-# What a streaming application writes its body to.
+# The writer for the body of a streaming response.
 package Forebay::Writer;
 
 sub write {

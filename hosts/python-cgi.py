@@ -1,16 +1,20 @@
-# Forebay's host for CGI scripts written in Python: a worker that compiles each script once and runs it
-# for one request after another. Standard library only, Python 3.8 to 3.14. It is no web server:
-# Forebay (crates/forebay-workers) starts it, hands it requests and reads what the script prints.
+# Forebay's host for CGI scripts written in Python: a worker that compiles each script once and runs
+# it for one request after another. It needs only the standard library of Python 3.8 to 3.14. It is
+# no web server: Forebay (crates/forebay-workers) starts it, sends it requests and reads the output
+# of the script.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
-# All but the log are moved out of the way at once, so that a script finds what CGI promises: the body
-# on 0, the client on 1, the log on 2, all of them real, so that output of child processes goes the same
-# way. README.md says what goes over the sockets. Requests come in by python-inbox.py; what one needs
-# and leaves is in python-cgi/request.py and handles.py, the modules that scripts see in modules.py; all
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
+# prefetch queue. The host moves all of them but the log to other numbers at once. A script then
+# finds what CGI promises: the body on 0, the client on 1, the log on 2. They are real descriptors,
+# so that child processes write to the client, too. README.md describes the protocol on the sockets.
+#
+# python-inbox.py receives requests. python-cgi/request.py and handles.py prepare the process for a
+# request and restore it afterwards. modules.py holds the modules that scripts see. Forebay joins
+# all of these files and sends them as one text.
 # are handed over as one.
 import sys
 
-STARTUP = frozenset(sys.modules)    # what the interpreter loads before any script could be in the way
+STARTUP = frozenset(sys.modules)    # loaded by the interpreter before a script could replace it
 
 import _contextvars
 import _locale
@@ -27,7 +31,7 @@ import select
 from _frozen_importlib_external import SourceFileLoader
 from _thread import _count as count_threads
 from _weakref import ref as reference_to
-from os import (    # whatever scripts do to os
+from os import (    # originals, whatever scripts do to os
     _exit as exit_now, close, dup, fstat, getgroups, getpid, getresgid, getresuid, sysconf, waitpid, write,
 )
 
@@ -37,26 +41,27 @@ CHUNK = LARGEST_IN_PIPE = 65536
 LAY_THERE = 4
 PATHS_KEPT = 32
 PASSES = 6    # over the processes that a script has left
-SPARE_DESCRIPTORS = 64    # a worker with fewer left is replaced
-HEAP_TYPE = 1 << 9    # a flag of types that are not the interpreter's own
-# What another process can have, or this one a moment later.
+SPARE_DESCRIPTORS = 64    # with fewer free descriptors, a worker is replaced
+HEAP_TYPE = 1 << 9    # a flag of types that are not built in
+# Resources that another process may still get, or this process a moment later.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 UNBUFFERED = sys.stdout.write_through    # PYTHONUNBUFFERED
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def serve(mode, parent, cgi, cgitb):
-    """Serves requests until Forebay closes the control socket; the exit code of this process.
-    `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters without."""
+    """Serves requests until Forebay closes the control socket. Returns the exit code of this
+    process. `mode`: fresh or fork. `cgi`, `cgitb`: sources of these modules, for interpreters that
+    lack them."""
     adopts_orphans = end_with(int(parent), adopts_orphans=True)
     host = Host({'cgi': cgi, 'cgitb': cgitb}, adopts_orphans)
-    return host.serve(host.fork if mode == 'fork' else host.run)    # fork: a process for each request
+    return host.serve(host.fork if mode == 'fork' else host.run)    # fork: one process per request
 
 
 def end_with(parent, adopts_orphans=False):
-    """Has the kernel end this process when Forebay (or the worker it was forked from) ends. A worker
-    also becomes the parent of all descendants whose own parent ends, so that it can see them. False if
-    the interpreter cannot ask the kernel for that."""
+    """Asks the kernel to end this process when Forebay (or the worker that forked it) ends. A
+    worker also becomes the parent of all descendants whose own parent ends, so that it can see
+    them. Returns false if the interpreter cannot ask the kernel for that."""
     done = False
     try:
         import ctypes
@@ -64,7 +69,7 @@ def end_with(parent, adopts_orphans=False):
         prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
         done = adopts_orphans and prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     except (ImportError, AttributeError, OSError):
-        pass    # an interpreter built without ctypes ends when its control socket does
+        pass    # without ctypes, the interpreter ends when its control socket closes
     if os.getppid() != parent:
         os._exit(0)
     return done
@@ -108,7 +113,7 @@ class Host:
                 return code
 
     def answer(self, run, block, length):
-        """Answers one request. None, or the exit code if this process has to end."""
+        """Answers one request. Returns None, or the exit code if this process has to end."""
         self.environment.set(block)
         fault = self.control.receive_body(length) if length else None
         if fault is not None:
@@ -122,37 +127,37 @@ class Host:
             else:
                 status, ends = run(script, length)
                 if os.getpid() != self.pid:
-                    return ends    # a fork, with its exit code
+                    return ends    # in the fork: its exit code
         return 0 if self.finish(status, ends) else None
 
     def break_off(self, error):
-        """A step of this host has failed, as a script has broken something that it needs: this
-        process ends. Nothing but the builtins of the system can be relied upon."""
+        """Ends this process after a step of the host has failed, because a script has broken
+        something that the host needs. Only builtins of the system are reliable here."""
         if getpid() != self.pid:
             exit_now(1)
         try:
             report(error, error.__traceback__)
         finally:
             try:
-                # An end marker that went elsewhere would add the next reply to this one.
+                # An end marker on another file would join the next reply to this one.
                 if place_of(fstat(1)) == self.descriptors.own[1]:
                     self.control.reply(b'S', True, status_of(error, 500))
             finally:
                 exit_now(1)
 
     def is_whole(self):
-        """Whether what any import needs is still there."""
+        """Returns true if everything that an import needs still exists."""
         return sys.modules is MODULES and STARTUP <= MODULES.keys()
 
     def finish(self, status, ends):
-        """Tells Forebay. True if this process has to end."""
+        """Sends the end marker to Forebay. Returns true if this process has to end."""
         ends = not self.descriptors.restore() or ends or not self.is_whole()
         ends = has_background_child() or ends or self.threads.are_left()
-        # A child may have left a child that cannot be seen.
+        # A child may have left a child of its own that this process cannot see.
         ends = ends or not self.adopts_orphans and faults_of_children() != self.faults
         ends = ends or not self.descriptors.has_room()
-        # To put that back would not be enough: the kernel has forgotten then that this process ends
-        # with Forebay.
+        # Changing the identity back would not be enough: the kernel then has already dropped
+        # PR_SET_PDEATHSIG.
         ends = ends or identity() != self.identity or self.interpreter.is_enclosed
         self.control.reply(b'S' if status else b'E', ends, status)
         return ends
@@ -160,8 +165,8 @@ class Host:
     # ---- mode fresh ----
 
     def run(self, script, has_body):
-        """Runs the script in this process: its HTTP status (0: it ended by itself), and whether
-        something of it stays that only the end of this process ends."""
+        """Runs the script in this process. Returns its HTTP status (0: it ended by itself), and
+        true if it left something that only the end of this process ends."""
         self.modules.enter(script)
         self.streams.renew(script, has_body)
         code, failed = self.execute(script)
@@ -185,7 +190,7 @@ class Host:
         return 500 if failed else 0, ends
 
     def execute(self, script):
-        """Runs the code. Its exit code, and whether an exception ended it."""
+        """Runs the code. Returns its exit code, and true if an exception ended it."""
         main = self.main = type(sys)('__main__')
         main.__dict__.update(script.names)
         sys.modules['__main__'] = main
@@ -203,9 +208,10 @@ class Host:
             self.serving = False
 
     def clear(self):
-        """What the end of a process does to the objects of the script: files are closed."""
-        # Before anything is dropped, as the interpreter does: it puts what is reachable in an order
-        # in which text that a file in a cycle still holds is written before its descriptor is closed.
+        """Releases the objects of the script, as the end of a process does. This closes its
+        files."""
+        # A collection before anything is dropped, as in the interpreter. It finalizes objects in an
+        # order that writes the text of a file in a cycle before the file's descriptor is closed.
         gc.collect(0)
         names, self.main = self.main.__dict__, None
         sys.modules['__main__'] = self.between
@@ -218,8 +224,8 @@ class Host:
         self.handles.collect(self.modules.grew)
 
     def take_exit_functions(self):
-        """Has what a script registers with atexit run at its end, and what a module registers when
-        it is imported at the end of this process."""
+        """Runs functions that a script registers with atexit at the end of the script. Functions
+        that a module registers on import still run at the end of this process."""
         original, forget = atexit.register, atexit.unregister
 
         def register(func, *args, **kwargs):
@@ -236,7 +242,7 @@ class Host:
         self.original_exit_functions = original, forget
 
     def is_of_module(self, func, frame):
-        # weakref registers once in a process, whenever it is first needed.
+        # weakref registers once in a process, when it is first needed.
         if getattr(func, '__module__', None) == 'weakref':
             return True
         while frame is not None and frame.f_globals is not self.main.__dict__:
@@ -255,18 +261,18 @@ class Host:
                 pass
             except BaseException as error:
                 report(error, error.__traceback__.tb_next)
-        self.callbacks = []    # what was registered meanwhile is not run, as at the end of a process
+        self.callbacks = []    # drops functions registered meanwhile, as the end of a process does
         self.serving = False
 
     # ---- mode fork ----
 
     def fork(self, script, has_body):
-        """Runs the script in a fork, which ends as any Python process does. In the fork: its pid
-        differs, and the second value is the exit code."""
+        """Runs the script in a fork, which ends as any Python process does. In the fork, the
+        process id differs and the second value is the exit code."""
         self.modules.hide_shadowed(script)
         reader, writer = os.pipe()
         for end in reader, writer:
-            os.set_blocking(end, False)    # what does not fit is not worth waiting for
+            os.set_blocking(end, False)    # text that does not fit is not worth a wait
         self.handles.freeze()
         child = os.fork()
         if child == 0:
@@ -278,7 +284,7 @@ class Host:
         try:
             word = os.read(reader, CHUNK)
         except BlockingIOError:
-            pass    # something that the script has started has a copy of the other end
+            pass    # a process that the script started has a copy of `writer`
         os.close(reader)
         failed, _, names = word.partition(b'\n')
         self.modules.preload(names.decode().split())
@@ -305,7 +311,8 @@ class Host:
     # ---- scripts ----
 
     def script_for(self, file):
-        """The compiled script of `file`, compiled again if the file has changed; or an HTTP status."""
+        """Returns the compiled script of `file`, compiled again if the file has changed; or an HTTP
+        status."""
         script = self.scripts.get(file)
         try:
             now = os.stat(file)
@@ -318,7 +325,8 @@ class Host:
                 return refuse(file, 'not executable (chmod +x)', 403)
             with open(file, 'rb') as text:
                 source = text.read()
-            # Forebay has looked at its first line, before it changed. One that names nothing is no mark.
+            # Forebay read the first line before the file changed. A #! line without a program says
+            # nothing about the language.
             line = source.split(b'\n', 1)[0]
             if line.startswith(b'#!') and line[2:].strip() and b'python' not in line.lower():
                 return refuse(file, 'its #! line names another language than Python', 500)
@@ -340,8 +348,8 @@ class Script:
         self.code = compile(source, file, 'exec', dont_inherit=True)
         self.dir = os.path.dirname(file)
         self.path = [] if is_path_safe() else [os.path.dirname(os.path.realpath(file))]
-        self.modules = self.path[0] if self.path else ''    # whose modules it finds
-        self.added_path = []    # what it has added to sys.path
+        self.modules = self.path[0] if self.path else ''    # key of the modules that it finds
+        self.added_path = []    # its own additions to sys.path
         self.is_unbuffered = is_unbuffered(source)
         self.names = {
             '__file__': file, '__builtins__': builtins, '__cached__': None, '__doc__': None,
@@ -363,17 +371,17 @@ def is_path_safe():
 
 
 def is_unbuffered(source):
-    """Whether the first line asks for Python's -u."""
+    """Returns true if the first line asks for Python's -u."""
     words = source[2:source.find(b'\n')].split() if source[:2] == b'#!' else []
     options = [word for word in words[1:] if word[:1] == b'-' and word[:2] != b'--']
     return UNBUFFERED or any(b'u' in option for option in options)
 
 
-# ---- how a script ends ----
+# ---- the end of a script ----
 
 
 def exit_code(exit):
-    """What the interpreter does with the argument of sys.exit."""
+    """Handles the argument of sys.exit as the interpreter does."""
     if exit.code is None or isinstance(exit.code, int):
         return (exit.code or 0) & 255
     flush(sys.stdout)
@@ -382,7 +390,7 @@ def exit_code(exit):
 
 
 def report(error, traceback):
-    """What the interpreter does with an exception that nobody has caught."""
+    """Handles an uncaught exception as the interpreter does."""
     error.__traceback__ = traceback
     try:
         sys.excepthook(type(error), error, traceback)
@@ -412,7 +420,7 @@ def refuse(file, reason, status):
 
 def flush(*streams):
     try:
-        os.set_blocking(1, True)    # of the socket, for later requests also
+        os.set_blocking(1, True)    # of the socket, also for later requests
     except OSError:
         pass
     for stream in streams:
@@ -427,7 +435,7 @@ def flush(*streams):
 
 
 def identity():
-    """The users and groups that this process acts as, which a script may have changed."""
+    """Returns the users and groups of this process, which a script may have changed."""
     return getresuid(), getresgid(), getgroups()
 
 
@@ -436,20 +444,21 @@ def place_of(status):
 
 
 def status_of(error, usual):
-    """The HTTP status: 503 if this process or the system lacks what it needs."""
+    """Returns 503 if this process or the system lacks a resource, else `usual`."""
     return 503 if getattr(error, 'errno', None) in EXHAUSTED else usual
 
 
 def has_background_child():
-    """Reaps children. True if a process that the script has left could still write to this client,
-    which by then is another. This process is the parent of all whose own parent has ended."""
+    """Reaps children. Returns true if a process that the script has left could still write to this
+    client during a later request. This process is the parent of all processes whose own parent has
+    ended."""
     try:
         while waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
         return False
-    # Processes may start and end while they are looked at. A process that has what it looks for can
-    # hide only by ending, and then its children are ours in the next pass.
+    # Processes may start and end during a pass. A process with the socket can hide only if it ends.
+    # Then its children become children of this process, and the next pass sees them.
     before = None
     for _ in range(PASSES):
         try:
@@ -465,14 +474,15 @@ def has_background_child():
 
 
 def faults_of_children():
-    """Page faults of all children that have been waited for: more after each."""
+    """Returns the page faults of all children that have been waited for. The number grows with each
+    of them."""
     with open('/proc/self/stat') as status:
         return int(status.read().rpartition(')')[2].split()[8])
 
 
 def descendants_without(output):
-    """The descendants of this process, and if all could be looked at. None if one has the socket
-    `output`."""
+    """Returns the descendants of this process, and true if all of them could be read. Returns None
+    if one of them has the socket `output`."""
     found, is_whole = children_of('self'), True
     for process in found:
         try:
@@ -480,7 +490,7 @@ def descendants_without(output):
                 return None, True
             found += children_of(process)
         except (FileNotFoundError, ProcessLookupError):
-            is_whole = False    # it has ended
+            is_whole = False    # the process has ended
     return found, is_whole
 
 
@@ -493,7 +503,7 @@ def children_of(process):
 
 
 def has_open(process, output):
-    """True if a descriptor of the process is the socket `output`."""
+    """Returns true if a descriptor of the process is the socket `output`."""
     for descriptor in os.listdir('/proc/%s/fd' % process):
         try:
             if os.readlink('/proc/%s/fd/%s' % (process, descriptor)) == output:

@@ -1,4 +1,5 @@
-# Where requests come in, for both hosts in Python: handed over behind their files, which have the imports.
+# The receiver of requests, for both Python hosts. Forebay appends it to their files, which have the
+# imports.
 
 
 class Inbox:
@@ -8,14 +9,15 @@ class Inbox:
         self.input = select.poll()
         for descriptor in self.control, self.prefetch:
             self.input.register(descriptor, select.POLLIN)
-        self.mark = b''        # of the request, to be repeated at its end
-        self.was_prefetched = 0     # the request was not waited for: a flag
+        self.mark = b''        # of the request; the end marker repeats it
+        self.was_prefetched = 0     # flag if the request was prefetched, or 0
 
     def ready(self):
         os.write(self.control, b'R\0\0\0')
 
     def receive(self):
-        """The next request: environment block, length of the body, what came of that. None at the end."""
+        """Returns the next request: environment block, length of the body, received part of the
+        body. Returns None at the end."""
         message = self.next()
         if message is None:
             return None
@@ -29,8 +31,9 @@ class Inbox:
         return message[HEAD:want], int.from_bytes(message[4:12], 'big'), message[want:]
 
     def next(self):
-        """A request from the prefetch queue, or the start of one from the control socket. None at the end."""
-        # Under load it lies there already.
+        """Returns a request from the prefetch queue, or the start of one from the control socket.
+        Returns None at the end."""
+        # Under load a request is already in the queue.
         ready = self.input.poll(0)
         self.was_prefetched = LAY_THERE if ready else 0
         if not ready and self.mark:
@@ -45,27 +48,29 @@ class Inbox:
                     return message or None
                 try:
                     return os.read(self.prefetch, CHUNK) or None
-                except BlockingIOError:    # Forebay has taken it back
+                except BlockingIOError:    # Forebay has taken the request back
                     if ready and self.mark:
                         self.say_waiting()
                     ready, self.was_prefetched = [], 0
 
     def say_waiting(self):
-        """Output does not wake Forebay, so that replies to several requests wake it once."""
+        """Tells Forebay that output is waiting. Output alone does not wake Forebay, so that it
+        wakes once for several replies."""
         try:
             os.write(self.control, b'W\0\0\0')
         except OSError:
-            pass    # whether Forebay is there is seen elsewhere
+            pass    # other calls detect that Forebay has ended
 
     def read(self, size):
-        """What comes on the control socket; nothing at its end, also where Forebay has not heard all."""
+        """Reads from the control socket. Returns nothing at its end, also if Forebay closed it with
+        unread data."""
         try:
             return os.read(self.control, size)
         except ConnectionResetError:
             return b''
 
     def end_marker(self, kind, is_last, status):
-        """What tells the end of the request, behind its output."""
+        """Returns the end marker, which follows the output of the request."""
         flags = bytes([self.was_prefetched | is_last])
         return self.mark + kind + flags + status.to_bytes(2, 'big')
 

@@ -1,12 +1,14 @@
-# Forebay's host for WSGI applications (PEP 3333): a worker that calls one application for one request
-# after another. Standard library only, Python 3.8 to 3.14. It is no web server: Forebay
-# (crates/forebay-workers) starts it, hands it requests and reads what the application answers.
+# Forebay's host for WSGI applications (PEP 3333): a worker that calls one application for one
+# request after another. It needs only the standard library of Python 3.8 to 3.14. It is no web
+# server: Forebay (crates/forebay-workers) starts it, sends it requests and reads the application's
+# replies.
 #
-# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the prefetch queue.
-# What goes over the sockets stands in README.md; requests come in by python-inbox.py, which is handed
-# over with this. The reply is that of a CGI script: header lines with Status, an empty line, the body.
-# The sockets are moved away at once: the application's descriptor 0 is /dev/null, and 1 is the log, so
-# that a print() in it cannot end up in a reply.
+# Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
+# prefetch queue. README.md describes the protocol on the sockets. python-inbox.py, which Forebay
+# appends to this file, receives requests. The reply has the form of a CGI reply: header lines with
+# Status, an empty line, the body. The host moves the sockets to other numbers at once. The
+# application's descriptor 0 is /dev/null and its descriptor 1 is the log, so that a print() cannot
+# reach a reply.
 import gc
 import importlib
 import io
@@ -16,7 +18,7 @@ import sys
 
 HEAD = 28
 CHUNK = 65536
-MUCH = 65536    # of output: two times as much might have to wait for Forebay
+MUCH = 65536    # of output: twice as much could block until Forebay reads
 LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
@@ -26,8 +28,8 @@ HOP_BY_HOP = frozenset(
 
 
 def serve(name, parent):
-    """Serves requests until Forebay closes the control socket; the exit code of this process.
-    `name`: "module:callable", both of which may have dots, or "module:factory()"."""
+    """Serves requests until Forebay closes the control socket. Returns the exit code of this
+    process. `name`: "module:callable", both of which may have dots, or "module:factory()"."""
     end_with(int(parent))
     inbox, output = Inbox(), os.dup(1)
     os.register_at_fork(after_in_child=Descriptors(inbox, output).leave)
@@ -42,11 +44,11 @@ def serve(name, parent):
         application = find(name)
     except BaseException as error:
         log_error('cannot load the application %s:' % name)
-        report(error)    # its last line says what is wrong
+        report(error)    # its last line names the error
         return 1
     inbox.ready()
     gc.collect()
-    gc.freeze()    # what was loaded stays, so need not be looked at again
+    gc.freeze()    # loaded objects stay, so collections can skip them
     worker = Worker(application, inbox, output)
     while worker.answer():
         pass
@@ -54,8 +56,8 @@ def serve(name, parent):
 
 
 class Descriptors:
-    """Those that are the worker's alone. A child that the application forks has none of them, so that it
-    can write into no reply; what it executes has none either (PEP 446)."""
+    """The worker's own descriptors. A child that the application forks closes them, so that it
+    cannot write into a reply. A program that it executes does not inherit them (PEP 446)."""
 
     def __init__(self, inbox, output):
         self.inbox, self.output = inbox, output
@@ -64,16 +66,16 @@ class Descriptors:
         if self.inbox is not None:
             self.inbox.close()
             os.close(self.output)
-            self.inbox = None    # a child of the child has other files by these numbers
+            self.inbox = None    # a grandchild has other files at these numbers
 
 
 def end_with(parent):
-    """Has the kernel end this process when Forebay ends, however Forebay ends."""
+    """Asks the kernel to end this process when Forebay ends, for whatever reason."""
     try:
         import ctypes
         ctypes.PyDLL(None).prctl(PR_SET_PDEATHSIG, 9, 0, 0, 0)
     except (ImportError, AttributeError, OSError):
-        pass    # an interpreter built without ctypes ends when its control socket does
+        pass    # without ctypes, the interpreter ends when its control socket closes
     if os.getppid() != parent:
         os._exit(0)
 
@@ -124,10 +126,10 @@ class Worker:
             'wsgi.run_once': False, 'wsgi.file_wrapper': FileWrapper,
             'wsgi.input_terminated': True,
         }
-        self.block, self.known = None, {}    # the last request's
+        self.block, self.known = None, {}    # of the last request
 
     def answer(self):
-        """Answers one request. False if this process has to end."""
+        """Answers one request. Returns false if this process has to end."""
         request = self.receive()
         if request is None:
             return False
@@ -148,15 +150,15 @@ class Worker:
         except BaseException as error:
             report(error, 2)
             if reply.is_begun:
-                self.give_up()    # half a reply must not be taken for a whole one
+                self.give_up()    # a client must not take a partial reply for a complete one
         finally:
-            reply.is_over = True    # before the next client's begins
+            reply.is_over = True    # before the reply of the next client begins
             body.close()
             self.end_fork()
         return self.finish(status, False)
 
     def end_fork(self):
-        """Ends this process if the application has forked it: only the worker speaks to Forebay."""
+        """Ends this process if the application has forked it: only the worker writes to Forebay."""
         if os.getpid() != self.pid:
             os._exit(0)
 
@@ -165,14 +167,14 @@ class Worker:
         return not ends
 
     def give_up(self):
-        """Ends this process in the middle of a reply: Forebay breaks the connection off."""
+        """Ends this process in the middle of a reply, so that Forebay resets the connection."""
         try:
             sys.stderr.flush()
         finally:
             os._exit(1)
 
     def receive(self):
-        """The next request: environment block and body. None at the end."""
+        """Returns the next request: environment block and body. Returns None at the end."""
         request = self.inbox.receive()
         if request is None:
             return None
@@ -180,7 +182,7 @@ class Worker:
         return block, self.body(length, part) if length else io.BytesIO()
 
     def body(self, length, part):
-        """The whole body: the application may write its reply before it reads."""
+        """Returns the whole body: the application may write its reply before it reads."""
         if length <= LARGEST_IN_MEMORY:
             body = io.BytesIO()
         else:
@@ -197,7 +199,7 @@ class Worker:
                 break
             part = self.inbox.read(min(length, CHUNK))
             if not part:
-                os._exit(0)    # Forebay has gone
+                os._exit(0)    # Forebay has ended
         if fault:
             log_error('cannot store the request body: %s' % fault)
             return Unreadable()
@@ -205,7 +207,8 @@ class Worker:
         return body
 
     def environ(self, block):
-        """What PEP 3333 asks for. Bytes appear as the characters of the same numbers."""
+        """Returns the environment that PEP 3333 requires. Bytes appear as the characters of the
+        same numbers."""
         if block == self.block:
             environ = dict(self.known)
         else:
@@ -220,7 +223,7 @@ class Worker:
 
 
 class Unreadable(io.BytesIO):
-    """The body of a request for which there was no room."""
+    """The body of a request that could not be stored."""
 
     def read(self, *_):
         raise OSError('the request body could not be stored')
@@ -229,7 +232,7 @@ class Unreadable(io.BytesIO):
 
 
 def run(application, environ, reply):
-    """One request: calls the application, sends what it gives."""
+    """Runs one request: calls the application and sends its reply."""
     reply.has_body = environ['REQUEST_METHOD'] != 'HEAD'
     result = application(environ, reply.start)
     try:
@@ -248,7 +251,7 @@ def run(application, environ, reply):
 
 
 class FileWrapper:
-    """wsgi.file_wrapper: a file is sent by the kernel where it has a descriptor."""
+    """wsgi.file_wrapper. The kernel sends the file if it has a descriptor."""
 
     def __init__(self, file, block_size=CHUNK):
         self.file, self.block_size = file, block_size
@@ -276,12 +279,12 @@ class FileWrapper:
 class Reply:
     def __init__(self, output, say_waiting):
         self.output, self.say_waiting = output, say_waiting
-        self.head = None        # header lines without the end, once start_response was called
+        self.head = None        # header lines without the end, after start_response
         self.size = None        # of the body, if known
         self.sent = 0
-        self.unsaid = 0         # bytes written; from MUCH on Forebay watches
+        self.unsaid = 0         # bytes written; beyond MUCH Forebay watches
         self.is_begun = False
-        self.is_over = False    # what is written now would go to the next client
+        self.is_over = False    # later output would go to the next client
         self.has_body = True
         self.pid = os.getpid()
 
@@ -320,7 +323,7 @@ class Reply:
         return self.write
 
     def write(self, data):
-        """Sends a piece of the body, after the head if that was not sent yet."""
+        """Sends a piece of the body, preceded by the head if it was not sent yet."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise AssertionError('%r is not bytes' % type(data))
         self.check_owner()
@@ -338,7 +341,8 @@ class Reply:
         self.put(data)
 
     def put(self, data, sent=0):
-        """Writes `data`, after as many bytes as were `sent` otherwise. Once it is much, Forebay is told."""
+        """Writes `data`, after `sent` bytes that were written otherwise. Wakes Forebay once the
+        total exceeds MUCH."""
         before = self.unsaid
         self.unsaid += sent + len(data)
         if before <= MUCH < self.unsaid:
@@ -364,7 +368,7 @@ class Reply:
         return self.head + length + b'\r\n\r\n'
 
     def send_file(self, wrapper):
-        """Sends the rest of a file. False if the kernel cannot."""
+        """Sends the rest of a file. Returns false if the kernel cannot."""
         file = wrapper.file
         at = file.tell()
         left = os.fstat(file.fileno()).st_size - at
@@ -396,7 +400,7 @@ class Reply:
         return True
 
     def end(self):
-        """The application has given all."""
+        """Ends the reply after the application's last piece."""
         if not self.is_begun:
             if self.size is None:
                 self.size = 0

@@ -13,13 +13,13 @@ sealed class Connection {
     const int Responder = 1, KeepConnection = 1;
     const int Complete = 0, Overloaded = 2, UnknownRole = 3;
     const int HeaderSize = 8;
-    /// The most bytes of a record's content, a multiple of 8.
+    /// The largest content of a record in bytes, a multiple of 8.
     const int LargestRecord = 65528;
-    /// A record that says that no more output comes, and the end of the request.
+    /// Size of the empty output record and the end record of a request.
     const int TailSize = HeaderSize + 2 * HeaderSize;
-    /// Bodies up to this size are taken in before the application runs.
+    /// Bodies up to this size are read before the application runs.
     public const int LargestPreloaded = 64 * 1024;
-    /// The most bytes of all variables. The gateway's limit on heads is lower.
+    /// The largest total size of all variables. The gateway's limit on heads is lower.
     const int MostVariables = 4 * 1024 * 1024;
 
     readonly byte[] inbox = new byte[64 * 1024];
@@ -27,22 +27,23 @@ sealed class Connection {
     readonly Variables variables = new Variables();
 
     int fd;
-    // What was read and is not used yet.
+    // Bounds of the unread bytes in the inbox.
     int start, end;
     // The request.
     int id;
     bool keep;
-    // What is left of the record of the body, and behind it; whether the body has ended.
+    // Unread bytes of the current body record, and its padding; bodyEnded: the last record was
+    // read.
     int bodyLeft, padding;
     bool bodyEnded;
-    // Bytes of content in the record that is being written; its head is left free in front of them.
+    // Bytes of content in the current output record; space for its header precedes them.
     int filled;
     bool broken;
 
     /// The variables of the request under way.
     public Variables Variables { get { return variables; } }
 
-    /// Takes connections for ever, each until it is closed.
+    /// Takes connections forever, and serves each until it is closed.
     public static void TakeAll(int listener) {
         var connection = new Connection();
         while (true) {
@@ -75,7 +76,8 @@ sealed class Connection {
         } while (keep && !broken);
     }
 
-    /// Reads all variables of a request; false when there is none, or it breaks the rules.
+    /// Reads all variables of a request. Returns false if there is none, or if it breaks the
+    /// protocol.
     bool ReadRequest() {
         int role = 0;
         id = 0;
@@ -121,7 +123,7 @@ sealed class Connection {
         return true;
     }
 
-    /// Reads some of the body; 0 at its end, -1 where the connection broke before.
+    /// Reads some of the body. Returns 0 at its end, -1 if the connection broke before.
     public int ReadBody(byte[] buffer, int offset, int count) {
         if (count == 0) return 0;
         while (bodyLeft == 0) {
@@ -163,7 +165,7 @@ sealed class Connection {
         return true;
     }
 
-    /// Leaves out what the application did not read of the body.
+    /// Skips the part of the body that the application did not read.
     bool SkipBody() {
         while (!broken && !(bodyEnded && bodyLeft == 0)) {
             if (bodyLeft == 0) {
@@ -177,7 +179,7 @@ sealed class Connection {
         return !broken;
     }
 
-    /// Has `count` bytes lie in the inbox.
+    /// Reads until the inbox holds `count` bytes.
     bool Fill(int count) {
         if (end - start >= count) return true;
         if (start == end) {
@@ -207,7 +209,8 @@ sealed class Connection {
 
     int Number(int at) { return inbox[at] << 8 | inbox[at + 1]; }
 
-    /// Writes text of the reply's head: one byte for each character, none that could end a line.
+    /// Writes text of the reply's head as one byte per character, without characters that could end
+    /// a line.
     public void WriteText(string text) {
         foreach (char c in text) {
             if (c == '\r' || c == '\n' || c == '\0') continue;
@@ -216,7 +219,7 @@ sealed class Connection {
         }
     }
 
-    /// The end of a line of the head.
+    /// Ends a line of the head.
     public void WriteLineEnd() {
         WriteByte((byte) '\r');
         WriteByte((byte) '\n');
@@ -227,7 +230,7 @@ sealed class Connection {
         outbox[HeaderSize + filled++] = b;
     }
 
-    /// Writes bytes; a count of -1 stands for all.
+    /// Writes bytes; a count of -1 means all of them.
     public void Write(byte[] bytes, int offset, int count) {
         if (count < 0) count = bytes.Length - offset;
         while (count > 0) {
@@ -239,7 +242,7 @@ sealed class Connection {
         }
     }
 
-    /// As above, from memory outside of mono's.
+    /// Writes bytes from unmanaged memory.
     public void Write(IntPtr bytes, int count) {
         while (count > 0) {
             int n = Room(count);
@@ -250,8 +253,8 @@ sealed class Connection {
         }
     }
 
-    /// As above, up to so many from where the file stands: straight into the record, as a buffer for
-    /// each file is garbage of the expensive kind (64 KB are a large object).
+    /// Writes up to `count` bytes from the current position of a file. Reads directly into the
+    /// record: a 64 KB buffer per file would be a large object, which is expensive to collect.
     public void Write(Stream file, long count) {
         while (count > 0 && !broken) {
             int room = Room(count);
@@ -262,13 +265,13 @@ sealed class Connection {
         }
     }
 
-    /// Bytes that can be written at once, up to `count`.
+    /// Returns the number of bytes that fit into the record, up to `count`.
     int Room(long count) {
         if (filled == LargestRecord) Flush();
         return (int) Math.Min(count, LargestRecord - filled);
     }
 
-    /// Sends what was written.
+    /// Sends the current record.
     public void Flush() {
         if (filled == 0) return;
         int length = CloseRecord();
@@ -276,10 +279,10 @@ sealed class Connection {
         filled = 0;
     }
 
-    /// Ends the request, with all that was written, in one call.
+    /// Ends the request, and sends all pending output in one call.
     public void Finish() { WriteEnd(Complete); }
 
-    /// Tells the gateway that nothing was done about the request, so that another process may.
+    /// Refuses a request that has not begun, so that the gateway may try another process.
     public void Refuse() {
         filled = 0;
         WriteEnd(Overloaded);
@@ -296,7 +299,7 @@ sealed class Connection {
         filled = 0;
     }
 
-    /// Puts the head in front of what was written; where the next record begins.
+    /// Writes the header of the current record. Returns the start of the next record.
     int CloseRecord() {
         if (filled == 0) return 0;
         WriteHeader(0, Stdout, filled);
@@ -314,7 +317,7 @@ sealed class Connection {
         return at + HeaderSize;
     }
 
-    /// Whether the client still waits, as far as the gateway lets that be known.
+    /// True if the client still waits, as far as the gateway shows it.
     public bool IsOpen { get { return !broken && (start < end || Native.IsOpen(fd)); } }
 }
 

@@ -1,4 +1,4 @@
-// One request, as System.Web asks for it and answers it.
+// One request, in the form that System.Web expects.
 
 using System;
 using System.IO;
@@ -8,7 +8,7 @@ using System.Web;
 namespace Forebay {
 
 sealed class Request : HttpWorkerRequest {
-    /// How often it is looked whether a request that System.Web has put aside still can be served.
+    /// Milliseconds between checks that a request in System.Web's queue can still be served.
     const int Pause = 50;
 
     readonly object changes = new object();
@@ -49,8 +49,9 @@ sealed class Request : HttpWorkerRequest {
         }
     }
 
-    /// ProcessRequest puts requests aside when it has too much to do, and drops them when the application
-    /// is being unloaded: those are given back to the gateway, if nothing was done about them.
+    /// ProcessRequest queues requests if it has too much to do, and drops them when the application
+    /// is unloaded. This method returns dropped requests to the gateway if nothing was done about
+    /// them.
     void AwaitEnd() {
         lock (changes) {
             while (!ended) {
@@ -62,7 +63,7 @@ sealed class Request : HttpWorkerRequest {
         }
     }
 
-    /// Takes a small body in; false when the client went away in the middle of it.
+    /// Reads a small body in advance. Returns false if the client disconnected during the body.
     bool Preload() {
         if (length > Connection.LargestPreloaded) return true;
         body = new byte[length];
@@ -72,7 +73,7 @@ sealed class Request : HttpWorkerRequest {
             if (n <= 0) return false;
             at += n;
         }
-        // The record that ends it, so that nothing of the request is left to read.
+        // Reads the record that ends the body, so that nothing of the request is left to read.
         return connection.ReadBody(new byte[1], 0, 1) == 0;
     }
 
@@ -104,7 +105,7 @@ sealed class Request : HttpWorkerRequest {
     public override string GetServerName() { return variables[Name.ServerName] ?? ""; }
     public override string GetRemoteAddress() { return variables[Name.ClientAddress] ?? ""; }
     public override int GetRemotePort() { return Number(Name.ClientPort, 0); }
-    // Nobody is asked for names.
+    // No reverse lookup of names.
     public override string GetRemoteName() { return GetRemoteAddress(); }
     public override bool IsSecure() { return variables[Name.Https] == "on"; }
     public override string GetProtocol() { return IsSecure() ? "https" : "http"; }
@@ -122,7 +123,7 @@ sealed class Request : HttpWorkerRequest {
 
     public override string[][] GetUnknownRequestHeaders() { return variables.UnknownFields(); }
 
-    /// With a GATEWAY_INTERFACE of CGI the framing of replies is left to the gateway.
+    /// GATEWAY_INTERFACE makes ASP.NET leave the framing of replies to the gateway.
     public override string GetServerVariable(string name) {
         switch (name) {
         case "GATEWAY_INTERFACE": return "CGI/1.1";
@@ -154,7 +155,7 @@ sealed class Request : HttpWorkerRequest {
         lock (changes) return !ended && connection.IsOpen;
     }
 
-    // The reply. What comes after its end, of threads that the application has left behind, is dropped.
+    // The reply. Output after its end, from threads that the application has left, is dropped.
 
     public override void SendStatus(int code, string reason) {
         Head("Status: " + code + " " + reason);
@@ -216,7 +217,7 @@ sealed class Request : HttpWorkerRequest {
         connection.WriteLineEnd();
     }
 
-    /// The last flush goes out with the end of the request.
+    /// The end of the request includes the last flush.
     public override void FlushResponse(bool isFinal) {
         if (!isFinal) Body(c => c.Flush());
     }
@@ -235,17 +236,17 @@ sealed class Request : HttpWorkerRequest {
         Monitor.PulseAll(changes);
     }
 
-    /// The gateway's connection is no client's: the request is ended in place of it.
+    /// Ends the request instead: the connection belongs to the gateway, not to a client.
     public override void CloseConnection() { EndOfRequest(); }
 
     public override void SetEndOfSendNotification(EndOfSendNotification callback, object extra) { }
 }
 
-/// What a path names.
+/// The file and the path information of a request path.
 sealed class Target {
     static readonly string[] Defaults =
         { "index.aspx", "Default.aspx", "default.aspx", "index.html", "index.htm" };
-    /// Directories that are the application's own.
+    /// Private directories of the application.
     static readonly string[] Hidden = { "bin", "App_Code", "App_Data", "App_Browsers", "App_GlobalResources",
         "App_LocalResources", "App_WebReferences" };
 
@@ -256,7 +257,7 @@ sealed class Target {
     public string PathInfo { get; private set; }
     public string File { get; private set; }
     public bool IsServed { get; private set; }
-    /// The file system was not asked, so it is the same the next time.
+    /// True if no file system lookup was involved, so that the result stays valid.
     bool isLasting = true;
 
     public static Target Of(string path) {
@@ -302,7 +303,8 @@ sealed class Target {
         }
     }
 
-    /// What is behind the first segment that is a file, such as a page's, is for that page.
+    /// Splits the path after its first segment that is a file, such as a page. The rest is path
+    /// information for that page.
     void Split() {
         for (int at = Path.IndexOf('/', 1); at > 0; at = Path.IndexOf('/', at + 1)) {
             int name = Path.LastIndexOf('/', at - 1) + 1;
@@ -316,7 +318,7 @@ sealed class Target {
         }
     }
 
-    /// The file that a virtual path stands for.
+    /// Returns the file of a virtual path.
     public static string Map(string path) {
         string root = Application.VirtualPath;
         if (string.IsNullOrEmpty(path) || path == root) return Application.Directory;

@@ -1,4 +1,4 @@
-// The variables of one request: spans of bytes, made text when they are asked for.
+// The variables of one request: spans of bytes, converted to text on demand.
 
 using System;
 using System.Collections.Generic;
@@ -7,7 +7,8 @@ using System.Web;
 
 namespace Forebay {
 
-/// What ASP.NET asks for by itself. The known header fields follow, as HttpWorkerRequest counts them.
+/// The variables that ASP.NET asks for by itself. The known header fields follow, in the order of
+/// HttpWorkerRequest.
 enum Name {
     Method, Uri, Query, Protocol, ScriptName, PathInfo, ServerName, ServerPort, ServerAddress, ClientAddress,
     ClientPort, User, Https, Interface, Field,
@@ -23,9 +24,10 @@ sealed class Variables {
     int length;
     readonly int[] from = new int[Known], size = new int[Known];
     readonly bool[] isThere = new bool[Known];
-    // Names and values that are not known, four numbers for each.
+    // Unknown names and values, four numbers each.
     readonly List<int> others = new List<int>();
-    // The last text of each: a client sends the same fields again, and many clients those of others.
+    // The last text of each variable: a client often repeats its fields, and many clients send
+    // equal ones.
     readonly byte[][] lastBytes = new byte[Known][];
     readonly string[] lastText = new string[Known];
 
@@ -45,7 +47,7 @@ sealed class Variables {
         length += count;
     }
 
-    /// Finds names and values in what was appended; false where lengths lead beyond it.
+    /// Finds names and values in the received bytes. Returns false if a length exceeds them.
     public bool Parse() {
         int at = 0;
         while (at < length) {
@@ -79,15 +81,15 @@ sealed class Variables {
         return true;
     }
 
-    /// The value, null where it is empty or absent.
+    /// The value; null if it is empty or absent.
     public string this[Name name] { get { return Text((int) name, Latin1); } }
 
-    /// A header field by the number that HttpWorkerRequest has for it.
+    /// Returns a header field by its number in HttpWorkerRequest.
     public string Field(int index) {
         return index < 0 || index >= Fields ? null : Text((int) Name.Field + index, Latin1);
     }
 
-    /// The value as UTF-8: for what the gateway has decoded.
+    /// Returns the value as UTF-8, for variables that the gateway has decoded.
     public string Decoded(Name name) { return Text((int) name, Encoding.UTF8); }
 
     public byte[] Bytes(Name name) {
@@ -102,7 +104,7 @@ sealed class Variables {
         if (!isThere[n]) return null;
         if (IsAsLast(n)) return lastText[n];
         lastText[n] = encoding.GetString(bytes, from[n], size[n]);
-        // A long value is rarely sent again.
+        // Clients rarely repeat a long value.
         lastBytes[n] = size[n] > 1024 ? null : Bytes((Name) n);
         return lastText[n];
     }
@@ -115,7 +117,7 @@ sealed class Variables {
         return true;
     }
 
-    /// Any variable by its name, null where it is absent.
+    /// Returns any variable by its name; null if it is absent.
     public string Find(string name) {
         byte[] wanted = Latin1.GetBytes(name);
         int known = Table.Find(wanted, 0, wanted.Length);
@@ -128,7 +130,8 @@ sealed class Variables {
         return null;
     }
 
-    /// Header fields that HttpWorkerRequest has no number for: names as X-Like-This, and values.
+    /// Returns header fields without a number in HttpWorkerRequest: names as X-Like-This, and
+    /// values.
     public string[][] UnknownFields() {
         var fields = new List<string[]>();
         for (int i = 0; i < others.Count; i += 4) {
@@ -169,11 +172,11 @@ sealed class Variables {
     }
 }
 
-/// Finds names among those that are known, without making text of them.
+/// A table that finds known names without conversion to text.
 sealed class Names {
     const int Slots = 256;
     readonly byte[][] names;
-    // The number of a name and one, at its hash or behind it; 0 where nothing is.
+    // One plus the index of a name, at the slot of its hash or a later one; 0 in empty slots.
     readonly byte[] slots = new byte[Slots];
 
     public Names(string[] known) {

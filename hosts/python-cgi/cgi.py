@@ -1,5 +1,5 @@
-"""Form data for CGI scripts, for interpreters that have no module of this name any more (3.13 and
-later). The names, arguments and results are those of the module that Python had until 3.12."""
+"""Form data for CGI scripts, for interpreters without this module (3.13 and later). The names,
+arguments and results are those of Python's module up to 3.12."""
 import os
 import sys
 import tempfile
@@ -15,7 +15,7 @@ __all__ = [
     'print_environ_usage',
 ]
 
-# Bytes of the longest body; 0: no limit. Scripts set this.
+# Largest body in bytes; 0: no limit. Scripts set this.
 maxlen = 0
 
 _LONGEST_LINE = 1 << 16
@@ -176,7 +176,7 @@ class FieldStorage:
             parser.feed(line.decode(self.encoding, self.errors))
         headers = parser.close()
         if 'content-length' in headers:
-            del headers['content-length']    # some clients give one for parts, none is needed
+            del headers['content-length']    # some clients send one for parts; it is not needed
         return headers, size
 
     def read_single(self):
@@ -189,7 +189,7 @@ class FieldStorage:
         self.file.seek(0)
 
     def read_binary(self):
-        """As many bytes as the length tells."""
+        """Reads the number of bytes that the length says."""
         self.file = self.make_file()
         left = self.length
         while left > 0:
@@ -204,7 +204,7 @@ class FieldStorage:
             left -= len(data)
 
     def read_lines(self):
-        """Up to the boundary, or to the end where there is none."""
+        """Reads up to the boundary, or to the end if there is none."""
         self.file = self._memory = BytesIO() if self._binary_file else StringIO()
         for piece in self._pieces():
             self._store(piece)
@@ -217,7 +217,8 @@ class FieldStorage:
         self.file.write(piece if self._binary_file else piece.decode(self.encoding, self.errors))
 
     def _pieces(self):
-        """The lines of the value. The line break before a boundary belongs to the boundary."""
+        """Yields the lines of the value. The line break before a boundary belongs to the
+        boundary."""
         ends = b'--' + self.outerboundary, b'--' + self.outerboundary + b'--'
         held, starts_line, read = b'', True, 0
         while self.limit is None or self.limit < 0 or read < self.limit:
@@ -244,14 +245,15 @@ class FieldStorage:
         return line
 
     def skip_lines(self):
-        """Reads what is left, up to the boundary of the body that this is a part of."""
+        """Reads the rest, up to the boundary of the body that contains this part."""
         if not self.outerboundary or self.done:
             return
         for _ in self._pieces():
             pass
 
     def make_file(self):
-        """A temporary file for a long value. May be overridden, to store uploads elsewhere."""
+        """Returns a temporary file for a long value. A subclass may override this to store uploads
+        elsewhere."""
         if self._binary_file:
             return tempfile.TemporaryFile('wb+')
         return tempfile.TemporaryFile('w+', encoding=self.encoding, newline='\n')
@@ -344,7 +346,8 @@ def _line_break(line):
 
 
 def valid_boundary(boundary):
-    """Whether it has printable characters of ASCII alone, up to 201, no space at the end."""
+    """Returns true if the boundary is at most 201 printable ASCII characters and does not end with
+    a space."""
     if isinstance(boundary, str):
         boundary = boundary.encode('latin-1', 'replace')
     return 0 < len(boundary) <= 201 and all(32 <= byte < 127 for byte in boundary) \
@@ -355,7 +358,7 @@ def valid_boundary(boundary):
 
 
 def parse_header(line):
-    """The value of a header field in two: what comes before the first semicolon, and a dictionary of
+    """Splits the value of a header field: the text before the first semicolon, and a dictionary of
     the parameters."""
     value, *parameters = _split(line)
     options = {}
@@ -371,7 +374,7 @@ def parse_header(line):
 
 
 def _split(line):
-    """At semicolons, but for those in quotes."""
+    """Splits at semicolons, except in quotes."""
     pieces, start, quoted, at = [], 0, False, 0
     while at < len(line):
         if line[at] == '\\' and quoted and line[at + 1:at + 2] == '"':
@@ -386,7 +389,7 @@ def _split(line):
 
 
 def parse(fp=None, environ=os.environ, keep_blank_values=0, strict_parsing=0, separator='&'):
-    """The fields of a request as a dictionary of lists."""
+    """Returns the fields of a request as a dictionary of lists."""
     fp = sys.stdin if fp is None else fp
     encoding = getattr(fp, 'encoding', None) or 'latin-1'
     fp = _binary(fp)
@@ -415,8 +418,8 @@ def parse(fp=None, environ=os.environ, keep_blank_values=0, strict_parsing=0, se
 
 
 def parse_multipart(fp, pdict, encoding='utf-8', errors='replace', separator='&'):
-    """The fields of a multipart body as a dictionary of lists. `pdict`: the parameters of the
-    content type."""
+    """Returns the fields of a multipart body as a dictionary of lists. `pdict`: the parameters of
+    the content type."""
     boundary = pdict['boundary']
     boundary = boundary if isinstance(boundary, str) else boundary.decode('ascii')
     headers = {'content-type': 'multipart/form-data; boundary=' + boundary}
@@ -434,7 +437,7 @@ logfp = None
 
 
 def initlog(*allargs):
-    """Writes a line, the first time after opening `logfile`."""
+    """Opens `logfile` on the first call, and writes a line."""
     global log, logfp
     if logfile and not logfp:
         try:
@@ -471,7 +474,7 @@ log = initlog
 
 
 def test(environ=os.environ):
-    """Answers a request with all that is known of it."""
+    """Answers a request with all information about it."""
     print('Content-type: text/html\n')
     sys.stderr = sys.stdout
     try:
@@ -486,7 +489,7 @@ def test(environ=os.environ):
 
 
 def print_exception(type=None, value=None, tb=None, limit=None):
-    """The exception that is being handled, as HTML."""
+    """Prints the current exception as HTML."""
     import traceback
     if type is None:
         type, value, tb = sys.exc_info()

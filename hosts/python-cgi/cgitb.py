@@ -1,5 +1,5 @@
-"""Tracebacks as pages for CGI scripts, for interpreters that have no module of this name any more
-(3.13 and later). The names and arguments are those of the module that Python had until 3.12."""
+"""Tracebacks as pages for CGI scripts, for interpreters without this module (3.13 and later). The
+names and arguments are those of Python's module up to 3.12."""
 import inspect
 import keyword
 import linecache
@@ -16,18 +16,18 @@ _UNKNOWN = object()
 
 
 def enable(display=1, logdir=None, context=5, format='html'):
-    """From now on an exception that nobody catches is shown as a page, and written to a file in
-    `logdir`. `context`: lines of source around each place. `format`: "html", or else plain text."""
+    """Shows each later uncaught exception as a page, and writes it to a file in `logdir`.
+    `context`: lines of source around each place. `format`: "html", or else plain text."""
     sys.excepthook = Hook(display=display, logdir=logdir, context=context, format=format)
 
 
 def handler(info=None):
-    """Shows the exception that is being handled."""
+    """Shows the current exception."""
     Hook().handle(info)
 
 
 class Hook:
-    """What sys.excepthook becomes."""
+    """The replacement of sys.excepthook."""
 
     def __init__(self, display=1, logdir=None, context=5, file=None, format='html'):
         self.display, self.logdir, self.context = display, logdir, context
@@ -38,7 +38,7 @@ class Hook:
         self.handle((etype, evalue, etb))
 
     def handle(self, info=None):
-        """Shows the exception `info`, or the one that is being handled."""
+        """Shows the exception `info`, or the current one."""
         info = info or sys.exc_info()
         is_html = self.format == 'html'
         if is_html:
@@ -46,7 +46,7 @@ class Hook:
         try:
             report = (html if is_html else text)(info, self.context)
             plain = not is_html
-        except Exception:    # what shows an exception may meet another
+        except Exception:    # the report itself may raise an exception
             report, plain = ''.join(traceback.format_exception(*info)), True
         if not self.display:
             self._say('A problem occurred in a Python script.', is_html)
@@ -75,7 +75,7 @@ class Hook:
 
 
 def reset():
-    """What ends whatever the page has begun, so that the report can be seen."""
+    """Returns the tags that close whatever the page has opened, so that the report is visible."""
     closing = 'table table table table table font font font blockquote center'.split()
     tags = ''.join('</%s>' % name for name in closing)
     return '<!--: spam\nContent-Type: text/html\n\n<body><font style="color: white; ' \
@@ -84,7 +84,7 @@ def reset():
 
 
 def html(einfo, context=5):
-    """The exception as HTML."""
+    """Returns the exception as HTML."""
     etype, evalue, _ = einfo
     parts = [
         '<div style="background: #fff; color: #000; font: 15px/1.4 sans-serif; padding: 1em">',
@@ -106,7 +106,7 @@ def html(einfo, context=5):
     for name, value in _attributes(evalue):
         parts.append('<br>%s = %s' % (_escape(name), _escape(value)))
     plain = ''.join(traceback.format_exception(*einfo))
-    # For those who look at the source of the page. Two hyphens would end the comment.
+    # For readers of the page's source. Two hyphens would end the comment.
     parts.append('</div>\n<!-- The above is a description of an error in a Python program, formatted\n'
                  'for a web browser. Here is the original traceback:\n\n%s\n-->\n'
                  % _escape(plain).replace('--', '- -'))
@@ -114,7 +114,7 @@ def html(einfo, context=5):
 
 
 def text(einfo, context=5):
-    """The exception as plain text."""
+    """Returns the exception as plain text."""
     etype, evalue, _ = einfo
     parts = [_name(etype), *_where(), '', 'A problem occurred in a Python script.  Here is the '
              'sequence of', 'function calls leading up to the error, in the order they occurred.']
@@ -138,7 +138,7 @@ def _where():
 
 
 def _frames(einfo, context):
-    """Of each frame: file, line, call, lines of source, names and values on that line."""
+    """Yields for each frame: file, line, call, lines of source, names and values on that line."""
     for frame, file, line, function, _, _ in inspect.getinnerframes(einfo[2], context):
         file = os.path.abspath(file) if file else '?'
         call = function
@@ -154,7 +154,7 @@ def _frames(einfo, context):
 
 
 def _values(frame, file, line):
-    """The names that stand on the line, with their values."""
+    """Returns the names on the line, with their values."""
     lines = iter([linecache.getline(file, line)])
     seen, owner, last, value = set(), '', '', _UNKNOWN
     try:
@@ -179,7 +179,7 @@ def _values(frame, file, line):
 
 
 def lookup(name, frame, locals):
-    """Where `name` is found, and its value."""
+    """Returns the scope of `name` and its value."""
     if name in locals:
         return 'local', locals[name]
     if name in frame.f_globals:

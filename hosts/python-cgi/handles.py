@@ -1,29 +1,32 @@
-# Files of scripts that outlive their request: handed over behind python-cgi.py, which has the imports.
+# Files of scripts that outlive their request. Forebay appends this file to python-cgi.py, which has
+# the imports.
 
 
 class Handles:
-    """Files with unwritten text that a module or another object keeps. Their text is written before
-    the end of each request, so that it cannot reach the client of a later one.
+    """Files with unwritten text that a module or another object keeps. The host writes their text
+    before the end of each request, so that it cannot reach the client of a later request.
 
-    The collector knows all of them: an object that a request has made and that survives is in its two
-    young generations, unless a collection in the middle of the request has moved it on."""
+    The garbage collector lists all of them. An object that a request makes and that survives is in
+    the two young generations, unless a collection during the request has moved it to the old
+    one."""
 
     KINDS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
     def __init__(self):
         self.kept = []           # a weak reference to each, and its kind
-        self.others = set()      # types that stay, and are no such files
+        self.others = set()      # types that stay, and are not in KINDS
         self.was_frozen = False
-        # The first object that the collector knows of a request; as long as it is young, all are.
+        # The collector's first object of a request. While it is young, all objects of the request
+        # are.
         self.first = None
         self.freeze = note_calls(gc, 'freeze', self.note_freeze)
         self.learn(gc.get_objects())
 
     def note_freeze(self):
-        self.was_frozen = True    # a script hides its objects from the collector
+        self.was_frozen = True    # the script hides its objects from the collector
 
     def collect(self, may_be_old):
-        """Collects what the script has left, and notes the files among what is alive."""
+        """Collects the garbage of the script, and records files among the surviving objects."""
         if self.was_frozen:
             gc.unfreeze()
             self.was_frozen, may_be_old = False, True
@@ -46,7 +49,7 @@ class Handles:
         self.first = []
 
     def learn(self, objects):
-        """Takes in the classes of modules, which need not be looked at again."""
+        """Records the classes of modules, which later calls need not check again."""
         self.others.update(
             kind for kind in objects
             if issubclass(type(kind), type) and not issubclass(kind, self.KINDS))
@@ -69,7 +72,8 @@ class Handles:
                 self.kept.append((reference_to(file), base))
 
     def flush(self):
-        """Writes what is left in files. False if that fails, as the text would be written later."""
+        """Writes the remaining text of files. Returns false if that fails, because the text would
+        be written later."""
         self.note(gc.get_objects(0))
         return not self.kept or self.flush_kept()
 
@@ -78,7 +82,8 @@ class Handles:
         for reference, base in self.kept:
             file = reference()
             try:
-                # Of the interpreter's type: what a class of the script's does proves nothing.
+                # Uses the methods of the interpreter's type, because a subclass of the script may
+                # override them.
                 if file is None or base.closed.__get__(file):
                     continue
                 alive.append((reference, base))
@@ -92,7 +97,7 @@ class Handles:
 
 
 def is_detached(file, base):
-    """True if a file has given its buffer away, and so has no text."""
+    """Returns true if a file has detached its buffer, and so has no text."""
     try:
         base.closed.__get__(file)
         return False
@@ -101,7 +106,8 @@ def is_detached(file, base):
 
 
 def note_calls(module, name, note):
-    """Has `note` called when a script calls the function of a module. The function itself."""
+    """Calls `note` whenever a script calls this function of a module. Returns the original
+    function."""
     function = getattr(module, name)
 
     def noted(*arguments):

@@ -1,14 +1,14 @@
-# The modules that scripts see: handed over behind python-cgi.py, which has the imports.
+# The modules that scripts see. Forebay appends this file to python-cgi.py, which has the imports.
 
 
 class Local:
-    """The modules that are not the interpreter's or installed, as the scripts of a directory see
-    them. They are loaded anew when one of their files changes."""
+    """The modules outside the interpreter and its packages, as the scripts of a directory see them.
+    They are loaded again when one of their files changes."""
 
     def __init__(self):
         self.modules = {}    # by name
         self.files = {}      # signatures by path
-        self.hidden = {}     # installed modules whose name one of the directory's own has
+        self.hidden = {}     # installed modules that a module of the directory shadows
         self.names, self.names_of = frozenset(), None
 
     def has_changed(self):
@@ -38,7 +38,7 @@ class Modules:
         self.grew = False
 
     def enter(self, script):
-        """Shows `script` the modules that it would find."""
+        """Makes the modules visible that `script` would find in a new process."""
         self.grew = False
         sys.path[:] = script.path + self.path + script.added_path
         local = self.local.get(script.modules)
@@ -58,7 +58,7 @@ class Modules:
         self.hide_shadowed(script, local)
 
     def show(self, local):
-        """Puts the modules of `local` in the place of those there are."""
+        """Replaces the visible local modules with those of `local`."""
         for name in self.current.modules:
             sys.modules.pop(name, None)
         sys.modules.update(self.current.hidden)
@@ -67,8 +67,8 @@ class Modules:
         self.current, self.count = local, 0
 
     def hide_shadowed(self, script, local=None):
-        """Takes modules away that have the name of one beside the script. A module that the
-        interpreter itself has loaded at its start comes before that, as in any process."""
+        """Hides modules that have the name of a module in the script's directory. Modules that the
+        interpreter loads at its start stay, as they take precedence in any process."""
         local = self.current if local is None else local
         changed = signature_of(script.path[0]) if script.path else None
         if changed != local.names_of:
@@ -83,7 +83,7 @@ class Modules:
                 local.hidden[name] = sys.modules.pop(name)
 
     def leave(self, script):
-        """Notes what the script has loaded, and what it has added to sys.path."""
+        """Records the modules that the script has loaded, and its additions to sys.path."""
         if sys.path != script.path + self.path + script.added_path:
             self.note_path(script)
         if len(sys.modules) == self.count:
@@ -104,9 +104,9 @@ class Modules:
         self.count = len(sys.modules)
 
     def note_path(self, script):
-        """A script with a sys.path of its own has modules of its own, as another in its directory
-        may find others by the same names. What modules have added when they were loaded stays, at
-        the end, since they are not loaded again."""
+        """Gives a script with its own sys.path its own modules, because other scripts in the
+        directory may find other modules by the same names. Entries that modules add on import stay
+        at the end of the path, because these modules are not loaded again."""
         usual = set(script.path + self.path)
         added = [entry for entry in dict.fromkeys(sys.path) if entry not in usual]
         script.added_path = added[:PATHS_KEPT]
@@ -124,14 +124,15 @@ class Modules:
             return file.startswith(self.installed)
         spec = getattr(module, '__spec__', None)
         if spec is not None and spec.origin is not None:
-            return True    # built in, frozen, or of this host
+            return True    # built in, frozen, or a module of this host
         paths = list(getattr(module, '__path__', ()))
         if paths:
             return all(path.startswith(self.installed) for path in paths)
         return name.partition('.')[0] in self.known
 
     def of_standard_library(self, names):
-        """Those of `names`, in the order in which they were loaded, that any process may load."""
+        """Returns those of `names` that are modules of the standard library, in the order of
+        loading."""
         found = []
         for name, module in list(sys.modules.items()):
             file = file_of(module) if name in names else None
@@ -140,7 +141,7 @@ class Modules:
         return found
 
     def preload(self, names):
-        """Loads what a fork has loaded, so that the next needs not."""
+        """Loads the modules that a fork has loaded, so that the next fork has them already."""
         for name in names:
             try:
                 __import__(name)
@@ -154,7 +155,7 @@ def file_of(module):
 
 
 def names_in(path):
-    """The names of the modules and packages in the directory `path[0]`."""
+    """Returns the names of the modules and packages in the directory `path[0]`."""
     try:
         entries = os.listdir(path[0])
     except (IndexError, OSError):
@@ -167,7 +168,8 @@ def names_in(path):
 
 
 class Replacements:
-    """cgi and cgitb where neither the interpreter (3.13 and later) nor a package has them."""
+    """The modules cgi and cgitb, if neither the interpreter (3.13 and later lack them) nor a
+    package has them."""
 
     def __init__(self, sources):
         self.sources = sources

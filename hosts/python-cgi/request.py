@@ -1,13 +1,15 @@
-# What a request needs, and what it leaves: handed over behind python-cgi.py, which has the imports.
+# The state of a request and its cleanup. Forebay appends this file to python-cgi.py, which has the
+# imports.
 
 
 class Control:
     def __init__(self):
         self.inbox = Inbox()
-        self.part = b''    # of the body, that came with the head
+        self.part = b''    # the part of the body that came with the head
 
     def receive(self):
-        """The next request: environment block, length of the body. None at the end."""
+        """Returns the next request: environment block, length of the body. Returns None at the
+        end."""
         request = self.inbox.receive()
         if request is None:
             return None
@@ -15,13 +17,13 @@ class Control:
         return block, length
 
     def receive_body(self, length):
-        """Puts the body on descriptor 0: a small one in a pipe, a big one in a nameless file. The
-        reason, if it cannot be stored."""
+        """Puts the body on descriptor 0: a small body in a pipe, a large one in an unnamed file.
+        Returns the error if the body cannot be stored."""
         pieces = self.pieces(length)
         if length <= LARGEST_IN_PIPE:
             body = b''.join(pieces)
             reader, writer = os.pipe()
-            os.set_blocking(writer, False)    # some pipes hold one page only
+            os.set_blocking(writer, False)    # some pipes hold only one page
             try:
                 fits = os.write(writer, body) == length
             except BlockingIOError:
@@ -44,19 +46,20 @@ class Control:
                 return
             piece = self.inbox.read(min(length, CHUNK))
             if not piece:
-                os._exit(0)    # Forebay has gone
+                os._exit(0)    # Forebay has ended
 
     def reply(self, kind, is_last, status):
         end_marker = self.inbox.end_marker(kind, is_last, status)
         try:
             write(1, end_marker)
-        except BlockingIOError:    # a script has made it one that does not wait
+        except BlockingIOError:    # a script has made the socket non-blocking
             os.set_blocking(1, True)
             write(1, end_marker)
 
 
 def store(pieces):
-    """Puts a body in a file on descriptor 0, to its last byte even if there is no room for it."""
+    """Puts a body in a file on descriptor 0. Reads it to the last byte even if it cannot be stored.
+    Returns the error, if any."""
     file, fault = None, None
     for piece in pieces:
         if fault is None:
@@ -98,12 +101,13 @@ class Descriptors:
         self.null, self.output, self.log = null, os.dup(1), os.dup(2)
         self.spare = (self.null, self.output, self.log)
         self.own = [self.place(number) for number in (0, 1, 2)]
-        # Not a method of the host's: the interpreter keeps it to the end, and with it the script.
+        # This is no method of Host: the interpreter keeps the function to its end, and with it the
+        # object.
         os.register_at_fork(after_in_child=self.leave)
 
     def restore(self):
-        """Puts descriptors 0, 1 and 2 back. False if the script had something of its own at 1 or 2,
-        which it could still close."""
+        """Restores descriptors 0, 1 and 2. Returns false if the script had opened a file of its own
+        as 1 or 2, because it could still close that descriptor."""
         try:
             if [os.fstat(0)[1:3], os.fstat(1)[1:3], os.fstat(2)[1:3]] == self.own:
                 return True
@@ -126,7 +130,7 @@ class Descriptors:
             return None
 
     def has_room(self):
-        """True if later requests can open what they need."""
+        """Returns true if enough descriptors are free for later requests."""
         try:
             lowest = dup(0)
         except OSError:
@@ -138,10 +142,11 @@ class Descriptors:
         return limit < 0 or lowest + min(limit // 4, SPARE_DESCRIPTORS) <= limit
 
     def leave(self):
-        """In a child process: closes what is the worker's alone. Of its output it has what the script has."""
+        """In a child process, closes the worker's own descriptors. The child keeps the output that
+        the script has."""
         if self.inbox is not None:
             self.inbox.close()
-            self.inbox = None    # a child of the child has other files by these numbers
+            self.inbox = None    # a grandchild has other files at these numbers
             for descriptor in self.spare:
                 close(descriptor)
 
@@ -155,7 +160,7 @@ class Environment:
         return self.data.get(name, b'')
 
     def set(self, block):
-        """Makes os.environ and the environment of children what the request says."""
+        """Sets os.environ and the environment for child processes to that of the request."""
         os.environ = self.environ
         self.environ._data = self.data
         fields = block.split(b'\0')
@@ -178,7 +183,7 @@ class Environment:
 
 
 class Streams:
-    """sys.stdin, sys.stdout and sys.stderr, as the interpreter makes them when it starts."""
+    """sys.stdin, sys.stdout and sys.stderr, as the interpreter makes them at its start."""
 
     def __init__(self, handles):
         self.handles = handles
@@ -187,14 +192,15 @@ class Streams:
             dict(encoding=stream.encoding, errors=stream.errors)
             for stream in (sys.stdin, sys.stdout, sys.stderr)
         ]
-        self.has_error_lines = sys.stderr.line_buffering    # not before Python 3.9
+        self.has_error_lines = sys.stderr.line_buffering    # false before Python 3.9
         self.input = self.output = self.error = None
         self.had_body = True
         self.unbuffered = None
         self.restore()
 
     def renew(self, script, has_body):
-        """Fit for a request: nothing that was read ahead, no layers of another script's."""
+        """Prepares the streams for a request: no text that was read ahead, no layers of another
+        script."""
         if has_body or self.had_body or not self.is_as_made(self.input, 0):
             self.input = self.made(0, 'r')
             self.had_body = bool(has_body)
@@ -206,7 +212,7 @@ class Streams:
         self.set()
 
     def restore(self):
-        """What the end of a process does: writes what is left. Closed ones are made again."""
+        """Writes the remaining text, as the end of a process does. Opens closed streams again."""
         sys.stdout = None
         flush(self.output)
         if not self.is_whole(self.output):
@@ -247,13 +253,13 @@ class Streams:
         return stream
 
     def note_output(self):
-        """The last standard output is not looked after any more, but a script may have kept it."""
+        """Lets Handles watch the previous standard output, because a script may have kept it."""
         layers = [reference() for reference in self.own_output]
         self.handles.note([layer for layer in layers if layer is not None])
 
 
 class Interpreter:
-    """What a script changes in the process, and a new process would have fresh."""
+    """The process state that a script may change, and that is fresh in a new process."""
 
     def __init__(self):
         self.signals = [
@@ -310,7 +316,7 @@ class Interpreter:
             module.pthread_sigmask(module.SIG_SETMASK, ())
 
     def restore_random(self, module):
-        """Draws a new seed if the script has given one, so that the next cannot be foretold."""
+        """Draws a new seed if the script has set one, so that later numbers cannot be predicted."""
         if self.known.get('random') is not module:
             original = module.seed
 
@@ -332,7 +338,8 @@ class Interpreter:
         module.showwarning = getattr(module, '_showwarning_orig', module.showwarning)
 
     def restore_logging(self, module):
-        """Takes out the handlers that the script has set up; they hold its streams and files."""
+        """Removes the log handlers that the script has set up, because they hold its streams and
+        files."""
         if len(module._handlerList) > 1 or module.root.handlers:
             for logger in [module.root] + list(module.root.manager.loggerDict.values()):
                 for handler in list(getattr(logger, 'handlers', ())):
@@ -363,7 +370,7 @@ class Interpreter:
             module._event_loop_policy = None
 
     def restore_faulthandler(self, module):
-        module.cancel_dump_traceback_later()    # it is no thread of Python's, and would write to the client
+        module.cancel_dump_traceback_later()    # no Python thread; would write to the client
 
     RESTORED = [
         ('signal', restore_signal), ('random', restore_random),
@@ -374,8 +381,8 @@ class Interpreter:
 
 
 class Threads:
-    """The threads of scripts, from the call on that starts one. The interpreter counts a thread only
-    when that first runs, which may be in a later request."""
+    """The threads of scripts, counted from the call that starts one. The interpreter counts a
+    thread only after it first runs, which may be in a later request."""
 
     def __init__(self):
         self.running = set()
@@ -406,7 +413,8 @@ class Threads:
         return bool(self.running) or count_threads() > 0
 
     def wait(self):
-        """Waits for the script's threads, as the end of a process does. True if some stay: daemons."""
+        """Waits for the script's threads, as the end of a process does. Returns true if daemon
+        threads remain."""
         if not self.running and not count_threads():
             return False
         pool = sys.modules.get('concurrent.futures.thread')
