@@ -1,7 +1,7 @@
 //! Connections in memory within one thread, for tests without sockets and delays.
 //!
-//! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection: it has
-//! limited room, each direction ends separately, and closing it with unread bytes resets it.
+//! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. It has
+//! limited room, and each direction ends separately. Closing it with unread bytes resets it.
 //! Backends listen for such connections on a [`Network`]. [`MemoryGateway`](crate::MemoryGateway)
 //! serves them as a serving thread does, so that a scripted client, the engine, an origin and a
 //! scripted backend run in one thread. If tokio's clock is paused, time passes only when all of

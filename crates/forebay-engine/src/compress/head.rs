@@ -24,9 +24,9 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     media_type.is_some_and(|media_type| types.iter().any(|pattern| pattern.matches(media_type)))
 }
 
-/// Returns true if a partial reply with these field lines may belong to a document that is
-/// compressed for other requests: its media type is in `types`, or it has several parts, with their
-/// types in the body.
+/// Returns true if a partial reply with these field lines may belong to a document that other
+/// requests receive compressed. Its media type is in `types`, or unknown because it has several
+/// parts.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
