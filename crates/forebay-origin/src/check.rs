@@ -20,7 +20,6 @@ use crate::build::launch_of;
 use crate::cgi::obstacle;
 use crate::definition::{Definition, definition};
 use crate::files::ScriptRoutes;
-use crate::running::listens;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
@@ -126,8 +125,7 @@ fn of_server(server: &Server) -> Vec<Finding> {
 fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
     let gives_up_root = gives_up_root(server);
     if gives_up_root
-        && let Some((key, why)) =
-            cannot_become((app.user.as_deref(), app.group.as_deref()), listens(app))
+        && let Some((key, why)) = cannot_become(app.user.as_deref(), app.group.as_deref())
     {
         return Some(unhelped(vec!["app".into(), name.into(), key.into()], why));
     }
@@ -164,9 +162,8 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
         let keys = keys.iter().map(|key| (*key).to_owned());
         place.iter().cloned().chain(["cgi".to_owned()]).chain(keys).collect()
     };
-    let who = (cgi.user.as_deref(), cgi.group.as_deref());
     if gives_up_root(server)
-        && let Some((at, why)) = cannot_become(who, false)
+        && let Some((at, why)) = cannot_become(cgi.user.as_deref(), cgi.group.as_deref())
     {
         return Some(unhelped(key(&[at]), why));
     }
@@ -180,18 +177,10 @@ fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Findin
 }
 
 /// Returns the key and the reason if a gateway without root cannot start processes as this user and
-/// group. Its helper starts no process that listens, and none as root.
-fn cannot_become(
-    (user, group): (Option<&str>, Option<&str>),
-    listens: bool,
-) -> Option<(&'static str, &'static str)> {
+/// group. Its helper starts no process as root.
+fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,
-        (Some(_), _) if listens => Some((
-            "user",
-            "`user` in [server] gives root up, and a program that listens by itself then runs as \
-             that user",
-        )),
         (Some("root"), _) => {
             Some(("user", "`user` in [server] gives root up, so no process is started as root"))
         }

@@ -12,22 +12,29 @@
 //! directory apply only after the change of user: `LD_PRELOAD` would run code as root, and a
 //! directory could be entered that the user may not enter.
 //!
+//! A program that listens by itself has its guardian started, which stays root as the helper does: the
+//! program's user cannot kill it. The helper makes the program's room, too (`helper/room.rs`).
+//!
 //! Each request brings a socket of its own. Over it the helper reports the start and the end of that
 //! process, and is asked to kill its process group. A closed socket is such an order, too, so
 //! nothing outlives the gateway. The helper's own end is that of its children: its group reaper and
-//! the kernel's parent death signal see to that.
+//! the kernel's parent death signal see to that. A guardian ends all of its program when the gateway
+//! closes their socket, so it is left to do that.
 
 mod child;
 mod message;
+mod room;
 mod server;
 
 pub use child::{Child, HelpedChild, Starting};
+pub(crate) use room::share_socket;
 pub use server::{VERB as HELPER, help};
 
 use crate::cgroup::CgroupLimits;
 use crate::{Identity, Launch, StartError, myself};
-use message::{GroupRequest, LaunchRequest, MOST_BYTES};
+use message::{GroupRequest, LaunchRequest, MOST_BYTES, RoomRequest};
 use nix::unistd::Uid;
+use room::Rooms;
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -51,6 +58,7 @@ pub struct Helper {
     connection: Mutex<Option<Connection>>,
     pid: u32,
     users: Vec<Identity>,
+    rooms: Rooms,
 }
 
 #[derive(Debug)]
@@ -68,16 +76,24 @@ pub struct HelpedLaunch<'a> {
     pub dir: &'a Path,
     /// All variables of its environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its descriptors from 0 on: three or four.
+    /// Its descriptors from 0 on: three or four. Those of a guardian are three.
     pub descriptors: &'a [BorrowedFd<'a>],
 }
 
+/// A private directory for a program that listens by itself.
+#[derive(Debug)]
+pub struct HelpedRoom {
+    name: String,
+    path: PathBuf,
+}
+
 impl Helper {
-    /// Starts the helper of this process for these users. Call it as root, once.
+    /// Starts the helper of this process for these users. `group` is that of the gateway without
+    /// root, which may then connect to programs of these users. Call it as root, once.
     ///
     /// # Errors
     /// The process cannot be started, or one of the users is root.
-    pub fn start(users: Vec<Identity>) -> io::Result<()> {
+    pub fn start(users: Vec<Identity>, group: u32) -> io::Result<()> {
         if !users.iter().all(is_for_helper) {
             return Err(io::Error::other("the helper starts no process as root"));
         }
@@ -85,18 +101,21 @@ impl Helper {
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // A message has the environment of a request, which is larger than the default.
         set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
+        let rooms = Rooms::make(group)?;
         let process = Command::new(myself())
             .arg(server::VERB)
+            .arg(rooms.word())
             .args(users.iter().map(message::user_word))
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .process_group(0)
-            .spawn()?;
+            .spawn()
+            .inspect_err(|_| rooms.remove())?;
         let pid = process.id();
         let connection = Mutex::new(Some(Connection { socket, process }));
-        let helper = Helper { connection, pid, users };
+        let helper = Helper { connection, pid, users, rooms };
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
 
@@ -157,10 +176,31 @@ impl Helper {
     /// # Errors
     /// The helper has ended, or the request is larger than it takes.
     pub fn launch(&self, launch: &HelpedLaunch<'_>) -> io::Result<Starting> {
-        let HelpedLaunch { launch, dir, env, descriptors } = launch;
-        let request =
-            LaunchRequest { dir: dir.to_path_buf(), env: env.clone(), options: launch.arguments() };
-        self.send(&request.encode()?, descriptors)
+        self.send(&launch.request().encode()?, launch.descriptors)
+    }
+
+    /// Returns a room that is made when its program is started.
+    pub fn new_room(&self) -> HelpedRoom {
+        let name = room::new_name();
+        let path = self.rooms.path.join(&name);
+        HelpedRoom { name, path }
+    }
+
+    /// Sends a request to start a program that listens by itself, with its guardian, which is the
+    /// child. `files` are written into the room. If the helper `listens`, it opens the socket that the
+    /// program inherits, in place of descriptor 1.
+    ///
+    /// # Errors
+    /// The helper has ended, or the request is larger than it takes.
+    pub fn launch_program(
+        &self,
+        launch: &HelpedLaunch<'_>,
+        room: &HelpedRoom,
+        files: Vec<(String, String)>,
+        listens: bool,
+    ) -> io::Result<Starting> {
+        let room = RoomRequest { name: room.name.clone(), listens, files };
+        self.send(&room.encode(&launch.request())?, launch.descriptors)
     }
 
     /// Has the helper make a control group, and returns its path.
@@ -193,6 +233,20 @@ impl Helper {
 
     fn connection(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HelpedLaunch<'_> {
+    fn request(&self) -> LaunchRequest {
+        let options = self.launch.arguments();
+        LaunchRequest { dir: self.dir.to_path_buf(), env: self.env.clone(), options }
+    }
+}
+
+impl HelpedRoom {
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 

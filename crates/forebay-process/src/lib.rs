@@ -28,7 +28,7 @@ pub use descriptors::{found_descriptors, give_back_descriptors, record_descripto
 pub use error::StartError;
 pub use group_reaper::GroupReaper;
 pub use guardian::{Guardian, Wake};
-pub use helper::{Child, HELPER, HelpedChild, HelpedLaunch, Helper, Starting, help};
+pub use helper::{Child, HELPER, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Starting, help};
 pub use identity::Identity;
 pub use launch::{Launch, MAY_BE_MEASURED, ProcessLimits, cpu_set, launch, myself};
 pub use launcher::{LaunchSpec, Launcher};

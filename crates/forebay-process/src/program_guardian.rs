@@ -1,21 +1,25 @@
 //! The guardian of a program that listens by itself (`forebay __guardian`). Its descriptors:
 //!
 //! - 0: a socket. Orders come in, a byte each: `t` asks the program to end (SIGTERM), `k` ends it
-//!   at once. Its end, which comes with the end of Forebay, is both, a moment apart. Lines go out:
+//!   at once, `s` hands its socket over to the group of its directory. Its end, which comes with the
+//!   end of Forebay, is `t` and `k`, a moment apart. Lines go out:
 //!   `pid N` once the program is started, `exit N` or `signal N` when it has ended.
 //! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
 //! - 2: the log, for the program's standard output and error.
 //!
+//! If the helper is its parent, descriptor 4 has the program's environment.
+//!
 //! When the program has ended what it has left is told to end, and a moment later killed. Then the
 //! guardian removes the program's private directory, and ends.
 
+use crate::helper::share_socket;
 use crate::{Guardian, Launch, Wake};
-use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+use rustix::process::{Pid, Signal, WaitStatus, getppid, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,6 +34,11 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
         eprintln!("__guardian is for Forebay itself");
         return ExitCode::FAILURE;
     };
+    let helper = launch.takes_environment.then(getppid).flatten();
+    if helper.is_some() {
+        // The helper blocks signals, which a guardian takes.
+        let _ = nix::sys::signal::SigSet::all().thread_unblock();
+    }
     let started = Guardian::new(read_orders).and_then(|mut guardian| {
         let program = start(&mut guardian, launch)?;
         Ok((guardian, program))
@@ -37,7 +46,7 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     let outcome = match started {
         Ok((guardian, program)) => {
             report(&format!("pid {}", program.as_raw_pid()));
-            run(guardian)
+            run(guardian, &room)
         }
         Err(error) => {
             eprintln!("cannot start a process: {error}");
@@ -45,7 +54,14 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
         }
     };
     // Forebay may have removed it already.
-    let _ = std::fs::remove_dir_all(room);
+    let _ = std::fs::remove_dir_all(&room);
+    if helper.is_some()
+        && helper != getppid()
+        && let Some(rooms) = room.parent()
+    {
+        // The helper was killed: the last guardian removes the directory of all rooms.
+        let _ = std::fs::remove_dir(rooms);
+    }
     outcome
 }
 
@@ -60,13 +76,14 @@ fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
     Ok(program)
 }
 
-fn run(mut guardian: Guardian<u8>) -> ExitCode {
+fn run(mut guardian: Guardian<u8>, room: &Path) -> ExitCode {
     // When what is left is killed.
     let mut force_at = None;
     while let Some(wake) = guardian.wait(force_at) {
         match wake {
             Wake::Order(b't') => request_stop(&guardian),
             Wake::Order(b'k') => break,
+            Wake::Order(b's') => drop(share_socket(room)),
             Wake::Order(_) | Wake::OrphanEnded(..) => {}
             Wake::End => {
                 request_stop(&guardian);

@@ -1,6 +1,7 @@
 //! `forebay serve` that gives root up while its applications have users of their own: the helper that
 //! starts them, and what a gateway that was taken over gets of it.
 
+mod helper;
 mod support;
 
 use std::fs;
@@ -9,7 +10,7 @@ use std::process::Command;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
-use support::{Forebay, program, write_configuration};
+use support::{Forebay, program};
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -164,6 +165,12 @@ fn of_user(pids: &[u32]) -> Vec<u32> {
     pids.iter().copied().filter(|pid| status_of(*pid, "Uid:") == Some(user)).collect()
 }
 
+/// The arguments of a process, with zero bytes between them.
+fn command_line(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).into_owned()
+}
+
 /// Whether the process is there and no zombie.
 fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
@@ -173,22 +180,22 @@ fn runs(pid: u32) -> bool {
 fn helped_processes_end_with_the_gateway_and_with_the_helper() {
     for who_ends in ["gateway", "helper", "signal"] {
         let Some(mut forebay) = separated("") else { return };
-        all_are_helped(&forebay, "child");
+        // A child that a CGI script has left goes on.
+        all_are_helped(&forebay, "");
+        for target in ["/perl/who", "/python/who.py"] {
+            who(&forebay, target, "child");
+        }
         let gateway = forebay.process.id();
         // Requests under way, whose processes sleep.
         forebay.folder.script("cgi/slow", "#!/bin/sh\nsleep 1000\n");
         let mut slow = forebay.connect();
         slow.send("GET /cgi/slow HTTP/1.1\r\nHost: x\r\n\r\n");
         let all = || support::proc::descendants(gateway);
-        let command = |pid: u32| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).into_owned()
-        };
-        let has_begun = || all().into_iter().any(|pid| command(pid).contains("cgi/slow"));
+        let has_begun = || all().into_iter().any(|pid| command_line(pid).contains("cgi/slow"));
         assert!(eventually(has_begun), "{}", forebay.output());
         let (all, of_apps) = (all(), of_user(&all()));
         assert!(of_apps.len() > 3, "{of_apps:?}");
-        let is_helper = |pid: &&u32| command(**pid).contains("__helper");
+        let is_helper = |pid: &&u32| command_line(**pid).contains("__helper");
         let helper = *all.iter().find(is_helper).expect("a helper");
         assert_eq!(status_of(helper, "Uid:"), Some(0));
         match who_ends {
@@ -213,23 +220,6 @@ fn helped_processes_end_with_the_gateway_and_with_the_helper() {
     }
 }
 
-#[test]
-fn a_listening_program_of_another_user_below_a_gateway_without_root_is_refused() {
-    let folder = Folder::new();
-    let file = write_configuration(
-        &folder,
-        &format!(
-            "[server]\nuser = \"{GATEWAY}\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
-             [[site.route]]\npath = \"/*\"\napp = \"x\"\n\
-             [app.x]\nkind = \"command\"\nspeaks = \"http\"\nrun = [\"sh\", \"{{socket}}\"]\nuser = \"{APPS}\"\n"
-        ),
-    );
-    let output = Command::new(program()).arg("check").arg(file).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("a program that listens by itself"), "{said}");
-}
-
 /// The helper, as a gateway that somebody else has taken over talks to it.
 struct Captive {
     helper: std::process::Child,
@@ -237,10 +227,12 @@ struct Captive {
 }
 
 impl Captive {
-    fn start() -> Self {
+    /// `rooms` is the directory for private directories of programs.
+    fn start(rooms: &std::path::Path) -> Self {
         let (socket, theirs) = pair();
         let mut command = Command::new(program());
-        command.args(["__helper", "1:1:1:daemon"]).stdin(theirs);
+        let rooms = format!("{}:{}", number_of(GATEWAY), rooms.display());
+        command.args(["__helper", &rooms, "1:1:1:daemon"]).stdin(theirs);
         Self { helper: command.spawn().unwrap(), socket }
     }
 
@@ -301,7 +293,8 @@ fn a_gateway_that_was_taken_over_gets_no_more_of_the_helper_than_programs_of_its
     if !is_root() {
         return peer::skip("only root can start processes as another user");
     }
-    let mut captive = Captive::start();
+    let rooms = Folder::new();
+    let mut captive = Captive::start(rooms.path());
     let daemon = "--user 1:daemon --only-group 1";
     let run = |options: &str, dir: &str, variable: &str, text: &str| {
         captive.run(options, dir, variable, text)

@@ -15,11 +15,17 @@ pub(super) const MOST_DESCRIPTORS: usize = 5;
 /// The first byte of each kind.
 const LAUNCH: u8 = b'L';
 const GROUP: u8 = b'G';
+const PROGRAM: u8 = b'P';
+/// A room has the configuration of its program, and no more.
+const MOST_FILES: usize = 16;
+const LONGEST_NAME: usize = 64;
 
 /// A request, as the helper has read it.
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
     Launch(LaunchRequest),
+    /// To start a program that listens by itself, with its guardian.
+    Program(RoomRequest, LaunchRequest),
     Group(GroupRequest),
 }
 
@@ -32,6 +38,17 @@ pub(super) struct LaunchRequest {
     pub(super) options: Vec<OsString>,
 }
 
+/// To make a room for the program that is started.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RoomRequest {
+    /// Letters and digits.
+    pub(super) name: String,
+    /// The helper opens the Unix socket, and the program inherits it.
+    pub(super) listens: bool,
+    /// Names and texts.
+    pub(super) files: Vec<(String, String)>,
+}
+
 /// To make a control group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GroupRequest {
@@ -41,21 +58,39 @@ pub(super) struct GroupRequest {
 
 impl LaunchRequest {
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        encode(LAUNCH, self.texts())
+    }
+
+    fn texts(&self) -> impl Iterator<Item = Vec<u8>> {
         let variables =
             self.env.iter().map(|(name, value)| [name.as_bytes(), value.as_bytes()].join(&b'='));
         let count = self.env.len().to_string();
         let texts = [self.dir.as_os_str().as_bytes().to_vec(), count.into_bytes()];
         let options = self.options.iter().map(|option| option.as_bytes().to_vec());
-        encode(LAUNCH, texts.into_iter().chain(variables).chain(options))
+        texts.into_iter().chain(variables).chain(options)
     }
 
-    /// The program's launch, if it is one of `users` and in one of `groups`, and asks for nothing
-    /// that only Forebay itself may have.
-    pub(super) fn launch(
+    /// Reads what [`texts`](LaunchRequest::texts) has made.
+    fn parse<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> Option<LaunchRequest> {
+        let dir = PathBuf::from(OsStr::from_bytes(texts.next()?));
+        let count = str::from_utf8(texts.next()?).ok()?.parse().ok()?;
+        let mut env = Vec::new();
+        while env.len() < count {
+            env.push(variable(texts.next()?)?);
+        }
+        let options = texts.map(|text| OsStr::from_bytes(text).to_owned()).collect();
+        dir.is_absolute().then_some(LaunchRequest { dir, env, options })
+    }
+
+    /// Returns the launch and the identity, if that is one of `users` and the control group is one of
+    /// the helper's. The launch asks for nothing that only Forebay itself may have. A program that
+    /// listens by itself may find its socket as descriptor 0.
+    pub(super) fn launch<'a>(
         &self,
-        users: &[Identity],
+        users: &'a [Identity],
         is_group: impl Fn(&Path) -> bool,
-    ) -> Result<Launch, &'static str> {
+        may_listen: bool,
+    ) -> Result<(Launch, &'a Identity), &'static str> {
         let asked = Launch::parse(self.options.iter().cloned()).ok_or("no options of a launch")?;
         let is_user = |identity: &&Identity| {
             (&identity.user, identity.group, identity.alone)
@@ -70,6 +105,8 @@ impl LaunchRequest {
             files: asked.files,
             cgroup: asked.cgroup.clone(),
             argv: asked.argv.clone(),
+            inherit: asked.inherit.clone().filter(|_| may_listen),
+            stdin: asked.stdin && may_listen,
             ..Launch::default()
         };
         launch.as_user(Some(identity));
@@ -78,7 +115,7 @@ impl LaunchRequest {
         }
         launch.dir = Some(self.dir.clone());
         launch.takes_environment = true;
-        Ok(launch)
+        Ok((launch, identity))
     }
 
     /// The environment, as the step before the program reads it.
@@ -88,6 +125,41 @@ impl LaunchRequest {
             .flat_map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat())
             .collect()
     }
+}
+
+impl RoomRequest {
+    /// Encodes a request to start `program` in the room.
+    pub(super) fn encode(&self, program: &LaunchRequest) -> io::Result<Vec<u8>> {
+        let listens = u8::from(self.listens).to_string();
+        let start = [self.name.clone(), listens, self.files.len().to_string()];
+        let files = self.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]);
+        let texts = start.into_iter().chain(files).map(String::into_bytes);
+        encode(PROGRAM, texts.chain(program.texts()))
+    }
+
+    fn parse<'a>(texts: &mut impl Iterator<Item = &'a [u8]>) -> Option<RoomRequest> {
+        let mut text = || str::from_utf8(texts.next()?).ok();
+        let name = text().filter(|name| is_name(name) && !name.contains('.'))?.to_owned();
+        let listens = match text()? {
+            "0" => false,
+            "1" => true,
+            _ => return None,
+        };
+        let count = text()?.parse().ok().filter(|count| *count <= MOST_FILES)?;
+        let mut files = Vec::new();
+        while files.len() < count {
+            files.push((text().filter(|name| is_name(name))?.to_owned(), text()?.to_owned()));
+        }
+        Some(RoomRequest { name, listens, files })
+    }
+}
+
+/// Returns true if a file of this name is in the directory itself.
+fn is_name(name: &str) -> bool {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.len() <= LONGEST_NAME
+        && name.bytes().all(is_usual)
 }
 
 impl GroupRequest {
@@ -104,15 +176,10 @@ impl Request {
         let (kind, rest) = bytes.split_first()?;
         let mut texts = rest.strip_suffix(b"\0")?.split(|&byte| byte == 0);
         match *kind {
-            LAUNCH => {
-                let dir = PathBuf::from(OsStr::from_bytes(texts.next()?));
-                let count = str::from_utf8(texts.next()?).ok()?.parse().ok()?;
-                let mut env = Vec::new();
-                while env.len() < count {
-                    env.push(variable(texts.next()?)?);
-                }
-                let options = texts.map(|text| OsStr::from_bytes(text).to_owned()).collect();
-                dir.is_absolute().then_some(Request::Launch(LaunchRequest { dir, env, options }))
+            LAUNCH => LaunchRequest::parse(texts).map(Request::Launch),
+            PROGRAM => {
+                let room = RoomRequest::parse(&mut texts)?;
+                Some(Request::Program(room, LaunchRequest::parse(texts)?))
             }
             GROUP => {
                 let app = str::from_utf8(texts.next()?).ok()?.to_owned();
@@ -200,6 +267,11 @@ mod tests {
         let limits = CgroupLimits { memory: Some(7), cpu_percent: None, processes: Some(0) };
         let group = GroupRequest { app: "a b".into(), limits };
         assert_eq!(Request::parse(&group.encode().unwrap()), Some(Request::Group(group)));
+        let files = vec![("php-fpm.conf".to_owned(), "a\nb".to_owned())];
+        let room = RoomRequest { name: "0a".into(), listens: true, files };
+        let program = request(&asked());
+        let bytes = room.encode(&program).unwrap();
+        assert_eq!(Request::parse(&bytes), Some(Request::Program(room, program)));
         let word = user_word(&daemon());
         assert_eq!(parse_user(OsStr::new(&word)), Some(daemon()));
         assert_eq!(parse_user(OsStr::new("0:0:0:root")), None);
@@ -212,7 +284,7 @@ mod tests {
             let cut = Request::parse(&whole[..end]);
             if let Some(Request::Launch(cut)) = cut {
                 // Cut between two arguments, it may be a launch of fewer.
-                let _ = cut.launch(&[daemon()], |_| false);
+                let _ = cut.launch(&[daemon()], |_| false, true);
             }
         }
         for text in [
@@ -227,6 +299,13 @@ mod tests {
             "Ga\x001\x002\x003\x004\0",
             "Ga\0-1\0\0\0",
             "X/\0",
+            "P\x000\x000\0/\x000\0",
+            "P..\x000\x000\0/\x000\0",
+            "Pa/b\x000\x000\0/\x000\0",
+            "Pa\x002\x000\0/\x000\0",
+            "Pa\x000\x0099999\0/\x000\0",
+            "Pa\x000\x001\0../x\0text\0/\x000\0",
+            "Pa\x000\x001\0..\0text\0/\x000\0",
         ] {
             assert_eq!(Request::parse(text.as_bytes()), None, "{text:?}");
         }
@@ -237,9 +316,12 @@ mod tests {
     #[test]
     fn only_users_and_groups_of_the_start_are_taken() {
         let users = [daemon()];
-        let judged =
-            |launch: &Launch| request(launch).launch(&users, |group| group == Path::new("/sys/x"));
-        let launch = judged(&asked()).unwrap();
+        let judge = |launch: &Launch, may_listen| {
+            request(launch).launch(&users, |group| group == Path::new("/sys/x"), may_listen)
+        };
+        let judged = |launch: &Launch| judge(launch, false);
+        let (launch, identity) = judged(&asked()).unwrap();
+        assert_eq!(identity, &daemon());
         assert!(launch.takes_environment && launch.dir.is_some() && launch.argv == asked().argv);
         let group = Launch { cgroup: Some("/sys/x".into()), ..asked() };
         assert!(judged(&group).is_ok());
@@ -261,6 +343,8 @@ mod tests {
             Launch { takes_environment: true, ..asked() },
         ] {
             assert!(judged(&refused).is_err(), "{refused:?}");
+            let is_socket = refused.stdin || refused.inherit.is_some();
+            assert_eq!(judge(&refused, true).is_ok(), is_socket, "{refused:?}");
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use super::child::{ENDED, FAILED, GROUP, KILL, REAP, STARTED};
 use super::message::{
-    GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, parse_user,
+    GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, RoomRequest, parse_user,
 };
+use super::room::Rooms;
 use crate::cgroup::LimitedCgroup;
-use crate::{Child, GroupReaper, Identity};
+use crate::{Child, GroupReaper, Identity, Launch, myself};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, fchown, fstatfs, memfd_create};
@@ -15,17 +16,17 @@ use rustix::net::{
     send,
 };
 use rustix::process::{
-    Gid, Pid, PidfdFlags, Resource, Rlimit, Uid, getrlimit, pidfd_open, setrlimit,
+    Gid, Pid, PidfdFlags, Resource, Rlimit, Uid, getrlimit, kill_process, pidfd_open, setrlimit,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, remove_dir_all};
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 /// The first argument of the process.
 pub const VERB: &str = "__helper";
@@ -39,19 +40,20 @@ const PIPEFS: u64 = 0x5049_5045;
 const FOURTH: i32 = 3;
 const ENVIRONMENT: i32 = 4;
 
-/// `forebay __helper USER...`, with its socket as standard input.
-pub fn help(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+/// `forebay __helper ROOMS USER...`, with its socket as standard input.
+pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes: this one ends with its gateway.
     let mut signals = SigSet::empty();
     let others =
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
     others.into_iter().for_each(|signal| signals.add(signal));
+    let rooms = arguments.next().and_then(|word| Rooms::parse(&word));
     let users: Option<Vec<Identity>> = arguments.map(|word| parse_user(&word)).collect();
-    let (Some(users), Ok(())) = (users, signals.thread_block()) else {
+    let (Some(rooms), Some(users), Ok(())) = (rooms, users, signals.thread_block()) else {
         eprintln!("__helper is for Forebay itself");
         return ExitCode::FAILURE;
     };
-    match Server::new(users).and_then(Server::run) {
+    match Server::new(rooms, users).and_then(Server::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: the helper that starts applications ends: {error}");
@@ -62,6 +64,7 @@ pub fn help(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 struct Server {
     socket: OwnedFd,
+    rooms: Rooms,
     users: Vec<Identity>,
     /// By the names of applications.
     groups: BTreeMap<String, LimitedCgroup>,
@@ -85,10 +88,12 @@ struct Started {
     is_reported: bool,
     /// The rest of its process group goes on.
     may_be_reaped: bool,
+    /// It is a guardian, and this its program's room.
+    room: Option<PathBuf>,
 }
 
 impl Server {
-    fn new(users: Vec<Identity>) -> io::Result<Server> {
+    fn new(rooms: Rooms, users: Vec<Identity>) -> io::Result<Server> {
         let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
         let (fourth, environment) = (null()?, null()?);
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
@@ -102,6 +107,7 @@ impl Server {
         rustix::stdio::dup2_stdin(null()?)?;
         Ok(Server {
             socket,
+            rooms,
             users,
             groups: BTreeMap::new(),
             children: Vec::new(),
@@ -133,6 +139,7 @@ impl Server {
             }
             self.reap();
         }
+        self.rooms.remove();
         Ok(())
     }
 
@@ -172,7 +179,10 @@ impl Server {
                 started.child.kill_group();
             }
             let _ = started.child.reap();
-            if let Some(reaper) = &mut self.reaper {
+            if let Some(room) = started.room {
+                // A guardian that was killed has left it.
+                let _ = remove_dir_all(room);
+            } else if let Some(reaper) = &mut self.reaper {
                 reaper.forget(started.child.pid());
             }
         }
@@ -206,7 +216,12 @@ impl Server {
         let status = descriptors.remove(0);
         let request = (!is_cut).then(|| Request::parse(&buffer[..received.bytes])).flatten();
         match request {
-            Some(Request::Launch(request)) => self.answer_launch(&request, status, descriptors),
+            Some(Request::Launch(request)) => {
+                self.answer_launch(None, &request, status, descriptors);
+            }
+            Some(Request::Program(room, request)) => {
+                self.answer_launch(Some(&room), &request, status, descriptors);
+            }
             Some(Request::Group(request)) => report(&status, &self.make_group(&request)),
             None => report(&status, &failed(&refusal("no request that it knows"))),
         }
@@ -215,64 +230,92 @@ impl Server {
 
     fn answer_launch(
         &mut self,
+        room: Option<&RoomRequest>,
         request: &LaunchRequest,
         status: OwnedFd,
         descriptors: Vec<OwnedFd>,
     ) {
-        let (child, pidfd) = match self.start(request, descriptors) {
+        let started = match room {
+            None => self.start(request, descriptors),
+            Some(room) => self.start_guardian(room, request, descriptors),
+        };
+        let mut started = match started {
             Ok(started) => started,
             Err(error) => return report(&status, &failed(&error)),
         };
-        if let Some(reaper) = &mut self.reaper {
+        let child = started.child.pid();
+        // The shell would kill a guardian before that has ended its program.
+        if let Some(reaper) = self.reaper.as_mut().filter(|_| room.is_none()) {
             reaper.watch(child);
         }
         report(&status, &with(STARTED, &child.as_raw_pid().to_ne_bytes()));
-        let (child, status) = (Child::Own(child), Some(status));
-        self.children.push(Started {
-            child,
-            pidfd,
-            status,
-            is_reported: false,
-            may_be_reaped: false,
-        });
+        started.status = Some(status);
+        self.children.push(started);
     }
 
-    fn start(
+    fn start(&mut self, request: &LaunchRequest, descriptors: Vec<OwnedFd>) -> io::Result<Started> {
+        let (launch, identity) = self.launch_of(request, false)?;
+        let descriptors = Descriptors::new(descriptors, &identity)?;
+        self.spawn(launch.command(), request, descriptors)
+    }
+
+    /// Starts the guardian of a program that listens by itself, in a new room.
+    fn start_guardian(
         &mut self,
+        room: &RoomRequest,
         request: &LaunchRequest,
         descriptors: Vec<OwnedFd>,
-    ) -> io::Result<(Pid, OwnedFd)> {
+    ) -> io::Result<Started> {
+        let (launch, identity) = self.launch_of(request, true)?;
+        let mut descriptors = Descriptors::new(descriptors, &identity)?;
+        if descriptors.fourth.is_some() {
+            return Err(refusal("a guardian with four descriptors"));
+        }
+        let (room, listener) = self.rooms.furnish(room, &identity)?;
+        if let Some(listener) = listener {
+            descriptors.stdout = listener;
+        }
+        let mut command = Command::new(myself());
+        command.arg("__guardian").arg(&room).args(launch.arguments());
+        match self.spawn(command, request, descriptors) {
+            Ok(started) => Ok(Started { room: Some(room), ..started }),
+            Err(error) => {
+                let _ = remove_dir_all(room);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the launch of a request, which has been checked, and its identity.
+    fn launch_of(
+        &self,
+        request: &LaunchRequest,
+        may_listen: bool,
+    ) -> io::Result<(Launch, Identity)> {
         if self.children.len() >= MOST_CHILDREN {
             return Err(refusal("too many processes"));
         }
         let is_group = |path: &Path| self.groups.values().any(|group| group.path() == path);
-        let mut launch = request.launch(&self.users, is_group).map_err(refusal)?;
+        let checked = request.launch(&self.users, is_group, may_listen);
+        let (mut launch, identity) = checked.map_err(refusal)?;
         if launch.limits.open_files.is_none() {
             launch.files = launch.files.or(self.files);
         }
-        let mut descriptors = descriptors.into_iter();
-        let (Some(stdin), Some(stdout), Some(stderr), fourth, None) = (
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-        ) else {
-            return Err(refusal("not three or four descriptors"));
-        };
-        // So that the program can open /dev/stdout and /dev/stderr. Only what has no path, and so is
-        // nobody's file.
-        for pipe in [&stdout, &stderr] {
-            if fstatfs(pipe)?.f_type as u64 == PIPEFS {
-                let user = launch.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
-                fchown(pipe, user, launch.group.map(Gid::from_raw))?;
-            }
-        }
+        Ok((launch, identity.clone()))
+    }
+
+    /// Starts a process that finds the environment of the request as descriptor 4.
+    fn spawn(
+        &mut self,
+        mut command: Command,
+        request: &LaunchRequest,
+        descriptors: Descriptors,
+    ) -> io::Result<Started> {
         let mut environment = File::from(memfd_create("environment", MemfdFlags::CLOEXEC)?);
         environment.write_all(&request.environment())?;
         dup2(&environment, &mut self.environment)?;
+        let Descriptors { stdin, stdout, stderr, fourth } = descriptors;
         let outcome = fourth.map_or(Ok(()), |fourth| dup2(fourth, &mut self.fourth));
-        let mut command = launch.command();
         command.env_clear().current_dir("/").process_group(0);
         command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
         let started = outcome.map_err(io::Error::from).and_then(|()| command.spawn());
@@ -281,7 +324,14 @@ impl Server {
         let mut child = started?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok((pid, pidfd)),
+            Ok(pidfd) => Ok(Started {
+                child: Child::Own(pid),
+                pidfd,
+                status: None,
+                is_reported: false,
+                may_be_reaped: false,
+                room: None,
+            }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
@@ -306,6 +356,38 @@ impl Server {
             Ok(None) => failed(&refusal("a control group without limits")),
             Err(why) => failed(&io::Error::other(why)),
         }
+    }
+}
+
+/// The descriptors of a process that is started.
+struct Descriptors {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    fourth: Option<OwnedFd>,
+}
+
+impl Descriptors {
+    /// Takes three or four, and makes pipes among them the user's, so that the program can open
+    /// /dev/stdout and /dev/stderr. Only a pipe that has no path: it is nobody's file.
+    fn new(descriptors: Vec<OwnedFd>, identity: &Identity) -> io::Result<Descriptors> {
+        let mut descriptors = descriptors.into_iter();
+        let (Some(stdin), Some(stdout), Some(stderr), fourth, None) = (
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+            descriptors.next(),
+        ) else {
+            return Err(refusal("not three or four descriptors"));
+        };
+        for pipe in [&stdout, &stderr] {
+            if fstatfs(pipe)?.f_type as u64 == PIPEFS {
+                let user = identity.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
+                fchown(pipe, user, identity.group.map(Gid::from_raw))?;
+            }
+        }
+        Ok(Descriptors { stdin, stdout, stderr, fourth })
     }
 }
 
@@ -339,7 +421,12 @@ impl Started {
     /// Nobody wants it any more.
     fn abandon(&mut self) {
         self.status = None;
-        self.child.kill_group();
+        if self.room.is_none() {
+            self.child.kill_group();
+        } else if !self.is_reported {
+            // A guardian ends its program first.
+            let _ = kill_process(self.child.pid(), rustix::process::Signal::TERM);
+        }
     }
 }
 

@@ -8,10 +8,9 @@ use super::start::{self, Started as StartedInstance};
 use super::{Listening, ProgramSpec, ready};
 use crate::error::Exit;
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Started};
-use forebay_process::Identity;
 use forebay_process::cgroup::LimitedCgroup;
 use forebay_process::descendants::Usage;
-use rustix::process::{Pid, Signal, kill_process};
+use forebay_process::{Child, Identity};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,11 +29,12 @@ pub(super) struct InstanceKind {
 /// One of them.
 pub(super) struct Process {
     instance: Arc<Instance>,
+    guardian: Rc<Child>,
     /// Orders go to its guardian.
     link: Rc<UnixStream>,
     /// How the program has ended, where its guardian has reported that.
     exit: Option<Exit>,
-    _room: TempDir,
+    _room: Option<TempDir>,
 }
 
 impl ProgramSpec {
@@ -71,28 +71,39 @@ impl ProcessKind for InstanceKind {
     fn start(&mut self, new: New<()>) -> io::Result<Started<InstanceKind>> {
         let cgroup = self.cgroup.as_ref().map(LimitedCgroup::path);
         let started = start::start(&self.spec, self.identity.as_ref(), cgroup);
-        let StartedInstance { guardian, pidfd, link, log, place, room } =
+        let StartedInstance { guardian, at_end, link, log, place, room } =
             started.map_err(|error| {
                 io::Error::new(error.kind(), format!("{}: {error}", self.spec.run[0]))
             })?;
         let link = Rc::new(UnixStream::from_std(link)?);
-        let stderr_name = guardian.id();
+        let guardian = Rc::new(guardian);
+        let stderr_name = guardian.pid().as_raw_pid().cast_unsigned();
         let instance = Arc::new(Instance::new(new.id, place.clone(), stderr_name, new.limit));
         let reports = tokio::task::spawn_local(report(instance.clone(), link.clone(), new.events));
         let listen = self.spec.listen;
+        let to_share = link.clone();
         let ready = async move {
             match listen {
-                Listening::Socket | Listening::Port => ready::listens(&place).await,
+                Listening::Socket | Listening::Port => {
+                    // Most programs let only their own user connect.
+                    ready::listens(&place, || order(&to_share, b's')).await;
+                }
                 _ => ready::takes_connections(&place).await,
             }
             Some(())
         };
         Ok(Started {
-            process: Process { instance, link, exit: None, _room: room },
+            process: Process {
+                instance,
+                guardian: guardian.clone(),
+                link,
+                exit: None,
+                _room: room,
+            },
             stderr: log,
             stderr_name,
             ready: Box::pin(ready),
-            reaped: Box::pin(await_end(pidfd, guardian, reports)),
+            reaped: Box::pin(await_end(at_end, guardian, reports)),
         })
     }
 
@@ -135,8 +146,7 @@ impl ProcessKind for InstanceKind {
 
     /// The program goes with its guardian; so does the pipe that would tell.
     fn force_again(&self, process: &Process) {
-        let guardian = Pid::from_raw(process.instance.guardian as i32);
-        let _ = guardian.map(|guardian| kill_process(guardian, Signal::KILL));
+        process.guardian.kill_group();
     }
 
     fn program_ended(&self, process: &mut Process, exit: Exit, was_stopped: bool) {

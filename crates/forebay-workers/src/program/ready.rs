@@ -12,10 +12,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A process that was given an open socket, and has lived for so long, has started.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens. Does not end where it never does.
-pub(super) async fn listens(place: &Place) {
+/// Waits until the process listens. Does not end where it never does. Calls `share` if a socket is
+/// there to which this user may not connect.
+pub(super) async fn listens(place: &Place, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
-    while connect(place).await.is_err() {
+    while let Err(error) = connect(place).await {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            share();
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -4,8 +4,8 @@ use super::instance::Instance;
 use crate::error::Exit;
 use crate::supervisor::Event;
 use crate::sys;
+use forebay_process::Child;
 use std::os::fd::OwnedFd;
-use std::process::Child;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,22 +66,25 @@ impl Report {
 
 /// Waits until the guardian has ended and all that it said was passed on, and reaps it.
 pub(super) async fn await_end(
-    pidfd: OwnedFd,
-    mut guardian: Child,
+    at_end: OwnedFd,
+    guardian: Rc<Child>,
     reports: JoinHandle<()>,
 ) -> Exit {
-    let readable = sys::register(pidfd, Interest::READABLE);
+    let readable = sys::register(at_end, Interest::READABLE);
     let status = loop {
-        if let Ok(pidfd) = &readable {
-            let _ = pidfd.readable().await;
+        if let Ok(at_end) = &readable {
+            let _ = at_end.readable().await;
         }
-        match guardian.try_wait() {
+        match guardian.reap() {
             Ok(Some(status)) => break status,
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // Its end of the socket is closed, unless somebody else has got hold of it.
+    // Its end of the socket is closed, unless its helper was killed, or another process has that end.
+    // A guardian that lives on ends its program when this end closes, which the task holds.
+    let task = reports.abort_handle();
     let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
+    task.abort();
     status.into()
 }
 
@@ -97,12 +100,13 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (link, its_link) = std::os::unix::net::UnixStream::pair().unwrap();
         link.set_nonblocking(true).unwrap();
-        let guardian = Command::new("sh")
+        let mut process = Command::new("sh")
             .args(["-c", "echo pid 5 >&0; echo exit 7 >&0; exit 3"])
             .stdin(Stdio::from(OwnedFd::from(its_link)))
             .spawn()
             .unwrap();
-        let pidfd = pidfd_open(Pid::from_child(&guardian), PidfdFlags::empty()).unwrap();
+        let pid = Pid::from_child(&process);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         // Both are known at once: what was said, and the end.
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
         let (events, mut reported) = mpsc::unbounded_channel();
@@ -111,9 +115,11 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let link = Rc::new(UnixStream::from_std(link).unwrap());
             let reports = tokio::task::spawn_local(report(instance.clone(), link, events));
+            let guardian = Rc::new(Child::Own(pid));
             assert_eq!(await_end(pidfd, guardian, reports).await, Exit::Code(3));
             assert_eq!(instance.life.pid(), 5);
             assert!(matches!(reported.try_recv(), Ok(Event::ProgramEnded(1, Exit::Code(7)))));
         });
+        assert!(process.wait().is_err(), "it was reaped");
     }
 }

@@ -1,21 +1,23 @@
 //! Starts one process of a program: its private directory, its socket, its guardian.
 
 use super::{Listening, Place, ProgramSpec};
-use forebay_process::Identity;
-use forebay_process::found_descriptors;
-use forebay_process::{Launch, myself};
+use forebay_process::{
+    Child, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Identity, Launch, found_descriptors,
+    myself,
+};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown, fchown};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::{self, Path, PathBuf};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// What of the gateway's environment programs inherit.
@@ -41,14 +43,22 @@ const LONGEST_PATH: usize = 107;
 pub(super) struct Started {
     pub(super) guardian: Child,
     /// Readable when the guardian has ended.
-    pub(super) pidfd: OwnedFd,
+    pub(super) at_end: OwnedFd,
     /// Orders go in, reports come out. Non-blocking.
     pub(super) link: UnixStream,
     /// What the program writes. Non-blocking.
     pub(super) log: OwnedFd,
     pub(super) place: Place,
-    /// Its private directory.
-    pub(super) room: TempDir,
+    /// Its private directory; `None` if the helper has made it and removes it.
+    pub(super) room: Option<TempDir>,
+}
+
+/// Descriptors of a guardian.
+struct Descriptors {
+    link: UnixStream,
+    /// The socket that the program inherits, if this process has opened it.
+    listener: Option<OwnedFd>,
+    log: OwnedFd,
 }
 
 /// Starts a process. `cgroup` is entered if given.
@@ -57,23 +67,47 @@ pub(super) fn start(
     identity: Option<&Identity>,
     cgroup: Option<&Path>,
 ) -> io::Result<Started> {
-    let room = make_room(identity)?;
-    let (place, listener) = place(spec.listen, room.path())?;
     let host = spec.host.as_ref().map(|host| host.provide()).transpose()?;
-    let words = Words { spec, room: room.path(), place: &place, host: host.as_deref() };
-    for (name, text) in &spec.files {
-        let file = room.path().join(name);
-        std::fs::write(&file, words.fill_in(text))?;
-        give(&file, identity)?;
-    }
+    let host = host.as_deref();
     let (link, its_link) = UnixStream::pair()?;
     link.set_nonblocking(true)?;
     let (log, its_log) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&log, true)?;
-    if let Some(identity) = identity {
-        // So that the program can open /dev/stderr, as many do.
-        fchown(&its_log, identity.user.as_ref().map(|user| user.0), identity.group)?;
-    }
+    let (guardian, at_end, place, room) = match identity.and_then(Identity::helper) {
+        None => {
+            let room = make_room(identity)?;
+            let (place, listener) = place(spec.listen, room.path(), true)?;
+            let words = Words { spec, room: room.path(), place: &place, host };
+            for (name, text) in &spec.files {
+                let file = room.path().join(name);
+                std::fs::write(&file, words.fill_in(text))?;
+                give(&file, identity)?;
+            }
+            if let Some(identity) = identity {
+                // So that the program can open /dev/stderr, as many do.
+                fchown(&its_log, identity.user.as_ref().map(|user| user.0), identity.group)?;
+            }
+            let descriptors = Descriptors { link: its_link, listener, log: its_log };
+            let launch = launch(&words, identity, cgroup);
+            let (guardian, at_end) = start_here(&launch, &words, identity, descriptors)?;
+            (guardian, at_end, place, Some(room))
+        }
+        Some(helper) => {
+            let room = helper.new_room();
+            let (place, listener) = place(spec.listen, room.path(), false)?;
+            let words = Words { spec, room: room.path(), place: &place, host };
+            let descriptors = Descriptors { link: its_link, listener, log: its_log };
+            let launch = launch(&words, identity, cgroup);
+            let child = start_by((helper, &room), &launch, &words, identity, &descriptors)?;
+            let at_end = child.readable_at_end()?;
+            (Child::Helped(child), at_end, place, None)
+        }
+    };
+    Ok(Started { guardian, at_end, link, log, place, room })
+}
+
+fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>) -> Launch {
+    let spec = words.spec;
     let mut launch = Launch {
         limits: spec.limits,
         files: found_descriptors(),
@@ -86,30 +120,73 @@ pub(super) fn start(
     if matches!(spec.listen, Listening::Inherit | Listening::InheritPort) {
         launch.inherit = Some(words.name_of_place());
     }
+    launch
+}
+
+/// Returns the variables of the program; the later of two of a name counts.
+fn environment(words: &Words<'_>, identity: Option<&Identity>) -> BTreeMap<OsString, OsString> {
+    let inherited =
+        INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+    let of_user = identity.into_iter().flat_map(|identity| identity.env.iter());
+    let of_user = of_user.map(|(name, value)| (name.into(), value.clone()));
+    let own = words.spec.env.iter();
+    let own = own.map(|(name, value)| (name.into(), words.fill_in(value).into()));
+    inherited.chain(of_user).chain(own).collect()
+}
+
+fn start_here(
+    launch: &Launch,
+    words: &Words<'_>,
+    identity: Option<&Identity>,
+    descriptors: Descriptors,
+) -> io::Result<(Child, OwnedFd)> {
+    let Descriptors { link, listener, log } = descriptors;
     let mut guardian = Command::new(myself())
         .arg("__guardian")
-        .arg(room.path())
+        .arg(words.room)
         .args(launch.arguments())
-        .stdin(Stdio::from(OwnedFd::from(its_link)))
+        .stdin(Stdio::from(OwnedFd::from(link)))
         .stdout(listener.map_or_else(Stdio::null, Stdio::from))
-        .stderr(Stdio::from(its_log))
+        .stderr(Stdio::from(log))
         .env_clear()
-        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-        .envs(identity.into_iter().flat_map(|identity| identity.env.iter().cloned()))
-        .envs(spec.env.iter().map(|(name, value)| (name, words.fill_in(value))))
-        .current_dir(&spec.dir)
+        .envs(environment(words, identity))
+        .current_dir(&words.spec.dir)
         .spawn()?;
+    let pid = Pid::from_child(&guardian);
     // The guardian takes some time to start the program, which then begins with this limit.
-    forebay_process::give_back_descriptors(Pid::from_child(&guardian));
-    let pidfd = match pidfd_open(Pid::from_child(&guardian), PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
+    forebay_process::give_back_descriptors(pid);
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Ok((Child::Own(pid), pidfd)),
         Err(error) => {
             guardian.kill()?;
             guardian.wait()?;
-            return Err(error.into());
+            Err(error.into())
         }
+    }
+}
+
+/// Has the helper start the guardian in `room`. The helper opens a Unix socket that the program is to
+/// inherit: this process could not, as the room is another user's.
+fn start_by(
+    (helper, room): (&Helper, &HelpedRoom),
+    launch: &Launch,
+    words: &Words<'_>,
+    identity: Option<&Identity>,
+    descriptors: &Descriptors,
+) -> io::Result<HelpedChild> {
+    let Descriptors { link, listener, log } = descriptors;
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let stdout = listener.as_ref().map_or(null.as_fd(), AsFd::as_fd);
+    let spec = words.spec;
+    let request = HelpedLaunch {
+        launch,
+        dir: &path::absolute(&spec.dir)?,
+        env: environment(words, identity).into_iter().collect(),
+        descriptors: &[link.as_fd(), stdout, log.as_fd()],
     };
-    Ok(Started { guardian, pidfd, link, log, place, room })
+    let files = spec.files.iter().map(|(name, text)| (name.clone(), words.fill_in(text)));
+    let listens = matches!(spec.listen, Listening::Inherit | Listening::Stdin);
+    helper.launch_program(&request, room, files.collect(), listens)?.child()
 }
 
 /// A directory that nobody else can enter, where sockets may be: its path has to be short.
@@ -140,8 +217,9 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Where the process will listen, and the socket that it is to be given.
-fn place(listen: Listening, room: &Path) -> io::Result<(Place, Option<OwnedFd>)> {
+/// Returns the place where the process will listen, and the socket that it is to be given. A Unix
+/// socket is opened only if `room` is this process's.
+fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Option<OwnedFd>)> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = room.join("socket");
     if socket.as_os_str().len() > LONGEST_PATH {
@@ -157,8 +235,8 @@ fn place(listen: Listening, room: &Path) -> io::Result<(Place, Option<OwnedFd>)>
             (Place::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
         }
         Listening::Inherit | Listening::Stdin => {
-            let listener = UnixListener::bind(&socket)?;
-            (Place::Unix(socket), Some(listener.into()))
+            let listener = is_own.then(|| UnixListener::bind(&socket)).transpose()?;
+            (Place::Unix(socket), listener.map(OwnedFd::from))
         }
         Listening::InheritPort => {
             let listener = TcpListener::bind(any_port)?;

@@ -1,0 +1,215 @@
+//! Private directories of programs that listen by themselves, which the helper makes.
+//!
+//! The program's user owns such a room, because the program makes its socket there. The gateway's group
+//! may enter the room, but cannot list or change it. The guardian hands the socket over to that group.
+//! Only root may change the directory of all rooms, so a name in it is what the helper has made.
+
+use super::message::RoomRequest;
+use crate::Identity;
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, mkdir, open, openat,
+};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions, remove_dir_all};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The socket in a room.
+pub(super) const SOCKET: &str = "socket";
+/// Everyone may pass through the directory of all rooms, as their owners must.
+const OF_ALL: u32 = 0o711;
+/// Entered by owner and group, changed and listed by the owner alone.
+const OF_ROOM: u32 = 0o710;
+/// Connected to by owner and group.
+const OF_SOCKET: u32 = 0o660;
+/// Attempts to find a name that is free.
+const ATTEMPTS: u32 = 100;
+
+/// The directory of all rooms, and the group of the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rooms {
+    pub(super) path: PathBuf,
+    pub(super) group: u32,
+}
+
+impl Rooms {
+    /// Makes the directory, as root.
+    pub(super) fn make(group: u32) -> io::Result<Rooms> {
+        let mut last = None;
+        for place in [PathBuf::from("/run"), std::env::temp_dir()] {
+            match make_in(&place) {
+                Ok(path) => return Ok(Rooms { path, group }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    /// An argument of the helper.
+    pub(super) fn word(&self) -> OsString {
+        let mut word = OsString::from(format!("{}:", self.group));
+        word.push(&self.path);
+        word
+    }
+
+    /// Parses an argument that [`word`](Rooms::word) has made.
+    pub(super) fn parse(word: &OsStr) -> Option<Rooms> {
+        let word = word.as_bytes();
+        let (group, path) = word.split_at(word.iter().position(|&byte| byte == b':')?);
+        let group = str::from_utf8(group).ok()?.parse().ok()?;
+        let path = PathBuf::from(OsString::from_vec(path[1..].to_vec()));
+        path.is_absolute().then_some(Rooms { path, group })
+    }
+
+    /// Makes a room for a program of this user, with its files and, if asked for, its listening
+    /// socket. Nothing in the room is the user's before all is made, so no link can be followed.
+    pub(super) fn furnish(
+        &self,
+        request: &RoomRequest,
+        owner: &Identity,
+    ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+        let room = self.path.join(&request.name);
+        // Fails for a room that exists, which is another program's.
+        mkdir(&room, Mode::RWXU)?;
+        match self.fill(&room, request, owner) {
+            Ok(listener) => Ok((room, listener)),
+            Err(error) => {
+                let _ = remove_dir_all(&room);
+                Err(error)
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        room: &Path,
+        request: &RoomRequest,
+        owner: &Identity,
+    ) -> io::Result<Option<OwnedFd>> {
+        for (name, text) in &request.files {
+            let path = room.join(name);
+            let mut file = File::options().write(true).create_new(true).open(&path)?;
+            file.write_all(text.as_bytes())?;
+            // Nobody else gets into the room.
+            file.set_permissions(Permissions::from_mode(0o644))?;
+        }
+        let group = Gid::from_raw(self.group);
+        let listener = match request.listens {
+            false => None,
+            true => {
+                let path = room.join(SOCKET);
+                let listener = UnixListener::bind(&path)?;
+                chownat(CWD, &path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+                chmod(&path, Mode::from_raw_mode(OF_SOCKET))?;
+                Some(listener.into())
+            }
+        };
+        let user = owner.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
+        chmod(room, Mode::from_raw_mode(OF_ROOM))?;
+        chownat(CWD, room, user, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(listener)
+    }
+
+    /// Removes the directory, if no room is left.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+/// A new directory of root's.
+fn make_in(place: &Path) -> io::Result<PathBuf> {
+    for _ in 0..ATTEMPTS {
+        let path = place.join(format!("forebay-{}", new_name()));
+        match mkdir(&path, Mode::RWXU) {
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                // Whatever the umask is.
+                chmod(&path, Mode::from_raw_mode(OF_ALL))?;
+                return Ok(path);
+            }
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Returns a name that no other room has.
+pub(super) fn new_name() -> String {
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
+}
+
+/// Hands the socket that a program has made in its room over to the group of the room, which is the
+/// gateway's, as most programs make a socket that only its owner may connect to.
+///
+/// Root runs this in a directory of the program's user. So it changes only a socket of that user, and
+/// follows no link.
+pub(crate) fn share_socket(room: &Path) -> io::Result<()> {
+    let found = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let room = open(room, found | OFlags::DIRECTORY, Mode::empty())?;
+    let socket = openat(&room, SOCKET, found, Mode::empty())?;
+    let (owner, stat) = (fstat(&room)?, fstat(&socket)?);
+    if !FileType::from_raw_mode(stat.st_mode).is_socket() || stat.st_uid != owner.st_uid {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let group = Gid::from_raw(owner.st_gid);
+    chownat(&socket, "", None, Some(group), AtFlags::EMPTY_PATH)?;
+    // The kernel changes no mode by such a descriptor, but by its name.
+    let name = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    Ok(chmod(name, Mode::from_raw_mode(OF_SOCKET))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let user = rustix::process::getuid().as_raw();
+        Identity { user: Some((user, String::new())), group: None, alone: false, env: Vec::new() }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_room_is_made_once_and_the_gateway_may_enter_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = make_in(dir.path()).unwrap();
+        assert_eq!(mode(&path), 0o711);
+        let rooms = Rooms { path, group: rustix::process::getgid().as_raw() };
+        assert_eq!(Rooms::parse(&rooms.word()), Some(rooms.clone()));
+        let files = vec![("a.conf".to_owned(), "text".to_owned())];
+        let request = RoomRequest { name: new_name(), listens: true, files };
+        let (room, listener) = rooms.furnish(&request, &identity()).unwrap();
+        assert_eq!((mode(&room), mode(&room.join(SOCKET))), (0o710, 0o660));
+        assert_eq!(std::fs::read_to_string(room.join("a.conf")).unwrap(), "text");
+        assert!(listener.is_some());
+        assert!(rooms.furnish(&request, &identity()).is_err());
+        assert!(room.exists(), "it is another program's");
+    }
+
+    #[test]
+    fn only_a_socket_is_handed_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join(SOCKET);
+        assert!(share_socket(dir.path()).is_err());
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &socket).unwrap();
+        assert!(share_socket(dir.path()).is_err());
+        std::fs::remove_file(&socket).unwrap();
+        std::fs::hard_link(&file, &socket).unwrap();
+        assert!(share_socket(dir.path()).is_err());
+        assert_eq!(mode(&file), 0o600);
+        std::fs::remove_file(&socket).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        share_socket(dir.path()).unwrap();
+        assert_eq!(mode(&socket), 0o660);
+    }
+}
