@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// The longest duration taken: 100 years, so that adding one to a clock never overflows.
+/// The longest accepted duration: 100 years, so that adding one to a clock never overflows.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * DAY);
 
-/// Reads numbers with units, largest unit first or not: `1h30m`, `0.5s`, `30d`.
+/// Parses numbers with units, in any order: `1h30m`, `0.5s`, `30d`.
 ///
-/// Units: `us`, `ms`, `s`, `m` (minutes), `h`, `d`, `w`. The error is a sentence without
-/// capital or full stop that says what is wrong.
+/// Units: `us`, `ms`, `s`, `m` (minutes), `h`, `d`, `w`. The error is a sentence without capital or
+/// full stop.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -29,7 +29,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 const DAY: u64 = 24 * 60 * 60;
 const NANOS: u128 = 1_000_000_000;
 
-/// One number with its unit, in nanoseconds, and what follows it.
+/// Parses one number with its unit. Returns it in nanoseconds, and the rest of the text.
 fn one(text: &str) -> Result<(u128, &str), String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if digits == 0 {
@@ -43,7 +43,7 @@ fn one(text: &str) -> Result<(u128, &str), String> {
     if let Some(behind) = rest.strip_prefix('.') {
         let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
         if digits == 0 || digits > 9 {
-            return Err("needs one to nine digits behind the point".into());
+            return Err("needs one to nine digits after the point".into());
         }
         (fraction, rest) = behind.split_at(digits);
     }

@@ -1,4 +1,4 @@
-//! Errors: what is wrong, where it was typed, and what to do next.
+//! Errors: the problem, its position in the file, and the next step.
 
 mod show;
 
@@ -11,10 +11,10 @@ use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 
 use show::{Shown, Source, fill, on_one_line, visible};
 
-/// Why a configuration was refused, or what is doubtful about it: one problem or more.
+/// The problems that refuse a configuration, or the doubts about it. At least one.
 ///
-/// `Display` is the whole diagnostic, with file, line, caret and help, and ends in a line break;
-/// in colour only where standard error is a terminal and `NO_COLOR` is not set.
+/// `Display` writes the whole diagnostic, with file, line, caret and help, and ends in a line
+/// break. It uses colour only if standard error is a terminal and `NO_COLOR` is not set.
 #[derive(Clone)]
 pub struct ConfError {
     source: Option<Arc<Source>>,
@@ -23,7 +23,8 @@ pub struct ConfError {
 }
 
 impl ConfError {
-    /// Problems in a text, in the order of the text. There must be at least one.
+    /// Returns an error for problems in a text, in the order of the text. There must be at least
+    /// one.
     pub(crate) fn in_text(text: &str, name: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.0.span.start);
         for Problem(details) in &mut problems {
@@ -36,22 +37,22 @@ impl ConfError {
         Self { source, problems, severity: Severity::Error }
     }
 
-    /// A problem that is not in a text.
+    /// Returns an error for a problem that is not in a text.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
         Self { source: None, problems: vec![problem], severity: Severity::Error }
     }
 
-    /// The same, to be taken note of only.
+    /// Turns the error into a warning.
     pub(crate) fn warning(self) -> Self {
         Self { severity: Severity::Warning, ..self }
     }
 
-    /// The diagnostic in ASCII, without colour, whatever standard error is.
+    /// Returns the diagnostic in ASCII without colour, even if standard error is a terminal.
     pub fn plain(&self) -> String {
         self.render(GraphicalTheme::none())
     }
 
-    /// What is wrong, one text per problem, without the place and the help.
+    /// Returns the message of each problem, without position and help.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.problems.iter().map(|problem| problem.0.message.as_str())
     }
@@ -99,25 +100,26 @@ impl fmt::Debug for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// One thing that is wrong. Boxed, because it travels in every `Result` of this crate.
+/// A problem. Boxed, because it travels in every `Result` of this crate.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Details>);
 
 #[derive(Clone, Debug)]
 struct Details {
     message: String,
-    /// Bytes of the text.
+    /// The byte range in the text.
     span: Range<usize>,
-    /// What is said below the caret.
+    /// The text below the caret.
     label: String,
-    /// What to do next.
+    /// The next step for the user.
     help: Option<String>,
-    /// Another place that has to do with it, and what.
+    /// A related position, and its text.
     also: Option<(Range<usize>, String)>,
 }
 
 impl Problem {
-    /// A problem at a place. The caret says "here" until [`Self::label`] says better.
+    /// Returns a problem at a position. The caret says "here" until [`Self::label`] sets another
+    /// text.
     pub fn new(span: &Range<usize>, message: impl AsRef<str>) -> Self {
         Self(Box::new(Details {
             message: visible(message.as_ref()),
@@ -128,7 +130,7 @@ impl Problem {
         }))
     }
 
-    /// A problem that has no place in a text.
+    /// Returns a problem without a position in a text.
     pub fn nowhere(message: impl AsRef<str>) -> Self {
         Self::new(&(0..0), message)
     }
@@ -149,10 +151,10 @@ impl Problem {
     }
 }
 
-/// Problems shown before the rest is only counted.
+/// The number of problems that are shown. The rest is only counted.
 const MOST_SHOWN: usize = 10;
 
-/// What the system says, without the number it adds.
+/// Returns the system's error text without the number that Rust adds.
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {

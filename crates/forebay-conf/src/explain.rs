@@ -1,4 +1,4 @@
-//! What the TOML reader says, put into words that help the person who typed the file.
+//! Translates errors of the TOML reader into words that help the person who wrote the file.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::error::Problem;
 use crate::file::places;
 use crate::suggest;
 
-/// The problem behind an error of the TOML reader.
+/// Returns the problem for an error of the TOML reader.
 pub(crate) fn explain(error: &toml::de::Error, text: &str) -> Problem {
     let span = error.span().unwrap_or(0..0);
     let message = error.message();
@@ -43,7 +43,8 @@ fn unknown_value(message: &str, span: &Range<usize>) -> Option<Problem> {
     })
 }
 
-/// What was typed and what is known, of serde's "unknown field `x`, expected one of `a`, `b`".
+/// Returns the typed name and the known ones from serde's "unknown field `x`, expected one of `a`,
+/// `b`".
 fn unknown<'m>(message: &'m str, beginning: &str) -> Option<(&'m str, Vec<&'m str>)> {
     let (typed, expected) = message.strip_prefix(beginning)?.rsplit_once("`, expected ")?;
     Some((typed, expected.split('`').skip(1).step_by(2).collect()))
@@ -64,7 +65,7 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
             "a list of tables",
             "double the brackets: [[site]] begins a site, [[site.route]] a route of it",
         ),
-        "a sequence" => ("a list", "put it in brackets, even if it is one: [\"...\"]"),
+        "a sequence" => ("a list", "put it in brackets, even a single value: [\"...\"]"),
         "a map" | "a table" => ("a table", "write keys with their values: { key = \"value\" }"),
         "a boolean" => ("true or false", "write it without quotes"),
         "a string" => ("a string", HELP_STRING),
@@ -82,7 +83,7 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
 
 const HELP_STRING: &str = "write a text in quotes";
 
-/// Not TOML at all.
+/// Returns the problem for a text that is not TOML at all.
 fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     if message == "duplicate key" {
         return Problem::new(span, "this is given twice")
@@ -94,7 +95,7 @@ fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
         return problem.help("no key of a configuration is nested as deep as this");
     }
     if let Some(bare) = bare_value(text, span.start) {
-        return problem.help(format!("a text goes in quotes: {bare}"));
+        return problem.help(format!("put a text in quotes: {bare}"));
     }
     if message.contains("unclosed") || message.contains("string, expected `") {
         return problem.help("a quote or bracket is opened before this and not closed");
@@ -102,7 +103,7 @@ fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     problem.help("a line is [table], [[list of tables]] or key = value; # begins a comment")
 }
 
-/// `key = "value"` for a line of which the value is a text without quotes.
+/// Returns `key = "value"` for a line whose value is a text without quotes.
 fn bare_value(text: &str, offset: usize) -> Option<String> {
     let offset = offset.min(text.len());
     let bytes = text.as_bytes();

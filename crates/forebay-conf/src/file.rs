@@ -1,8 +1,9 @@
 //! The configuration as typed: one type per table, one field per key, nothing resolved.
 //!
-//! The doc comments of fields are the descriptions of the JSON Schema, so they speak to the
-//! person who writes the file. Values keep the place they were typed at ([`At`]). What is not a
-//! string, a number or a boolean by itself is looked at in `resolve`.
+//! The doc comments of fields are the descriptions of the JSON Schema and of the manual's
+//! reference. They address the person who writes the file. Each value keeps its position in the
+//! file ([`At`]). `resolve` parses every text that has a meaning of its own, such as an address or
+//! a duration.
 
 mod ajp;
 mod app;
@@ -37,7 +38,7 @@ pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
 
-/// The JSON Schema of a configuration file, as indented text.
+/// Returns the JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {
     serde_json::to_string_pretty(&root_schema()).expect("a schema is plain JSON")
 }
@@ -49,7 +50,7 @@ fn root_schema() -> Schema {
     schema
 }
 
-/// TOML has no null, and descriptions are not broken where the source is.
+/// Adapts a schema to TOML, which has no null, and joins the lines of its description.
 fn as_toml(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
@@ -79,8 +80,8 @@ fn as_toml(schema: &mut Schema) {
     }
 }
 
-/// Returns the value that a description names as its key's default: the text from "Default: " to the
-/// end of that sentence, if it is a value of TOML. A default in words stays in the description alone.
+/// Returns the default that a description names: the text from "Default: " to the end of that
+/// sentence, if it is a TOML value. A default in words remains only in the description.
 fn documented_default(description: &str) -> Option<Value> {
     let (_, default) = description.split_once("Default: ")?;
     let end = default.find(". ").or_else(|| default.strip_suffix('.').map(str::len))?;
@@ -93,127 +94,137 @@ fn documented_default(description: &str) -> Option<Value> {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["site"]))]
 pub struct File {
-    /// What holds for the whole process.
+    /// Settings of the whole process.
     pub server: Table<Server>,
-    /// Where requests are logged. Errors always go to standard error.
+    /// The access log. Errors always go to standard error.
     pub log: Table<Log>,
-    /// Sites: listeners, the host names they answer for, and what to do with each path.
+    /// Sites: listeners, their host names, and the routes that answer each path.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
-    /// Applications that Forebay starts and looks after, by a name of your choice.
+    /// Applications that Forebay starts and supervises. You choose the name of each.
     pub app: BTreeMap<String, At<Table<App>>>,
-    /// Groups of servers that routes pass requests to, by a name of your choice: to = "@NAME".
+    /// Groups of backends, each under a name that you choose. A route refers to a group with to =
+    /// "@NAME".
     pub upstream: BTreeMap<String, At<Table<Upstream>>>,
 }
 
-/// What holds for the whole process.
+/// Settings of the whole process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// Threads that serve requests. Default: one for each processor that Forebay may use, by its
-    /// affinity and the quota of its control group.
+    /// The number of threads that serve requests. Default: one for each processor that Forebay may
+    /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Whether each thread keeps to a processor of its own, and workers of applications whose requests
-    /// only compute to that of the thread which uses them. Only where there is a thread for each
-    /// processor that Forebay may run on, and more than one. Default: true.
+    /// Binds each thread to one processor. Workers whose requests only compute are bound to the
+    /// processor of the thread that uses them. Takes effect only with more than one thread, and one
+    /// thread for each processor that Forebay may use. Default: true.
     pub affinity: Option<At<bool>>,
-    /// Address and port of /status, /metrics and /healthz. Default: they are not served.
+    /// The address and port of /status, /metrics and /healthz. Default: they are not served.
     pub admin: Option<At<NumberOrText>>,
-    /// Host names that `admin` may be asked by, beside addresses and "localhost": others are answered
-    /// with 421, so that no web page can read it by a name of its own. Default: none.
+    /// Host names that clients of `admin` may use, besides addresses and "localhost". Requests with
+    /// another host name get 421, so that a web page cannot read `admin` through a host name of its
+    /// own. Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
-    /// What `admin` is to be told with POST /apps/NAME/restart, 16 characters at least. Default: no
-    /// application can be restarted there.
+    /// The secret that a client sends to `admin` with POST /apps/NAME/restart, at least 16
+    /// characters. Default: no application can be restarted there.
     pub admin_token: Option<At<String>>,
-    /// The user to become once sockets and logs are open; needs root. Default: stay who we are.
+    /// The user that Forebay switches to after it has opened sockets and logs; needs root. Default:
+    /// the user that starts Forebay.
     pub user: Option<At<String>>,
-    /// The group to become, and the only one. Default: the groups of `user`.
+    /// The group that Forebay switches to; it drops all other groups. Default: the groups of
+    /// `user`.
     pub group: Option<At<String>>,
-    /// Where request bodies wait that are too large for memory, in files without a name. Default: what
-    /// TMPDIR says, else /tmp.
+    /// The directory for request bodies that are too large for memory. Their files have no name.
+    /// Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
-    /// How long requests in flight may take to finish after a signal to stop. Default: "30s".
+    /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
-    /// Whether the steps of each request are timed: replies tell in a Server-Timing field, and
-    /// /metrics and /status have a histogram per step. Clients see how long what took. Default:
-    /// false.
+    /// Measures the time of each step of a request. Replies get a Server-Timing field, which
+    /// clients can read; /metrics and /status get a histogram for each step. Default: false.
     pub timing: Option<At<bool>>,
-    /// How long each step of a request may take.
+    /// Time limits for each step of a request.
     pub timeouts: Table<Timeouts>,
-    /// How large and how many.
+    /// Limits on sizes and numbers.
     pub limits: Table<Limits>,
 }
 
-/// How long each step of a request may take.
+/// Time limits for each step of a request.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// From the first byte of a request head to its last. Default: "60s".
+    /// The longest time from the first byte of a request head to its last. Default: "60s".
     pub head: Option<Time>,
-    /// Between two reads of a request body. Default: "60s".
+    /// The longest time between two reads of a request body. Default: "60s".
     pub body_idle: Option<Time>,
-    /// Between two reads of a backend's reply, the wait for its head included. Default: "60s".
+    /// The longest time between two reads of a backend's reply, including the wait for its head.
+    /// Default: "60s".
     pub reply_idle: Option<Time>,
-    /// Between two writes to a client that takes nothing. Default: "60s".
+    /// The longest time between two writes to a client that reads nothing. Default: "60s".
     pub write: Option<Time>,
-    /// Between two requests on one connection; "0s" closes it after each reply. Default: "75s".
+    /// The longest time between two requests on one connection; "0s" closes it after each reply.
+    /// Default: "75s".
     pub keep_alive: Option<Time>,
-    /// To connect to a backend. Default: "10s".
+    /// The longest time to connect to a backend. Default: "10s".
     pub connect: Option<Time>,
-    /// On an upgraded connection (a WebSocket, say) that carries nothing. Default: "1h".
+    /// The longest time without data on an upgraded connection, such as a WebSocket. Default: "1h".
     pub tunnel_idle: Option<Time>,
 }
 
-/// How large and how many.
+/// Limits on sizes and numbers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// A whole request head, request line included. Default: "32KiB".
+    /// The largest request head, including the request line. Default: "32KiB".
     pub head_size: Option<Size>,
-    /// Header fields in a request. Default: 100.
+    /// The largest number of header fields in a request. Default: 100.
     pub fields: Option<At<usize>>,
-    /// The request target (path and query). Default: "8KiB".
+    /// The longest request target (path and query). Default: "8KiB".
     pub target: Option<Size>,
-    /// A request body, or "unlimited". A site or route may say otherwise. Default: "16MiB".
+    /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// Bytes per second that a request body has to come in at, on average, once `body_idle` of
-    /// [server.timeouts] was waited for it in all; 0: no limit. Default: 0.
+    /// The lowest average rate of a request body, in bytes per second. Forebay checks it once it
+    /// has waited for `body_idle` of [server.timeouts] in total. 0: no limit. Default: 0.
     pub body_rate: Option<Size>,
-    /// Client connections at once; 0: what the limit on open files allows. Default: 0.
+    /// The largest number of open client connections; 0: as many as the limit on open files allows.
+    /// Default: 0.
     pub connections: Option<At<usize>>,
-    /// Client connections at once from one address; 0: no limit. Default: 0.
+    /// The largest number of open client connections from one address; 0: no limit. Default: 0.
     pub connections_per_address: Option<At<usize>>,
-    /// Whether GET and HEAD may have a body, as clients of search engines send it; otherwise 400. A
-    /// backend that does not expect it takes it for another request. Default: false.
+    /// Accepts GET and HEAD requests with a body, which clients of search engines send. Otherwise
+    /// they get 400, because a backend that does not expect the body can take it for another
+    /// request. Default: false.
     pub get_body: Option<At<bool>>,
-    /// Requests on one client connection before it is closed; 0: no limit. Default: 0.
+    /// The number of requests on one client connection before it is closed; 0: no limit. Default:
+    /// 0.
     pub keepalive_requests: Option<At<u64>>,
-    /// What is kept in memory of one reply that its client does not take (`buffer` of a route);
-    /// more goes to a file. Default: "64KiB".
+    /// The memory for one reply that its client has not read yet (`buffer` of a route). The rest
+    /// goes to a file. Default: "64KiB".
     pub buffer_memory: Option<Size>,
-    /// What is kept of it in an unlinked file, in `spool_dir`; more is held back. 0: no file. Default:
-    /// "256MiB".
+    /// The file space for one reply that its client has not read yet, once `buffer_memory` is full.
+    /// The file is in `spool_dir` and has no name. When it is full, Forebay stops reading from the
+    /// origin until the client reads. 0: no file. Default: "256MiB".
     pub buffer_file: Option<Size>,
-    /// What is kept of all replies together, in memory and files. Default: "2GiB".
+    /// The memory and file space for all replies that their clients have not read yet. Default:
+    /// "2GiB".
     pub buffer_total: Option<Size>,
 }
 
-/// Where requests are logged. Errors always go to standard error.
+/// The access log. Errors always go to standard error.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// A path, "stdout" or "off". Default: "off".
+    /// The file of the access log: a path, "stdout" or "off". Default: "off".
     pub access: Option<At<String>>,
-    /// "common", "combined", "json", or a pattern of Apache's % directives; beside `access`.
-    /// Default: "combined".
+    /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
+    /// directives. Needs `access`. Default: "combined".
     pub format: Option<At<String>>,
 }
 
-/// Which fields trusted proxies write about clients.
+/// The request fields that trusted proxies write about clients.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardedFields {
-    /// One of the two sorts, or both with the same in them.
+    /// Either kind of field, or both if they agree.
     Either,
     /// X-Forwarded-For and X-Forwarded-Proto.
     #[serde(rename = "x-forwarded")]
@@ -222,66 +233,70 @@ pub enum ForwardedFields {
     Forwarded,
 }
 
-/// What becomes of paths with %2F, a backslash or %5C in them.
+/// The treatment of paths that contain %2F, a backslash or %5C.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EncodedSlashes {
-    /// They are answered with 404.
+    /// Such a path gets 404.
     Refuse,
-    /// They are passed on as they came, unless another route took them if those were slashes.
+    /// Such a path is passed on unchanged, unless another route would match it with slashes in
+    /// their place.
     Pass,
 }
 
-/// Listeners, the host names they answer for, and what to do with each path.
+/// Listeners, their host names, and the routes that answer each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
-    /// Where it listens: "address:port", ":port" or a bare port for all addresses, "unix:path", or
-    /// "fd:name" for the sockets that a service manager passes on under that name. "https://" in front
-    /// of it: with TLS. "ajp://" in front of it: from web servers that speak AJP 1.3 (mod_jk,
-    /// mod_proxy_ajp).
+    /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
+    /// addresses, "unix:path", or "fd:name" for sockets that a service manager passes on under that
+    /// name. Prefix "https://": with TLS. Prefix "ajp://": for web servers that speak AJP 1.3
+    /// (mod_jk, mod_proxy_ajp).
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
-    /// Host names it answers for, such as "example.org" or "*.example.org". Default: any.
+    /// The host names of the site, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
-    /// Addresses or networks ("10.0.0.0/8") whose X-Forwarded-For, X-Forwarded-Proto and Forwarded
-    /// are believed; "unix" for those that connect to a unix: socket. Default: none.
+    /// Addresses or networks ("10.0.0.0/8") of proxies. Forebay believes their X-Forwarded-For,
+    /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
+    /// Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
-    /// Which fields trusted proxies write; others that clients send are not looked at then.
-    /// Default: "either"; a request whose fields contradict each other is refused.
+    /// The fields that trusted proxies write. Forebay ignores the other fields, which a client may
+    /// have sent. Default: "either", which refuses a request whose fields contradict each other.
     pub forwarded: Option<At<ForwardedFields>>,
-    /// Whether connections begin with a PROXY header (version 1 or 2), from a peer in
-    /// `trusted_proxies` if that is given; others are closed. Default: false.
+    /// Expects a PROXY header (version 1 or 2) at the start of each connection, and closes
+    /// connections without one. If `trusted_proxies` is set, only these peers may connect. Default:
+    /// false.
     pub proxy_protocol: Option<At<bool>>,
-    /// What web servers have to send along with each request to its ajp:// listeners: `secret` of
-    /// mod_jk's workers and of ProxyPass. Default: nothing, where all of them are on loopback addresses
-    /// or Unix sockets; others need one.
+    /// The secret that web servers send with each request to an ajp:// listener: `secret` of
+    /// mod_jk's workers and of ProxyPass. Required unless all ajp:// listeners are on loopback
+    /// addresses or Unix sockets. Default: none.
     pub ajp_secret: Option<At<String>>,
-    /// The largest packet on its ajp:// listeners, from 8192 bytes to 65536: max_packet_size of mod_jk,
+    /// The largest packet on ajp:// listeners, from 8192 to 65536 bytes: max_packet_size of mod_jk,
     /// ProxyIOBufferSize of mod_proxy_ajp. Default: 8192.
     pub ajp_packet_size: Option<Size>,
-    /// The permission bits of its unix: sockets, such as "0666" for all users of this machine: who may
-    /// write to a socket may connect. Default: "0660".
+    /// The permission bits of unix: sockets, such as "0666" for all users of this machine. A user
+    /// needs write permission to connect. Default: "0660".
     pub socket_mode: Option<At<String>>,
-    /// The owner of its unix: sockets; needs root. Default: `user` of [server].
+    /// The owner of unix: sockets; needs root. Default: `user` of [server].
     pub socket_user: Option<At<String>>,
-    /// The group of its unix: sockets, such as that of the proxy that connects; needs root, or to be a
+    /// The group of unix: sockets, such as the group of the proxy that connects. Needs root, or a
     /// group of the user that starts Forebay. Default: `group` of [server], or that of the owner.
     pub socket_group: Option<At<String>>,
-    /// What becomes of paths with %2F, a backslash or %5C in them, which a backend may take for a
-    /// slash: "refuse" (404), or "pass" where no route depends on it. Default: "refuse".
+    /// The treatment of paths that contain %2F, a backslash or %5C, which a backend may read as a
+    /// slash. "refuse" answers 404. "pass" passes them on if no other route would match them with
+    /// slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
-    /// Whether requests without TLS are sent to the same place by https://. Default: false.
+    /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
-    /// Whether its https:// listeners speak HTTP/3, too, over UDP on the same address and port; replies by
-    /// HTTP/1.1 and HTTP/2 then tell so in an Alt-Svc field, unless they have one. Default: false, as it is
-    /// new.
+    /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. Replies
+    /// over HTTP/1.1 and HTTP/2 then announce it in an Alt-Svc field, unless they have one.
+    /// Default: false.
     pub http3: Option<At<bool>>,
-    /// What the clients of its https:// listeners are shown.
+    /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,
-    /// What to do with a request: the first route that matches takes it.
+    /// The routes. The first one that matches answers the request.
     #[schemars(length(min = 1))]
     pub route: Option<Vec<At<Table<Route>>>>,
 }

@@ -1,5 +1,5 @@
-//! What is found out about a plan once it is made: shown at the key that it is about, as the
-//! mistakes are that are seen when the file is read.
+//! Findings about a complete plan, shown at their key like the mistakes that are found while the
+//! file is read.
 
 use std::ops::Range;
 
@@ -9,25 +9,25 @@ use crate::error::{ConfError, Problem};
 use crate::plan::Plan;
 use crate::source::SourceFile;
 
-/// Something about a key of the file.
+/// A finding about a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The tables from the top, the key, and perhaps the index in its list. Where the file does not
-    /// have all of them, it is about the last one that it has.
+    /// The path to the key: the tables from the top, the key, and perhaps the index in its list. If
+    /// the file lacks some of them, the finding is shown at the last one that exists.
     pub key: Vec<String>,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do next.
+    /// The next step for the user.
     pub help: String,
 }
 
 impl Plan {
-    /// Whether it was made of a file.
+    /// Returns true if the plan was made from a file.
     pub fn has_file(&self) -> bool {
         !self.file.name.is_empty()
     }
 
-    /// Why the plan cannot be carried out. `findings` must not be empty.
+    /// Returns an error that refuses the plan. `findings` must not be empty.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let SourceFile { name, text } = &self.file;
         let table = DeTable::parse(text).ok();
@@ -42,13 +42,13 @@ impl Plan {
         }
     }
 
-    /// What is doubtful about the plan. `findings` must not be empty.
+    /// Returns a warning about the plan. `findings` must not be empty.
     pub fn warn(&self, findings: &[Finding]) -> ConfError {
         self.refuse(findings).warning()
     }
 }
 
-/// The place of what the path leads to, as far as it leads.
+/// Returns the position of the last key of the path that exists.
 fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
     let Some((first, rest)) = key.split_first() else { return 0..0 };
     let Some(mut value) = table.get(first.as_str()) else { return 0..0 };

@@ -1,9 +1,9 @@
-//! What was typed in a configuration file, resolved into a plan that is valid by construction.
+//! Reads a configuration file and resolves it into a plan that is valid by construction.
 //!
-//! [`load`] reads a file into a [`Plan`]; a [`ConfError`] says what is wrong, where, and what to
-//! do next. Three steps, a module each: `file` (what was typed), `resolve` (defaults, paths,
-//! names), `plan` (what the rest of Forebay works with). Nothing is started, bound or looked up
-//! on the network here.
+//! [`load`] reads a file into a [`Plan`]. A [`ConfError`] says what is wrong, where, and what to do
+//! next. Three modules follow each other: `file` (the text as typed), `resolve` (defaults, paths,
+//! names) and `plan` (the input of the rest of Forebay). This crate starts no process, binds no
+//! socket and resolves no host name.
 #![forbid(unsafe_code)]
 
 mod duration;
@@ -52,8 +52,8 @@ pub fn load(path: &Path) -> Result<Plan, ConfError> {
     parse(&text, &name, absolute.parent().unwrap_or(Path::new("/")))
 }
 
-/// Reads a configuration from a text. `name` is what errors call it, `base` what paths in it are
-/// relative to.
+/// Reads a configuration from a text. `name` is its name in errors. Paths in it are relative to
+/// `base`.
 pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
     let fail = |problems| ConfError::in_text(text, name, problems);
     let table =
@@ -65,7 +65,7 @@ pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
     Ok(plan)
 }
 
-/// Larger files are refused before they are parsed.
+/// The largest file in bytes. Larger files are refused before they are parsed.
 const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 
 fn not_utf8(name: &str, error: &std::string::FromUtf8Error) -> ConfError {

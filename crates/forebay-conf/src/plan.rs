@@ -1,7 +1,8 @@
-//! The plan: the configuration after every default is filled in, every path is absolute and every
-//! name is looked up. Plain data that never changes; a `Plan` that exists is valid.
+//! The plan: the configuration with every default filled in, every path absolute and every name
+//! resolved. Plain data that never changes. A `Plan` that exists is valid.
 //!
-//! It opens no socket and holds no file handle: a reload builds a second plan and swaps them.
+//! A plan opens no socket and holds no file handle. A reload builds a second plan and replaces the
+//! first.
 
 mod ajp;
 mod app;
@@ -40,12 +41,12 @@ pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
 
-/// Everything `forebay serve` needs to know.
+/// The complete input of `forebay serve`.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What holds for the whole process.
+    /// Settings of the whole process.
     pub server: Server,
-    /// Where requests are logged.
+    /// The access log.
     pub log: Log,
     /// The sites, in the order of the file. Never empty.
     pub sites: Vec<Site>,
@@ -53,13 +54,13 @@ pub struct Plan {
     pub apps: BTreeMap<String, App>,
     /// The names of groups of servers that no route passes requests to.
     pub unused_upstreams: Vec<String>,
-    /// The file it was made of.
+    /// The file that the plan was made from.
     pub file: SourceFile,
 }
 
 impl Plan {
-    /// Returns who may connect to each Unix socket: by default the user that Forebay becomes, and its
-    /// group.
+    /// Returns mode and owner of each Unix socket. The default owner is the user that Forebay
+    /// switches to, with its group.
     pub fn socket_accesses(&self) -> BTreeMap<PathBuf, SocketAccess> {
         let Server { user, group, .. } = &self.server;
         let of_site = |site: &Site| {
@@ -76,32 +77,33 @@ impl Plan {
     }
 }
 
-/// What holds for the whole process.
+/// Settings of the whole process.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// Threads that serve requests, at least 1. `None`: one per core.
     pub threads: Option<usize>,
-    /// Whether threads, and workers with them, keep to processors. Default true.
+    /// Binds threads, and workers with them, to processors. Default true.
     pub affinity: bool,
-    /// Where `/status`, `/metrics` and `/healthz` are served. `None`: nowhere.
+    /// The address of `/status`, `/metrics` and `/healthz`. `None`: they are not served.
     pub admin: Option<SocketAddr>,
-    /// Names that `admin` is asked by, in lower case, beside addresses and `localhost`.
+    /// Host names that clients of `admin` may use, in lower case, besides addresses and
+    /// `localhost`.
     pub admin_hosts: Vec<String>,
-    /// What `admin` has to be told to restart an application, 16 characters at least.
+    /// The secret for restarting an application through `admin`, at least 16 characters.
     pub admin_token: Option<String>,
-    /// Whether the steps of each request are timed. Default false.
+    /// Measures the time of each step of a request. Default false.
     pub timing: bool,
-    /// How long each step of a request may take.
+    /// Time limits for each step of a request.
     pub timeouts: Timeouts,
-    /// How large and how many.
+    /// Limits on sizes and numbers.
     pub limits: Limits,
-    /// The user to become once sockets and logs are open. `None`: none.
+    /// The user to switch to after sockets and logs are open. `None`: no switch.
     pub user: Option<String>,
-    /// The group to become. `None`: the groups of `user`.
+    /// The group to switch to. `None`: the groups of `user`.
     pub group: Option<String>,
-    /// Where large request bodies are spooled, absolute. `None`: the system's directory for that.
+    /// The directory for large request bodies, absolute. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
-    /// How long requests in flight may take to finish after a signal to stop. Default 30 s.
+    /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
 
@@ -124,7 +126,7 @@ impl Default for Server {
     }
 }
 
-/// How long each step of a request may take. All are more than zero, but for `keep_alive`.
+/// Time limits for each step of a request. All are more than zero, except `keep_alive`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// From the first byte of a request head to its last. Default 60 s.
@@ -133,13 +135,13 @@ pub struct Timeouts {
     pub body_idle: Duration,
     /// Between two reads of a backend's reply, the wait for its head included. Default 60 s.
     pub reply_idle: Duration,
-    /// Between two writes to a client that takes nothing. Default 60 s.
+    /// Between two writes to a client that reads nothing. Default 60 s.
     pub write: Duration,
     /// Between two requests on one connection; zero closes it after each reply. Default 75 s.
     pub keep_alive: Duration,
     /// To connect to a backend. Default 10 s.
     pub connect: Duration,
-    /// On an upgraded connection that carries nothing in either direction. Default 1 h.
+    /// On an upgraded connection without data in either direction. Default 1 h.
     pub tunnel_idle: Duration,
 }
 
@@ -157,7 +159,7 @@ impl Default for Timeouts {
     }
 }
 
-/// How large and how many. Sizes are bytes.
+/// Limits on sizes, in bytes, and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// A whole request head, request line included. Default 32 KiB.
@@ -166,23 +168,23 @@ pub struct Limits {
     pub fields: usize,
     /// The request target, always less than `head_size`. Default 8 KiB.
     pub target: usize,
-    /// A request body; `u64::MAX` where the file says `"unlimited"`. Default 16 MiB.
+    /// A request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
     pub max_body: u64,
-    /// Bytes per second that a request body has to come in at. Default 0: no limit.
+    /// The lowest rate of a request body in bytes per second. Default 0: no limit.
     pub body_rate: u64,
     /// Client connections at once. Default 0: what the limit on open files allows.
     pub connections: usize,
     /// Client connections at once from one address. Default 0: no limit.
     pub connections_per_address: usize,
-    /// Whether GET and HEAD may have a body. Default false.
+    /// Accepts GET and HEAD with a body. Default false.
     pub get_body: bool,
     /// Requests on one client connection before it is closed. Default 0: no limit.
     pub keepalive_requests: u64,
-    /// What is kept in memory of one reply for a slow client. Default 64 KiB.
+    /// Memory for the unread part of one reply to a slow client. Default 64 KiB.
     pub buffer_memory: u64,
-    /// What is kept in a file of one reply for a slow client. Default 256 MiB.
+    /// File space for the unread part of one reply to a slow client. Default 256 MiB.
     pub buffer_file: u64,
-    /// What is kept of all replies together. Default 2 GiB.
+    /// Memory and file space for the unread parts of all replies. Default 2 GiB.
     pub buffer_total: u64,
 }
 
@@ -205,19 +207,19 @@ impl Default for Limits {
     }
 }
 
-/// Where requests are logged. Errors always go to standard error.
+/// The access log. Errors always go to standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Where a line per request goes.
+    /// The destination of the log.
     pub access: AccessLog,
-    /// What the line looks like.
+    /// The format of its lines.
     pub format: Format,
 }
 
-/// Where a line per request goes.
+/// The destination of the access log, which has one line for each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
-    /// Nowhere. The default.
+    /// No access log. The default.
     #[default]
     Off,
     /// Standard output.
@@ -226,7 +228,7 @@ pub enum AccessLog {
     Path(PathBuf),
 }
 
-/// What a line of the access log looks like.
+/// The format of a line of the access log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// NCSA common log format.
@@ -240,40 +242,40 @@ pub enum Format {
     Pattern(String),
 }
 
-/// Listeners, the host names they answer for, and what to do with each path.
+/// Listeners, their host names, and the routes that answer each path.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Where it listens. Never empty.
+    /// The listeners. Never empty.
     pub listen: Vec<Listen>,
-    /// The host names it answers for. Never empty; any host is [`HostPattern::Any`].
+    /// The host names of the site. Never empty; any host is [`HostPattern::Any`].
     pub hosts: Vec<HostPattern>,
-    /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` line are believed.
+    /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` header are trusted.
     pub trusted_proxies: Vec<Clients>,
-    /// Which fields they write. Default [`ForwardedFields::Either`].
+    /// The fields that trusted proxies write. Default [`ForwardedFields::Either`].
     pub forwarded: ForwardedFields,
-    /// Whether connections begin with a PROXY header. The same for all sites of a listener.
+    /// Connections begin with a PROXY header. All sites of a listener agree on this.
     pub proxy_protocol: bool,
-    /// What its `ajp://` listeners ask for; some where it has such a listener. The same for all sites
-    /// of a listener.
+    /// Requirements of the `ajp://` listeners; `Some` if the site has one. All sites of a listener
+    /// have equal values.
     pub ajp: Option<AjpFront>,
     /// Mode and owner of its Unix sockets. All sites of a listener have the same.
     pub socket_access: SocketAccess,
-    /// What becomes of paths with `%2F` or a backslash. Default [`EncodedSlashes::Refuse`].
+    /// The treatment of paths with `%2F`, a backslash or `%5C`. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
-    /// The port of `https://` that requests without TLS are sent to.
+    /// The `https://` port for redirects of requests without TLS.
     pub redirect_to_https: Option<u16>,
-    /// What its `https://` listeners show their clients; some where it has such a listener.
+    /// Certificate and settings of the `https://` listeners; `Some` if the site has one.
     pub tls: Option<Tls>,
-    /// What to do with a request: the first that matches. Never empty.
+    /// The routes. The first one that matches answers the request. Never empty.
     pub routes: Vec<Route>,
-    /// The line of the file that the site begins on, from 1; 0 where there is no file.
+    /// The first line of the site in the file, from 1; 0 without a file.
     pub line: usize,
 }
 
-/// Which fields trusted proxies write about clients.
+/// The request fields that trusted proxies write about clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFields {
-    /// One of the two sorts, or both with the same in them.
+    /// Either kind of field, or both if they agree.
     #[default]
     Either,
     /// `X-Forwarded-For` and `X-Forwarded-Proto`.
@@ -282,26 +284,26 @@ pub enum ForwardedFields {
     Forwarded,
 }
 
-/// What becomes of paths with slashes in disguise: `%2F`, a backslash or `%5C`.
+/// The treatment of paths with `%2F`, a backslash or `%5C`, which a backend may read as a slash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EncodedSlashes {
-    /// They are answered with 404.
+    /// Such a path gets 404.
     #[default]
     Refuse,
-    /// They are passed on as they came, where the route is the same as if they were slashes.
+    /// Such a path is passed on unchanged, if it would match the same route with slashes.
     Pass,
 }
 
 impl Site {
-    /// Returns true if it trusts proxies on a Unix socket because it trusts 127.0.0.1, which was their
-    /// address before `"unix"` named them.
+    /// Returns true if the site trusts proxies on a Unix socket because it trusts 127.0.0.1. Unix
+    /// sockets had that address before `"unix"` was added.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
             && !self.trusted_proxies.contains(&Clients::Unix)
     }
 
-    /// The first route that takes the request, and what its pattern matched.
+    /// Returns the first route that matches the request, and the part that its pattern matched.
     ///
     /// `path` is decoded, normalised and without its query.
     pub fn route<'s, 'p>(

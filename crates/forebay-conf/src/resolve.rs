@@ -1,6 +1,7 @@
-//! From what was typed to the plan: fills in defaults, makes paths absolute and looks names up.
+//! Resolves the configuration as typed into a plan: fills in defaults, makes paths absolute and
+//! looks names up.
 //!
-//! Each table gives its first problem; the problems of all tables are reported together.
+//! Each table reports its first problem. The problems of all tables are reported together.
 
 mod action;
 mod ajp;
@@ -34,33 +35,33 @@ use crate::source::SourceFile;
 use path::directory;
 use peer::{backend, listen};
 
-/// A value, or what is wrong with what was typed.
+/// A value, or the problem with the typed one.
 pub(crate) type Outcome<T> = Result<T, Problem>;
 
-/// What every step needs to know.
+/// The input that every step needs.
 pub(crate) struct Context<'a> {
-    /// Absolute; what paths are relative to.
+    /// The base directory of relative paths; absolute.
     base: &'a Path,
-    /// Where each line of the file ends, in bytes.
+    /// The end of each line of the file, in bytes.
     line_ends: Vec<usize>,
-    /// `[upstream.NAME]`, each.
+    /// The groups [upstream.NAME] by name.
     groups: BTreeMap<String, Arc<Upstream>>,
 }
 
 impl<'a> Context<'a> {
-    /// For a text with paths relative to an absolute directory.
+    /// Returns the context for a text. Its paths are relative to an absolute directory.
     pub fn new(text: &str, base: &'a Path) -> Self {
         let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
         Self { base, line_ends, groups: BTreeMap::new() }
     }
 
-    /// The line of a byte of the file, from 1.
+    /// Returns the line of a byte of the file, from 1.
     fn line(&self, offset: usize) -> usize {
         self.line_ends.partition_point(|&end| end < offset) + 1
     }
 }
 
-/// Resolves a whole file. There is at least one problem where there is no plan.
+/// Resolves a whole file. Without a plan there is at least one problem.
 pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<Problem>> {
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     let mut context = Context::new(text, &base);
@@ -98,10 +99,10 @@ pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<
     }
 }
 
-/// Once this many problems are found the rest of the file is not looked at.
+/// The number of problems after which the rest of the file is skipped.
 const MOST_PROBLEMS: usize = 100;
 
-/// The value, or none and one more problem.
+/// Returns the value, or adds the problem to `problems` and returns `None`.
 fn keep<T>(outcome: Outcome<T>, problems: &mut Vec<Problem>) -> Option<T> {
     outcome.map_err(|problem| problems.push(problem)).ok()
 }

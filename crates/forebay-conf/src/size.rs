@@ -1,10 +1,10 @@
 //! Sizes as typed: `1024`, `8k`, `1MiB`, `10m`, `2GB`.
 
-/// Reads a number of bytes with or without a unit.
+/// Parses a number of bytes with or without a unit.
 ///
-/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache, so are `KiB`, `MiB` and `GiB`;
-/// `kB`, `MB` and `GB` are powers of 1000. Case does not matter. The error is a sentence without
-/// capital or full stop that says what is wrong.
+/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache, so are `KiB`, `MiB` and `GiB`; `kB`,
+/// `MB` and `GB` are powers of 1000. Case does not matter. The error is a sentence without capital
+/// or full stop.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -27,7 +27,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes.filter(|&bytes| bytes <= LARGEST).ok_or_else(|| "is more than 8 EiB".into())
 }
 
-/// The largest size taken: what a file offset can say.
+/// The largest accepted size: the largest file offset.
 const LARGEST: u64 = i64::MAX as u64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The text that a plan was made of, kept to show findings at their keys.
+//! The text that a plan was made from, kept to show findings at their keys.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The file that a plan was made of; empty where there was none.
+/// The file that a plan was made from; empty if there was none.
 #[derive(Clone, Default)]
 pub struct SourceFile {
     pub(crate) name: Arc<str>,

@@ -1,6 +1,6 @@
-//! "Did you mean": the nearest of some names.
+//! "Did you mean": finds the name that is nearest to a typed one.
 
-/// The candidate nearest to what was typed, if it is near enough to be what was meant.
+/// Returns the candidate nearest to the typed name, if it is similar enough.
 pub(crate) fn nearest<'a>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -20,7 +20,8 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// "`a`, `b` or `c`", with the given word between the last two, and `quote` around each.
+/// Returns "`a`, `b` or `c`", with `quote` around each name and the given word between the last
+/// two.
 pub(crate) fn list<'a>(
     names: impl IntoIterator<Item = &'a str>,
     word: &str,
@@ -35,14 +36,14 @@ pub(crate) fn list<'a>(
     }
 }
 
-/// More candidates are not looked at, however large the file.
+/// The largest number of candidates that are compared, however large the file is.
 const MOST_CANDIDATES: usize = 1000;
 
-/// Longer names than this are not compared: the table is quadratic.
+/// The longest name that is compared, because the time grows with the square of the length.
 const LONGEST: usize = 64;
 
-/// Edits between two names: insert, delete, replace, or swap two neighbours; case and the choice
-/// of `-` or `_` are free. (Optimal string alignment.)
+/// Returns the number of edits between two names: insert, delete, replace, or swap two neighbours.
+/// Changes of case and between `-` and `_` cost nothing. (Optimal string alignment.)
 fn distance(a: &str, b: &str) -> usize {
     let fold = |text: &str| -> Vec<char> {
         text.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()

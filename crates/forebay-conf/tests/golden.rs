@@ -1,7 +1,7 @@
 //! Every `golden/NAME.toml` gives the plan in `NAME.plan` or the diagnostic in `NAME.err`.
 //!
-//! `BLESS=1 cargo test -p forebay-conf --test golden` writes what it gives now: read the
-//! difference before it is committed. Paths are relative to `golden/base`.
+//! `BLESS=1 cargo test -p forebay-conf --test golden` writes the current output. Read the
+//! difference before you commit it. Paths are relative to `golden/base`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,8 @@ fn inputs(dir: &Path) -> Vec<PathBuf> {
     inputs
 }
 
-/// The extension of the golden file and what it should hold, the base directory replaced.
+/// Returns the extension of the golden file and its expected text, with the base directory
+/// replaced.
 fn outcome(typed: &Path, base: &Path) -> (&'static str, String) {
     let text = fs::read_to_string(typed).unwrap();
     let name = typed.file_name().unwrap().to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Whatever is typed gives a plan or an error that can be shown: no panic, no terminal control.
+//! Any input gives a plan or an error that can be shown: no panic, no terminal control.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ fn golden() -> Vec<String> {
     paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
-/// A change to a text, at places given as fractions of its length.
+/// A change to a text, at positions given as fractions of its length.
 #[derive(Clone, Debug)]
 enum Edit {
     Delete(Index, Index),

@@ -1,4 +1,4 @@
-//! Plans without a file, files that cannot be read, and what a plan promises.
+//! Plans without a file, files that cannot be read, and the guarantees of a plan.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The schema offers what the configuration takes: files made from its keys and values alone.
+//! The schema agrees with the configuration: the tests write files only from its keys and values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use forebay_conf::schema;
 use serde_json::Value;
 
-/// A value of each key that belongs to a kind of application.
+/// A value for each key that belongs to a kind of application.
 const VALUES: &[(&str, &str)] = &[
     ("connections", "5"),
     ("dir", "'scripts'"),
@@ -35,7 +35,7 @@ fn base() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/base")
 }
 
-/// Whether a file with this application and route is taken, and why not.
+/// Parses a file with this application and route. Returns the problem if it is refused.
 fn parse(app: &BTreeMap<String, String>, route: &str) -> Result<(), String> {
     let app: String = app.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
     let app = if app.is_empty() { app } else { format!("[app.a]\n{app}") };
@@ -49,7 +49,7 @@ fn texts(list: &Value) -> Vec<String> {
     list.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// The values that an enumeration offers.
+/// Returns the values of an enumeration.
 fn offered(definition: &Value) -> Vec<String> {
     let mut offered = texts(&definition["enum"]);
     for one in definition["oneOf"].as_array().into_iter().flatten() {
@@ -172,8 +172,8 @@ fn a_route_is_offered_one_answer() {
     }
 }
 
-/// Files with a place for one more key of a definition. Each default that the schema names must be
-/// taken in one of them, and change nothing.
+/// Files with a gap for one more key of a definition. Each default in the schema must be accepted
+/// in one of them, and change nothing.
 const PLACES: &[(&str, &[&str])] = &[
     ("Acme", &["respond = 'x'\n[site.tls.acme]\n@"]),
     ("Ajp", &["[site.route.ajp]\nto = '127.0.0.1:1'\n@"]),
@@ -240,7 +240,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Uwsgi", &["[site.route.uwsgi]\nto = '127.0.0.1:1'\n@"]),
 ];
 
-/// The plan of a file, without the file's text, or why there is none.
+/// Returns the plan of a file without the file's text, or the problem.
 fn plan(text: &str) -> Result<String, String> {
     let mut plan = forebay_conf::parse(text, "site.toml", &base()).map_err(|e| e.plain())?;
     plan.file = Default::default();
@@ -268,7 +268,7 @@ fn each_default_that_the_schema_names_is_the_default() {
                          [[site.route]]\n{place}\n"
                     )
                 };
-                // A comment of the same length, as plans name places in the file.
+                // A comment of the same length, because plans contain positions in the file.
                 let without = plan(&text(&format!("#{}", "-".repeat(line.len() - 1))));
                 match plan(&text(&line)) {
                     Ok(with) => {

@@ -1,4 +1,4 @@
-//! How a problem is shown: the excerpt of the file around it, and texts that suit a terminal.
+//! Shows a problem: the excerpt of the file around it, and texts that suit a terminal.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use miette::{
 
 use super::Details;
 
-/// A problem with the text it is in, as miette wants it.
+/// A problem with its text, in the form that miette needs.
 #[derive(Debug)]
 pub(super) struct Shown<'a> {
     pub details: &'a Details,
@@ -50,7 +50,7 @@ impl Diagnostic for Shown<'_> {
     }
 }
 
-/// The text of a file, of which overlong lines are shown in part.
+/// The text of a file. Overlong lines are shown in part.
 #[derive(Debug)]
 pub(super) struct Source {
     name: String,
@@ -62,7 +62,7 @@ impl Source {
         Self { name: visible(name), text: blank(text) }
     }
 
-    /// The lines that hold the span and those around it: where they begin and end.
+    /// Returns the byte range of the span's lines and of the lines around them.
     fn lines(&self, span: &SourceSpan, before: usize, after: usize) -> Range<usize> {
         let bytes = self.text.as_bytes();
         let mut start = line_start(bytes, span.offset());
@@ -76,7 +76,7 @@ impl Source {
         start..end
     }
 
-    /// The part of one overlong line around the span.
+    /// Returns the part of one overlong line around the span.
     fn window(&self, span: &SourceSpan, context: bool) -> Result<Range<usize>, MietteError> {
         let line = self.lines(span, 0, 0);
         let around = if context { LONGEST_LINE / 4 } else { 0 };
@@ -125,11 +125,11 @@ impl SourceCode for Source {
     }
 }
 
-/// Longer lines are shown in part, in bytes.
+/// The longest line that is shown in full, in bytes.
 const LONGEST_LINE: usize = 240;
 
-/// The first line of the span that is not blank, at character boundaries and not overlong, so that
-/// a caret is drawn and not a frame around a whole table.
+/// Returns the part of the span in its first line that is not blank, at character boundaries and
+/// not overlong. Miette then draws a caret and not a frame around a whole table.
 pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     let mut start = floor(text, span.start);
     let end = floor(text, span.end.max(start));
@@ -139,8 +139,8 @@ pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     start..start + floor(line, line.len().min(LONGEST_LINE / 2))
 }
 
-/// The text with control characters escaped, so that a message cannot drive a terminal, and
-/// without its middle where it is overlong.
+/// Escapes control characters, so that a message cannot control a terminal, and cuts out the middle
+/// of an overlong text.
 pub(super) fn visible(text: &str) -> String {
     if text.len() > LONGEST_MESSAGE {
         let head = &text[..floor(text, LONGEST_MESSAGE / 2)];
@@ -157,10 +157,10 @@ pub(super) fn visible(text: &str) -> String {
     shown
 }
 
-/// Longer messages are shown in part, in bytes.
+/// The longest message that is shown in full, in bytes.
 const LONGEST_MESSAGE: usize = 600;
 
-/// The text broken into lines at blanks.
+/// Breaks the text into lines at blanks.
 pub(super) fn fill(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     let mut width = 0;
@@ -178,10 +178,10 @@ pub(super) fn fill(text: &str) -> String {
     lines
 }
 
-/// Characters of a line of help.
+/// The number of characters in a line of help.
 const WIDTH: usize = 90;
 
-/// The text with control characters in `?` of the same length, so that spans still fit.
+/// Replaces control characters by `?`s of equal length, so that spans remain valid.
 fn blank(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -195,7 +195,7 @@ fn blank(text: &str) -> String {
     shown
 }
 
-/// Control characters, and those that change the direction of writing.
+/// Returns true for control characters, and for those that change the direction of writing.
 fn drives_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -211,7 +211,7 @@ fn line_end(bytes: &[u8], offset: usize) -> usize {
     after.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |newline| offset + newline)
 }
 
-/// The nearest character boundary at or before the offset.
+/// Returns the nearest character boundary at or before the offset.
 fn floor(text: &str, offset: usize) -> usize {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {

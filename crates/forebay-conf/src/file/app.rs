@@ -11,129 +11,136 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, Table, Time};
 
-/// An application that Forebay starts and looks after.
+/// An application that Forebay starts and supervises.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
 pub struct App {
-    /// What it is.
+    /// The kind of application.
     pub kind: Option<At<Kind>>,
-    /// The directory: of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi), of the
-    /// ASP.NET application (mono), else the working directory. Default: that of this file.
+    /// The directory of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi) or of
+    /// the ASP.NET application (mono). For other kinds, the working directory. Default: the
+    /// directory of this file.
     pub dir: Option<At<String>>,
-    /// How each script is run. perl-cgi: registry (default), registry-prefork, perlrun, fork or
+    /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.
     #[schemars(with = "Option<ModeOfAnyKind>")]
     pub mode: Option<At<String>>,
-    /// cgi-bin: how its Perl scripts are run, as `mode` of perl-cgi. Default: registry.
+    /// cgi-bin: the way to run Perl scripts, as `mode` of perl-cgi. Default: registry.
     pub perl_mode: Option<At<String>>,
-    /// cgi-bin: how its Python scripts are run, as `mode` of python-cgi. Default: fresh.
+    /// cgi-bin: the way to run Python scripts, as `mode` of python-cgi. Default: fresh.
     pub python_mode: Option<At<String>>,
-    /// cgi-bin, perl-cgi, python-cgi: processes at once for scripts that no worker runs, such as
-    /// those of a shell; further requests wait. Default: 64.
+    /// cgi-bin, perl-cgi, python-cgi: the number of processes at once for scripts that no worker
+    /// can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application.
     pub file: Option<At<String>>,
-    /// wsgi: "module:callable", or "module:factory()" for what a function returns.
+    /// wsgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
     /// python-cgi, cgi-bin, wsgi: the interpreter, such as that of a virtual environment. Default:
-    /// that of the virtual environment that the #! lines of all Python scripts name, else python3
-    /// from PATH.
+    /// the virtual environment that the #! lines of all Python scripts name, else python3 from
+    /// PATH.
     pub python: Option<At<String>>,
-    /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: what
-    /// SCRIPT_FILENAME and DOCUMENT_ROOT begin with; without it the path is PATH_INFO.
+    /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
+    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with; without it the path is PATH_INFO.
     pub root: Option<At<String>>,
-    /// php, and command that speaks fastcgi: ends of the names of files that may be run, such as
-    /// [".php", ".phtml"]; for a command also "*", whatever is below `root`. Default: [".php"], for
-    /// a command that is not PHP's "*".
+    /// php, and command that speaks fastcgi: endings of the files that may be run, such as [".php",
+    /// ".phtml"]. A command may also have "*" for any file below `root`. Default: [".php"], but "*"
+    /// for a command that is not PHP.
     pub scripts: Option<At<OneOrMany<String>>>,
-    /// command: program and arguments, with {dir}, {socket} and {port} filled in. It stays in the
-    /// foreground.
+    /// command: the program and its arguments, with {dir}, {socket} and {port} replaced. The
+    /// program must remain in the foreground.
     pub run: Option<At<Vec<At<String>>>>,
-    /// command: the protocol it speaks; h2c is HTTP/2 by prior knowledge.
+    /// command: the protocol of the program; h2c is HTTP/2 without TLS (prior knowledge).
     pub speaks: Option<At<AppProtocol>>,
-    /// command: who opens the socket. Default: the program, at the {socket} or {port} in `run`.
+    /// command: the process that opens the socket, and the kind of socket. Default: the program
+    /// opens the {socket} or {port} in `run`.
     pub listen: Option<At<Listening>>,
-    /// command that speaks ajp: what it asks of whoever passes requests on, as `secret` of Tomcat's
-    /// connector. Default: nothing.
+    /// command that speaks ajp: the secret that the program requires, as `secret` of Tomcat's
+    /// connector. Default: none.
     pub secret: Option<At<String>>,
-    /// command that speaks http or h2c: the Host that it is told, the client's or 127.0.0.1 with its port
-    /// (localhost, where it listens on a Unix socket). Default: "client".
+    /// command that speaks http or h2c: the Host that the program gets. "client" is the client's;
+    /// "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket. Default:
+    /// "client".
     pub host: Option<At<HostField>>,
-    /// command that speaks http or h2c: the beginning of paths that it is not told, such as "/shop"; its
-    /// redirections and cookie paths get it in front. Default: none.
+    /// command that speaks http or h2c: the prefix that is removed from paths, such as "/shop".
+    /// Forebay adds it again to the program's redirects and cookie paths. Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// command that speaks http or h2c: sends a client to the same of several processes each time, by a
-    /// cookie, while that process lives and has a connection left. Default: no.
+    /// command that speaks http or h2c: sends a client to the same process each time, with a
+    /// cookie, while that process runs and has a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
     pub ini: BTreeMap<String, At<String>>,
-    /// php: the version, such as "8.2". Default: the newest that is installed.
+    /// php: the version, such as "8.2". Default: the newest installed version.
     pub version: Option<At<String>>,
-    /// mono: requests that each process runs at once. Default: 16.
+    /// mono: the number of requests at once in each process. Default: 16.
     pub threads: Option<At<usize>>,
-    /// mono: the application's own path, such as "/shop" where its route says path = "/shop/*".
+    /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command: connections to each process at once. Default: 100 for http, else 1.
+    /// command: the number of connections at once to each process. Default: 100 for http, else 1.
     pub connections: Option<At<usize>>,
-    /// command, php, mono: how long a process may take to listen. Default: "30s".
+    /// command, php, mono: the longest time from the start of a process until it listens. Default:
+    /// "30s".
     pub start_timeout: Option<Time>,
-    /// command, php, mono: from SIGTERM to SIGKILL. Default: "10s".
+    /// command, php, mono: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
-    /// How many processes: a number, or { min, max } to start on demand. Default: 4; for a command,
-    /// which may have workers of its own, and for mono, which has threads, 1. php: how many children php-fpm has.
+    /// The number of processes, or { min, max } to start them on demand. For php, the number of
+    /// php-fpm's children. Default: 4; 1 for mono, which has threads, and for command, which may
+    /// have its own workers.
     pub workers: Option<At<Workers>>,
-    /// Requests a worker serves before it is replaced. Default: no limit.
+    /// The number of requests after which a worker is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
-    /// How old a worker gets before it is replaced, a tenth less at random. Default: no limit.
+    /// The age at which a worker is replaced, reduced by a random part of up to a tenth. Default:
+    /// no limit.
     pub max_age: Option<Time>,
-    /// Files and directories, relative to `dir`: when one changes the workers are replaced one by
-    /// one. Looked at once a second. Default: none.
+    /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
+    /// one. Forebay checks once a second. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
-    /// From the request's head to the last byte of the reply; of a command: how long it may be
-    /// silent within a request. Default: "60s".
+    /// The longest time from the request's head to the last byte of the reply. For a command, the
+    /// longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
-    /// Requests that may wait for a worker. Default: 1024.
+    /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
-    /// How long one may wait. Default: "10s".
+    /// The longest time that a request may wait for a worker. Default: "10s".
     pub queue_timeout: Option<Time>,
-    /// Variables added to the workers' environment. Those of a request, such as DOCUMENT_ROOT and
-    /// REMOTE_USER, stand in place of what requests say.
+    /// Variables added to the workers' environment. If requests set the same variable, such as
+    /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces theirs.
     pub env: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi: directories where Perl (@INC) and Python (sys.path)
-    /// look for modules first. Default: none.
+    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi: directories where Perl (@INC) and Python
+    /// (sys.path) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
-    /// The user the workers run as, with its groups; needs root. Default: the one Forebay runs as.
+    /// The user that the workers run as, with its groups; needs root. Default: the user that
+    /// Forebay runs as.
     pub user: Option<At<String>>,
-    /// The group the workers run as, and the only one; needs root. Default: the groups of `user`.
+    /// The group that the workers run as, without any other group; needs root. Default: the groups
+    /// of `user`.
     pub group: Option<At<String>>,
-    /// What each process may use at the most. Default: what Forebay may.
+    /// Resource limits of each process. Default: those of Forebay.
     pub limits: Table<Limits>,
-    /// What all processes of the application may use together, by a control group of theirs
-    /// (Linux, version 2). Where Forebay may not make one, log and status say so. Default: no
-    /// limit.
+    /// Limits for all processes of the application together, with a control group (Linux, version
+    /// 2). If Forebay may not create one, the log and /status say so. Default: no limit.
     pub cgroup: Table<Cgroup>,
-    /// How long a worker above `min` may be idle before it is stopped; php: only with `min` 0.
-    /// Default: "60s".
+    /// The idle time after which a worker above `min` is stopped; php: only with `min` 0. Default:
+    /// "60s".
     pub idle_timeout: Option<Time>,
-    /// Resident memory above which a worker is replaced. Default: no limit.
+    /// The resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
-    /// CPU time after which a worker is replaced, with that of processes that it has started, a tenth
-    /// less at random. Default: no limit.
+    /// The CPU time after which a worker is replaced, including processes that it has started, and
+    /// reduced by a random part of up to a tenth. Default: no limit.
     pub max_cpu: Option<Time>,
-    /// Bytes of one reply, its head included; more end it, and the worker. Not for a command that
-    /// speaks http or ajp. Default: no limit.
+    /// The size of one reply, including its head. A longer reply is cut off, and its worker is
+    /// ended. Not for a command that speaks http or ajp. Default: no limit.
     pub max_output: Option<Size>,
 }
 
-/// What an application is.
+/// The kind of application.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Unchanged CGI scripts in several languages: what is written in Perl or Python is kept warm,
-    /// anything else has a process for each request.
+    /// Unchanged CGI scripts in several languages. Workers run Perl and Python scripts; every other
+    /// script gets one process for each request.
     CgiBin,
     /// Unchanged Perl CGI scripts.
     PerlCgi,
@@ -147,18 +154,18 @@ pub enum Kind {
     Php,
     /// An ASP.NET application on Mono.
     Mono,
-    /// A program that listens by itself.
+    /// A program that listens on a socket itself.
     Command,
 }
 
-/// What an application can be, for the schema alone.
+/// A combination of keys that an application can have. Only the schema uses it.
 struct Form {
     kind: &'static str,
-    /// The protocols of a program.
+    /// The values of `speaks` that this form is for.
     speaks: &'static [&'static str],
-    /// Keys that it must have.
+    /// Required keys.
     must: &'static [&'static str],
-    /// Keys of few kinds that it may have.
+    /// Optional keys that only some kinds have.
     may: &'static [&'static str],
     modes: &'static [&'static str],
 }
@@ -247,13 +254,13 @@ const FORMS: [Form; 11] = [
     },
 ];
 
-/// One schema for each form, which has no key of another.
+/// Returns one schema for each form. It forbids the keys of the other forms.
 fn by_form() -> Vec<Schema> {
     let keys = || FORMS.iter().flat_map(|form| form.must.iter().chain(form.may));
     let of_form = |form: &Form| {
         let is_own = |key: &str| form.must.contains(&key) || form.may.contains(&key);
         let mut properties = serde_json::Map::new();
-        // The directory is a working directory for those that have no scripts in it.
+        // Without scripts, `dir` is only a working directory, so every kind may have it.
         for key in keys().filter(|key| **key != "dir" && !is_own(key)) {
             properties.insert((*key).to_owned(), false.into());
         }
@@ -272,7 +279,7 @@ fn by_form() -> Vec<Schema> {
     FORMS.iter().map(of_form).collect()
 }
 
-/// How each script is run: the schema alone has the modes of all kinds.
+/// All values of `mode`. The schema lists the modes of all kinds here.
 struct ModeOfAnyKind;
 
 impl JsonSchema for ModeOfAnyKind {
@@ -283,14 +290,14 @@ impl JsonSchema for ModeOfAnyKind {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let mode = |name: &str, what: &str| json_schema!({ "const": name, "description": what });
         json_schema!({
-            "description": "How each script is run.",
+            "description": "The way to run each script.",
             "oneOf": [
-                mode("registry", "perl-cgi: compiled once, run many times in one process."),
-                mode("registry-prefork", "perl-cgi: as registry, in the directory of the script."),
-                mode("perlrun", "perl-cgi: compiled for each request in a process that stays."),
-                mode("fork", "Each request in a fork of its own."),
-                mode("cgi", "perl-cgi: a process for each request."),
-                mode("fresh", "python-cgi: a fresh module for each request in a process that stays."),
+                mode("registry", "perl-cgi: compiles once, runs many times in one process."),
+                mode("registry-prefork", "perl-cgi: like registry, in the script's directory."),
+                mode("perlrun", "perl-cgi: compiles for each request in a persistent process."),
+                mode("fork", "Runs each request in a forked process of its own."),
+                mode("cgi", "perl-cgi: starts a process for each request."),
+                mode("fresh", "python-cgi: a new module for each request in a persistent process."),
             ],
         })
     }
@@ -301,11 +308,11 @@ impl JsonSchema for ModeOfAnyKind {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["cookie"]))]
 pub struct ProcessSticky {
-    /// The name of the cookie, which Forebay makes.
+    /// The name of the cookie that Forebay sets.
     pub cookie: Option<At<String>>,
 }
 
-/// The protocol a program speaks.
+/// The protocol of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AppProtocol {
@@ -323,7 +330,7 @@ pub enum AppProtocol {
     Ajp,
 }
 
-/// Who opens the socket of a program.
+/// The process that opens the socket of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Listening {
@@ -331,61 +338,62 @@ pub enum Listening {
     Socket,
     /// The program opens the TCP port {port} of 127.0.0.1.
     Port,
-    /// Forebay opens a Unix socket and passes it on as descriptor 3, told by LISTEN_FDS (systemd)
-    /// and SERVER_STARTER_PORT (Server::Starter).
+    /// Forebay opens a Unix socket and passes it on as descriptor 3, announced in LISTEN_FDS
+    /// (systemd) and SERVER_STARTER_PORT (Server::Starter).
     Inherit,
-    /// As inherit, with a TCP port of 127.0.0.1.
+    /// Like inherit, with a TCP port of 127.0.0.1.
     InheritPort,
-    /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI has it.
+    /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI specifies.
     Stdin,
 }
 
-/// What each process may use at the most.
+/// Resource limits of each process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Open files.
+    /// The number of open files.
     pub open_files: Option<At<u64>>,
-    /// Address space; a process that asks for more is refused it.
+    /// The address space. The kernel refuses a process more memory.
     pub memory: Option<Size>,
-    /// CPU time; a process that has used it up is killed.
+    /// The CPU time. The kernel kills a process that has used it up.
     pub cpu_time: Option<Time>,
-    /// Processes and threads of the worker's user, all of them counted. Does not bind root.
+    /// The number of processes and threads of the worker's user, including those of other programs.
+    /// Has no effect for root.
     pub processes: Option<At<u64>>,
-    /// The largest core dump; 0: none.
+    /// The size of a core dump; 0: none.
     pub core: Option<Size>,
 }
 
-/// What a control group may use at the most.
+/// Resource limits of a control group.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cgroup {
-    /// memory.max: the kernel kills processes when they use more.
+    /// memory.max: the memory of the group. The kernel kills processes of a group that uses more.
     pub memory: Option<Size>,
-    /// cpu.max, in percent of one core: 150 is one and a half.
+    /// cpu.max: the CPU time in percent of one core; 150 is one and a half cores.
     pub cpu_percent: Option<At<u64>>,
-    /// pids.max: processes and threads.
+    /// pids.max: the number of processes and threads.
     pub processes: Option<At<u64>>,
 }
 
-/// How many processes.
+/// The number of processes.
 #[derive(Clone, Copy, Debug, JsonSchema)]
 #[schemars(untagged)]
 pub enum Workers {
-    /// Always this many.
+    /// A fixed number.
     Count(usize),
-    /// Started on demand, stopped when idle.
+    /// A range: processes are started on demand and stopped when idle.
     Range(Range),
 }
 
-/// Started on demand, stopped when idle.
+/// A range: processes are started on demand and stopped when idle.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["max"]))]
 pub struct Range {
-    /// Kept running. Default: 0.
+    /// The number of processes that always run. Default: 0.
     pub min: Option<usize>,
-    /// Never more than this.
+    /// The largest number of processes.
     pub max: Option<usize>,
 }
 

@@ -5,30 +5,30 @@ use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Size, Table};
 
-/// Which replies are compressed as they are sent, and how.
+/// Compression of replies: the replies to compress, and the codings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compress {
-    /// Codings that are offered, the preferred first. Default: ["zstd", "br", "gzip"].
+    /// The content codings, with the preferred one first. Default: ["zstd", "br", "gzip"].
     pub algorithms: Option<At<Vec<At<Coding>>>>,
-    /// Media types of replies to compress, such as "text/html", "text/*" or "*+json". Default:
-    /// texts, JSON, XML, scripts, SVG, WebAssembly, icons and fonts that are not compressed already.
+    /// The media types of replies to compress, such as "text/html", "text/*" or "*+json". Default:
+    /// texts, JSON, XML, scripts, SVG, WebAssembly, icons and uncompressed fonts.
     pub types: Option<At<OneOrMany<String>>>,
-    /// Replies whose length is known to be smaller are left as they are. Default: 512.
+    /// The smallest reply to compress, if its length is known in advance. Default: 512.
     pub min_size: Option<Size>,
-    /// How hard each coding tries.
+    /// The compression level of each coding. Higher levels compress more and need more CPU time.
     pub levels: Option<At<Table<Levels>>>,
 }
 
-/// How hard each coding tries.
+/// The compression level of each coding.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Levels {
-    /// 1 to 9. Default: 5.
+    /// The level of gzip, from 1 to 9. Default: 5.
     pub gzip: Option<At<u32>>,
-    /// 0 to 6. Default: 4.
+    /// The level of Brotli, from 0 to 6. Default: 4.
     pub br: Option<At<u32>>,
-    /// 1 to 9. Default: 3.
+    /// The level of Zstandard, from 1 to 9. Default: 3.
     pub zstd: Option<At<u32>>,
 }
 

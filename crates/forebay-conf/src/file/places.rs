@@ -1,8 +1,8 @@
-//! Which tables have a key of a given name, read from the JSON Schema.
+//! Finds the tables that have a given key, from the JSON Schema.
 
 use serde_json::Value;
 
-/// The tables that have the key, as one would write them: `[server]`, `[[site.route]]`,
+/// Returns the tables that have the key, as a user would write them: `[server]`, `[[site.route]]`,
 /// `files = { ... }`.
 pub(crate) fn places(key: &str) -> Vec<String> {
     let schema = super::root_schema();
@@ -18,8 +18,8 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    /// Looks in a table and in those below it. `path` is what its name begins with in a header,
-    /// `name` how one would write the table. The schema is not recursive, so this ends.
+    /// Searches a table and the tables in it. `path` is the prefix of its header, `name` the table
+    /// as a user would write it. The schema is not recursive, so the search ends.
     fn table(&mut self, table: &Value, path: &str, name: &str) {
         let Some(keys) = table["properties"].as_object() else { return };
         if keys.contains_key(self.key) {
@@ -44,7 +44,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The definition that a `$ref` names.
+    /// Returns the definition that a `$ref` names.
     fn refers(&self, schema: &Value) -> Option<&'s Value> {
         let name = schema["$ref"].as_str()?.strip_prefix("#/$defs/")?;
         self.root["$defs"].get(name)

@@ -1,7 +1,7 @@
-//! Shapes a value may have: with its place, one or many, a text or a table, a number or a text.
+//! Shapes of values: a value with its position, one or many, a text or a table, a number or a text.
 //!
-//! Serde's `untagged` and `flatten` would do most of this, but they copy the value first and lose
-//! its place, so that every error would point at the whole table.
+//! Serde's `untagged` and `flatten` would do most of this. However, they copy the value first and
+//! lose its position, so that every error would point at the whole table.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,17 +12,17 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
-/// A value and the bytes of the file it was typed in.
+/// A value and its byte range in the file.
 #[derive(Clone, Debug, Default)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Bytes of the file.
+    /// The byte range in the file.
     pub span: Range<usize>,
 }
 
 impl<T> At<T> {
-    /// Another value typed at the same place.
+    /// Returns another value with the position of this one.
     pub fn with<U>(&self, value: U) -> At<U> {
         At { value, span: self.span.clone() }
     }
@@ -43,8 +43,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// A table and nothing else. (A derived `Deserialize` takes a list of the values of its fields,
-/// too.)
+/// A table and nothing else. (A derived `Deserialize` also takes a list of the values of its
+/// fields.)
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 
@@ -56,10 +56,10 @@ impl<T> Deref for Table<T> {
     }
 }
 
-/// A duration such as "30s": checked where it is resolved.
+/// A duration such as "30s", which `resolve` checks.
 pub type Time = At<TimeText>;
 
-/// A size such as "1MiB": checked where it is resolved.
+/// A size such as "1MiB", which `resolve` checks.
 pub type Size = At<SizeText>;
 
 /// A duration as typed.
@@ -74,17 +74,17 @@ pub struct SizeText(pub String);
 #[derive(Clone, Debug)]
 pub struct NumberOrText(pub String);
 
-/// One value, or a list of them.
+/// A single value, or a list of them.
 #[derive(Clone, Debug)]
 pub enum OneOrMany<T> {
-    /// One, at the place of the whole.
+    /// A single value, whose position is that of the whole.
     One(T),
-    /// Many, each at its own place.
+    /// A list of values, each with its own position.
     Many(Vec<At<T>>),
 }
 
 impl<T> At<OneOrMany<T>> {
-    /// The values with their places.
+    /// Returns the values with their positions.
     pub fn items(&self) -> Vec<At<&T>> {
         match &self.value {
             OneOrMany::One(value) => vec![self.with(value)],
@@ -93,34 +93,34 @@ impl<T> At<OneOrMany<T>> {
     }
 }
 
-/// All there are, none, or those of a list.
+/// All possible values, none, or those of a list.
 #[derive(Clone, Debug)]
 pub enum AllOrList<T> {
-    /// `true` or `false`.
+    /// `true` for all, `false` for none.
     All(bool),
-    /// These, each at its own place.
+    /// A list of values, each with its own position.
     List(Vec<At<T>>),
 }
 
 /// The short form of a table, or the table.
 #[derive(Clone, Debug)]
 pub enum TextOr<T> {
-    /// The one value that matters most.
+    /// The value of the most important key.
     Text(String),
-    /// All of them.
+    /// All keys.
     Table(T),
 }
 
 /// `true` or `false`, or a table.
 #[derive(Clone, Debug)]
 pub enum BoolOr<T> {
-    /// With every default, or not at all.
+    /// `true` for a table of defaults, `false` for none.
     Bool(bool),
-    /// With these values.
+    /// The table.
     Table(T),
 }
 
-/// A visitor that takes texts, perhaps whole numbers, and makes a `T` of what was typed.
+/// A visitor that accepts texts, and whole numbers if allowed, and builds a `T` from the value.
 struct Scalar<T> {
     expecting: &'static str,
     numbers: bool,

@@ -1,4 +1,4 @@
-//! A group of servers as typed.
+//! A group of backends as typed.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,46 +6,51 @@ use serde::Deserialize;
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
 use super::tls::BackendTls;
 
-/// A group of servers. All routes whose `to` is "@NAME" share what is known of them.
+/// A group of backends. All routes whose `to` is "@NAME" share its connections and the state of its
+/// servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Upstream {
-    /// Where they are: "http://host:port", "https://host:port" or "h2c://host:port", or "host:port" where they do not
-    /// speak HTTP, or "unix:path", or tables with `url`. At most 64.
+    /// The addresses of the servers: "http://host:port", "https://host:port" or "h2c://host:port";
+    /// "host:port" for other protocols; or "unix:path". Each may be a table with `url`. At most 64.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
-    /// Which of them takes a request. Default: "round-robin".
+    /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
-    /// Sends a client to the same server each time, by a cookie. For HTTP servers, and for servlet
-    /// containers (AJP), by JSESSIONID where each of `to` has a `route`. Default: no.
+    /// Sends a client to the same server each time, with a cookie. For HTTP servers and servlet
+    /// containers (AJP). Containers use JSESSIONID if each entry of `to` has a `route`. Default:
+    /// no.
     pub sticky: Option<At<Table<Sticky>>>,
-    /// Failures within `fail_timeout` after which a server is left out, unless it is the only one;
-    /// 0: never. No connection, no answer in time and answers that are no HTTP count. Default: 1.
+    /// The number of failures within `fail_timeout` after which a server is left out, unless it is
+    /// the only one. 0: never. Failures are: no connection, no timely answer, and an answer that is
+    /// not HTTP. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// How long failures are counted. Default: "10s".
+    /// The period for counting failures. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// How long a server is left out for its failures; then one request tries it. Where all are left
-    /// out, all are tried. Default: as `fail_timeout`.
+    /// The time that a failed server is left out. After that, one request tries the server
+    /// again. If all servers are left out, all are tried. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
-    /// Asks each server regularly whether it is well. For HTTP servers. Default: nobody asks.
+    /// Checks the health of each server at regular intervals. For HTTP servers. Default: no checks.
     pub health: Option<At<Table<Health>>>,
-    /// Idle connections kept per server and thread at the most; scgi and uwsgi keep none. Default: as
-    /// many as were in use at once during the last minute, for FastCGI during the last 2 seconds.
+    /// The largest number of idle connections per server and thread; scgi and uwsgi keep none.
+    /// Default: as many as were in use at once during the last minute, for FastCGI during the last
+    /// 2 seconds.
     pub keepalive: Option<At<usize>>,
-    /// Connections to each server, over all threads and all routes to it; further requests wait for
-    /// one as long as connecting may take. Connections that were upgraded count, those of `health`
-    /// do not. By HTTP/2 a thread that has no connection opens one all the same. Default: no limit.
+    /// The number of connections to each server, over all threads and all routes to it. Further
+    /// requests wait for one, at most `connect_timeout`. Upgraded connections count; those of
+    /// `health` do not. With HTTP/2, a thread that has no connection opens one in any case.
+    /// Default: no limit.
     pub max_connections: Option<At<usize>>,
-    /// Begins each connection with a PROXY header that names the client. No connection is used for
-    /// a second request then. For servers of HTTP/1.1. Default: none.
+    /// Sends a PROXY header with the client's address at the start of each connection. Each
+    /// connection then carries one request. For HTTP/1.1 servers. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
-    /// To connect to a server. Default: `connect` of [server.timeouts].
+    /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
-    /// Which version of HTTP is spoken, for HTTP servers: "1.1"; "2", which is by prior knowledge where there is no TLS (as
-    /// h2c:// says, too); "auto", where https:// servers choose. Requests share connections of HTTP/2.
-    /// Default: "auto" for https://, else "1.1".
+    /// The version of HTTP for HTTP servers: "1.1", "2", or "auto". With "2", servers without TLS
+    /// must accept HTTP/2 directly (prior knowledge), as with h2c://. With "auto", https:// servers
+    /// choose. Requests share HTTP/2 connections. Default: "auto" for https://, else "1.1".
     pub http_version: Option<At<HttpVersion>>,
-    /// How https:// servers are believed. Default: as this machine believes others.
+    /// The verification of https:// servers. Default: by the authorities that this machine trusts.
     pub tls: Option<At<Table<BackendTls>>>,
 }
 
@@ -63,50 +68,53 @@ pub enum HttpVersion {
     Auto,
 }
 
-/// One server.
+/// A server of a group.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["url"]))]
 pub struct Backend {
-    /// Where it is: "http://host:port", or "host:port" where it does not speak HTTP, or "unix:path".
+    /// The address of the server: "http://host:port", "host:port" for other protocols, or
+    /// "unix:path".
     pub url: Option<At<String>>,
-    /// Its share beside the others, from 1 to 256. Default: 1.
+    /// The server's share of requests relative to the others, from 1 to 256. Default: 1.
     pub weight: Option<At<u32>>,
-    /// Whether it is asked only when all others are down. Default: false.
+    /// Uses the server only while all others are down. Default: false.
     pub backup: Option<bool>,
-    /// How far away it is, from 0 to 1000000: those with the least are asked, others only when all
-    /// nearer ones are down. Default: 0.
+    /// The server's distance, from 0 to 1000000. Requests go to the nearest servers, and to others
+    /// only while all nearer ones are down. Default: 0.
     pub distance: Option<At<u32>>,
-    /// The `route` of the server that takes its place while it is down or stopped, for clients that
-    /// stay with it, even if that one is "disabled" (a hot standby). The first of `to` that has one
-    /// names who is asked when all others are down, too. Default: whose turn it is.
+    /// The `route` of a server that replaces this one while it is down or stopped, for clients with
+    /// a sticky session. The replacement may be "disabled" (a hot standby). The first `redirect` in
+    /// `to` also names the server to use when all others are down. Default: the server that
+    /// `balance` selects.
     pub redirect: Option<At<String>>,
-    /// Who may use it: a server that is to go is "disabled" until its sessions have ended. Default:
-    /// "active".
+    /// The clients that may use the server. Set "disabled" to retire a server, until its sessions
+    /// have ended. Default: "active".
     pub activation: Option<Activation>,
-    /// What sticky cookies call it: Tomcat's jvmRoute. Default: a name made from its URL.
+    /// The name of the server in sticky cookies: Tomcat's jvmRoute. Default: a name made from its
+    /// URL.
     pub route: Option<At<String>>,
 }
 
-/// Who may use a server.
+/// The clients that may use a server.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activation {
-    /// All.
+    /// All clients.
     Active,
-    /// Clients that stay with it (`sticky`), no others.
+    /// Only clients with a sticky session on this server.
     Disabled,
-    /// Nobody.
+    /// No clients.
     Stopped,
 }
 
-/// Which of several servers takes a request.
+/// The method that selects one of several servers.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
     /// Each in turn, by weight.
     RoundRobin,
-    /// The one with the fewest requests under way for its weight.
+    /// The server with the fewest open requests relative to its weight.
     LeastConnections,
 }
 
@@ -117,25 +125,25 @@ pub enum Balance {
 pub struct Sticky {
     /// The name of the cookie.
     pub cookie: Option<At<String>>,
-    /// Whether the servers make the cookie and end it in "." and their `route`, as Tomcat does.
-    /// Default: false; Forebay makes it.
+    /// The servers set the cookie themselves, and its value ends in "." and their `route`, as
+    /// Tomcat does. With false, Forebay sets it. Default: false.
     pub routes: Option<bool>,
 }
 
-/// Asks each server regularly whether it is well.
+/// Checks the health of each server at regular intervals.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct Health {
-    /// What is asked for; a status from 200 to 399 says that the server is well.
+    /// The path that Forebay requests. A status from 200 to 399 means that the server is healthy.
     pub path: Option<At<String>>,
-    /// From one question to the next. Default: "5s".
+    /// The time from one check to the next. Default: "5s".
     pub interval: Option<Time>,
-    /// How long an answer may take. Default: "2s".
+    /// The longest time that a server may take to answer. Default: "2s".
     pub timeout: Option<Time>,
-    /// Good answers in a row after which a server is up again. Default: 2.
+    /// The number of good answers in a row after which a server is up again. Default: 2.
     pub rises: Option<At<u32>>,
-    /// Bad answers in a row after which a server is down. Default: 3.
+    /// The number of bad answers in a row after which a server is down. Default: 3.
     pub falls: Option<At<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! AJP 1.3: a route to servlet containers, and a listener in a container's place.
+//! AJP 1.3: routes to servlet containers, and listeners that act as a container.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use super::Upstream;
 
-/// Servlet containers that are spoken to by AJP 1.3, and how requests are shared out among them.
+/// Servlet containers that speak AJP 1.3, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ajp {
     /// The containers.
     pub upstream: Arc<Upstream>,
-    /// What they ask of whoever passes requests on.
+    /// The secret that the containers require.
     pub secret: Option<Secret>,
     /// The largest packet in bytes, its header included: 8192, the default, to 65,536.
     pub packet_size: usize,
-    /// When they are asked whether they answer. Default [`Ping::Off`].
+    /// The times at which a container gets a ping. Default [`Ping::Off`].
     pub ping: Ping,
     /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
     pub reply_timeout: Option<Duration>,
 }
 
-/// What web servers have to keep to that pass requests on to an `ajp://` listener.
+/// The requirements of an `ajp://` listener for the web servers that connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AjpFront {
-    /// What each request has to bring along. `None`: nothing.
+    /// The secret that each request must contain. `None`: none.
     pub secret: Option<Secret>,
     /// The largest packet in bytes, its header included: 8192, the default, to 65,536.
     pub packet_size: usize,
 }
 
-/// When a container is asked whether it answers before it is sent a request.
+/// The times at which a container gets a ping, which tests if it answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ping {
-    /// Over each new connection.
+    /// After each new connection.
     Connect,
     /// Before each request.
     Always,
@@ -42,17 +42,17 @@ pub enum Ping {
     Off,
 }
 
-/// What only those know who may pass requests on. It is never printed.
+/// A secret shared with the peers that may pass requests on. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret of these bytes.
+    /// Returns a secret with the bytes of this text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -1,4 +1,4 @@
-//! An application that Forebay starts and looks after.
+//! An application that Forebay starts and supervises.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,52 +7,52 @@ use std::time::Duration;
 use super::HostField;
 use super::ajp::Secret;
 
-/// An application that Forebay starts and looks after.
+/// An application that Forebay starts and supervises.
 #[derive(Clone, Debug)]
 pub struct App {
-    /// What runs.
+    /// The program to run.
     pub kind: AppKind,
-    /// Working directory, absolute: the application's own directory, or that of the file.
+    /// The working directory, absolute: the application's own directory, or that of the file.
     pub dir: PathBuf,
-    /// How many processes.
+    /// The number of processes.
     pub workers: Workers,
     /// Requests a worker serves before it is replaced. `None`: no limit.
     pub max_requests: Option<u64>,
-    /// How old a worker gets before it is replaced. `None`: no limit.
+    /// The age at which a worker is replaced. `None`: no limit.
     pub max_age: Option<Duration>,
-    /// Files and directories whose change replaces the workers; absolute, perhaps not there.
+    /// Files and directories whose change replaces the workers. Absolute; they may be missing.
     pub watch: Vec<PathBuf>,
-    /// From the request's head to the last byte of the reply; for a command, the longest silence
-    /// within a request. Default 60 s.
+    /// From the request's head to the last byte of the reply. For a command, the longest time
+    /// without data during a request. Default 60 s.
     pub request_timeout: Duration,
     /// Requests that may wait for a worker. Default 1024.
     pub queue: usize,
-    /// How long one may wait. Default 10 s.
+    /// The longest time that a request may wait for a worker. Default 10 s.
     pub queue_timeout: Duration,
     /// Variables added to the workers' environment.
     pub env: BTreeMap<String, String>,
-    /// Where modules of Perl and Python are looked for first. Absolute; directories at the time of
-    /// loading, without colons in their names.
+    /// Directories where Perl and Python look for modules first. Absolute; they existed at the
+    /// time of loading, and their names have no colon.
     pub lib: Vec<PathBuf>,
-    /// The user the workers run as. `None`: the one Forebay runs as.
+    /// The user that the workers run as. `None`: Forebay's own.
     pub user: Option<String>,
-    /// The group they run as. `None`: the groups of `user`.
+    /// The group that they run as. `None`: the groups of `user`.
     pub group: Option<String>,
-    /// What each process may use at the most.
+    /// Resource limits of each process.
     pub limits: ProcessLimits,
-    /// What all processes may use together.
+    /// Resource limits of all processes together.
     pub cgroup: CgroupLimits,
-    /// How long a program may take to listen. Default 30 s.
+    /// The longest time from the start of a program until it listens. Default 30 s.
     pub start_timeout: Duration,
     /// From SIGTERM to SIGKILL, for a program. Default 10 s.
     pub stop_timeout: Duration,
-    /// How long a worker above the minimum may be idle before it is stopped. Default 60 s.
+    /// The idle time after which a worker above the minimum is stopped. Default 60 s.
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
     pub max_memory: Option<u64>,
     /// CPU time, of user and system, after which a worker is replaced. `None`: no limit.
     pub max_cpu: Option<Duration>,
-    /// Processes at once for CGI scripts that no worker runs. Default 64.
+    /// The number of processes at once for CGI scripts that no worker can run. Default 64.
     pub max_processes: usize,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
@@ -60,33 +60,33 @@ pub struct App {
     pub line: usize,
 }
 
-/// What runs. Paths are absolute and exist at the time of loading.
+/// The program to run. Paths are absolute and exist at the time of loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppKind {
     /// Unchanged CGI scripts in several languages.
     CgiBin {
-        /// Where the scripts are.
+        /// The directory of the scripts.
         dir: PathBuf,
-        /// How those in Perl are run.
+        /// The way to run Perl scripts.
         perl_mode: PerlMode,
-        /// How those in Python are run.
+        /// The way to run Python scripts.
         python_mode: PythonMode,
-        /// The interpreter of those in Python. `None`: of the virtual environment that they all
-        /// name, or `python3` from PATH.
+        /// The interpreter of Python scripts. `None`: that of the virtual environment that all of
+        /// them name, else `python3` from PATH.
         python: Option<PathBuf>,
     },
     /// Unchanged Perl CGI scripts.
     PerlCgi {
-        /// Where the scripts are.
+        /// The directory of the scripts.
         dir: PathBuf,
-        /// How each is run.
+        /// The way to run each script.
         mode: PerlMode,
     },
     /// Unchanged Python CGI scripts.
     PythonCgi {
-        /// Where the scripts are.
+        /// The directory of the scripts.
         dir: PathBuf,
-        /// How each is run.
+        /// The way to run each script.
         mode: PythonMode,
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
@@ -100,73 +100,75 @@ pub enum AppKind {
     Wsgi {
         /// `module:callable`.
         module: String,
-        /// What the module is looked up in.
+        /// The directory of the module.
         dir: PathBuf,
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
     },
     /// PHP scripts.
     Php {
-        /// Where the scripts are.
+        /// The directory of the scripts.
         root: PathBuf,
-        /// Ends of the names of files that may be run; never empty. Default `.php`.
+        /// Endings of the files that may be run; never empty. Default `.php`.
         scripts: Vec<String>,
         /// Settings as in php.ini, `name=value`.
         ini: Vec<String>,
-        /// `8.2`. `None`: the newest.
+        /// A version such as `8.2`. `None`: the newest.
         version: Option<String>,
     },
     /// An ASP.NET application on Mono.
     Mono {
-        /// Where it is.
+        /// The directory of the application.
         dir: PathBuf,
-        /// Requests that each process runs at once, at least 1. Default 16.
+        /// The number of requests at once in each process, at least 1. Default 16.
         threads: usize,
-        /// Its own path: a slash, and none at the end unless that is all. Default `/`.
+        /// The path of the application. Begins with a slash and does not end in one, unless it is
+        /// `/`. Default `/`.
         virtual_path: String,
     },
-    /// A program that listens by itself.
+    /// A program that listens on a socket itself.
     Command {
-        /// Program and arguments, as typed: `{dir}`, `{socket}` and the like are still in them.
+        /// Program and arguments, as typed: they still contain `{dir}`, `{socket}` and the like.
         run: Vec<String>,
-        /// The protocol it speaks.
+        /// The protocol of the program.
         speaks: AppProtocol,
-        /// Who opens its socket.
+        /// The process that opens the socket.
         listen: Listening,
-        /// What it asks of whoever passes requests on, where it speaks AJP.
+        /// The secret that the program requires, if it speaks AJP.
         secret: Option<Secret>,
-        /// The `Host` that it is told, where it speaks HTTP.
+        /// The `Host` that the program gets, if it speaks HTTP.
         host: HostField,
-        /// The beginning of paths that it is not told, where it speaks HTTP.
+        /// The prefix that is removed from paths, if the program speaks HTTP.
         strip_prefix: Option<String>,
-        /// The cookie, a token, that names a client's process, where it speaks HTTP.
+        /// The cookie (a token) that names a client's process, if the program speaks HTTP.
         sticky: Option<String>,
-        /// Connections to each process at once, at least 1. Default 100 for HTTP and AJP, else 1.
+        /// The number of connections at once to each process, at least 1. Default 100 for HTTP and
+        /// AJP, else 1.
         connections: usize,
-        /// What SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
+        /// The directory that SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
         root: Option<PathBuf>,
-        /// Ends of the names of files below `root` that may be run, where it speaks FastCGI. Empty:
+        /// Endings of the files below `root` that may be run, if the program speaks FastCGI. Empty:
         /// any file.
         scripts: Vec<String>,
     },
 }
 
-/// Who opens the socket of a program.
+/// The process that opens the socket of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listening {
-    /// The program, the Unix socket `{socket}`.
+    /// The program opens the Unix socket `{socket}`.
     Socket,
-    /// The program, the TCP port `{port}` of 127.0.0.1.
+    /// The program opens the TCP port `{port}` of 127.0.0.1.
     Port,
-    /// Forebay, a Unix socket that becomes descriptor 3.
+    /// Forebay opens a Unix socket, which becomes descriptor 3.
     Inherit,
-    /// Forebay, a TCP port of 127.0.0.1 that becomes descriptor 3.
+    /// Forebay opens a TCP port of 127.0.0.1, which becomes descriptor 3.
     InheritPort,
-    /// Forebay, a Unix socket that becomes descriptor 0.
+    /// Forebay opens a Unix socket, which becomes descriptor 0.
     Stdin,
 }
 
-/// What each process may use at the most. `None`: what Forebay may.
+/// Resource limits of each process. `None`: those of Forebay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// Open files.
@@ -181,7 +183,7 @@ pub struct ProcessLimits {
     pub core: Option<u64>,
 }
 
-/// What a control group may use at the most. `None`: no limit.
+/// Resource limits of a control group. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
     /// Bytes of memory.
@@ -192,33 +194,33 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// How a Perl CGI script is run.
+/// The way to run a Perl CGI script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerlMode {
     /// Compiled once, run many times in one process. The default.
     #[default]
     Registry,
-    /// As `Registry`, in the directory of the script.
+    /// Like `Registry`, in the directory of the script.
     RegistryPrefork,
-    /// Compiled for each request in a process that stays.
+    /// Compiled for each request, in a persistent process.
     PerlRun,
-    /// Compiled once, each request in a fork of its own.
+    /// Compiled once; each request runs in a forked process of its own.
     Fork,
     /// A process for each request.
     Cgi,
 }
 
-/// How a Python CGI script is run.
+/// The way to run a Python CGI script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PythonMode {
-    /// A fresh module for each request in a process that stays. The default.
+    /// A fresh module for each request, in a persistent process. The default.
     #[default]
     Fresh,
-    /// Each request in a fork of its own.
+    /// Each request runs in a forked process of its own.
     Fork,
 }
 
-/// The protocol a program speaks.
+/// The protocol of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppProtocol {
     /// HTTP/1.1.
@@ -236,18 +238,18 @@ pub enum AppProtocol {
 }
 
 impl AppProtocol {
-    /// Whether it is HTTP, of whatever version.
+    /// Returns true for each version of HTTP.
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::H2c)
     }
 }
 
-/// How many processes: `min <= max`, `max >= 1`.
+/// The number of processes: `min <= max`, `max >= 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Kept running. Default 4.
+    /// The number of processes that always run. Default 4.
     pub min: usize,
-    /// Never more than this. Default 4.
+    /// The largest number of processes. Default 4.
     pub max: usize,
 }
 

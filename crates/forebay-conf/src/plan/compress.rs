@@ -1,17 +1,17 @@
-//! Content codings, and the compression of replies as they are sent.
+//! Content codings, and the compression of replies.
 
-/// Which replies are compressed as they are sent, and how.
+/// Compression of replies: the replies to compress, and the codings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compress {
-    /// Codings that are offered, the preferred first; each with its level. Never empty.
+    /// The codings with their levels, the preferred one first. Never empty.
     pub algorithms: Vec<Algorithm>,
-    /// Media types of replies that are worth it. Never empty.
+    /// The media types of replies to compress. Never empty.
     pub types: Vec<MediaPattern>,
-    /// Replies whose length is known to be smaller, in bytes, are left as they are. Default 512.
+    /// The smallest reply to compress in bytes, if its length is known in advance. Default 512.
     pub min_size: u64,
 }
 
-/// A content coding and how hard its encoder tries.
+/// A content coding and its compression level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
     /// The coding.
@@ -21,7 +21,8 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// The level of a coding that a file does not name: a low one, as replies are compressed while clients wait.
+    /// Returns the default level of a coding. The level is low, because clients wait while replies
+    /// are compressed.
     pub fn default_level(coding: ContentCoding) -> u32 {
         match coding {
             ContentCoding::Brotli => 4,
@@ -30,7 +31,8 @@ impl Algorithm {
         }
     }
 
-    /// The levels of a coding. Beyond them an encoder takes more than 4 MB for each reply.
+    /// Returns the permitted levels of a coding. Above them an encoder needs more than 4 MB for
+    /// each reply.
     pub fn levels(coding: ContentCoding) -> std::ops::RangeInclusive<u32> {
         match coding {
             ContentCoding::Brotli => 0..=6,
@@ -51,10 +53,10 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All of them, the densest first.
+    /// All codings. The first compresses best.
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
-    /// The end of the name of a file with this coding, without its dot.
+    /// Returns the file name extension of this coding, without a dot.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -63,7 +65,7 @@ impl ContentCoding {
         }
     }
 
-    /// Its name in `Content-Encoding` and `Accept-Encoding`.
+    /// Returns the name of this coding in `Content-Encoding` and `Accept-Encoding`.
     pub fn coding(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -73,16 +75,16 @@ impl ContentCoding {
     }
 }
 
-/// A media type, or those that begin and end alike: `text/*`, `*+json`. In lower case.
+/// A media type, or all with a common start and end: `text/*`, `*+json`. In lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaPattern {
     prefix: String,
-    /// What follows a `*`.
+    /// The text after a `*`.
     suffix: Option<String>,
 }
 
 impl MediaPattern {
-    /// The pattern that `text` is; `None` where it can match no media type.
+    /// Returns the pattern in `text`; `None` if it can match no media type.
     pub fn parse(text: &str) -> Option<Self> {
         let text = if text == "*/*" { "*".to_owned() } else { text.to_ascii_lowercase() };
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&b);
@@ -99,7 +101,7 @@ impl MediaPattern {
         is_valid.then(|| Self { prefix: prefix.to_owned(), suffix: suffix.map(str::to_owned) })
     }
 
-    /// Whether it matches a media type, without parameters, in any case.
+    /// Returns true if the pattern matches a media type without parameters, in any case.
     pub fn matches(&self, media_type: &[u8]) -> bool {
         let (prefix, suffix) = (self.prefix.as_bytes(), self.suffix.as_deref());
         let Some(suffix) = suffix else { return media_type.eq_ignore_ascii_case(prefix) };
@@ -110,11 +112,11 @@ impl MediaPattern {
     }
 }
 
-/// The codings that are offered unless a file says otherwise, the preferred first.
+/// The default codings, the preferred one first.
 pub(crate) const ALGORITHMS: [ContentCoding; 3] =
     [ContentCoding::Zstandard, ContentCoding::Brotli, ContentCoding::Gzip];
 
-/// Media types that are worth compressing unless a file says otherwise.
+/// The default media types.
 pub(crate) const TYPES: [&str; 15] = [
     "text/*",
     "*+json",
@@ -133,7 +135,8 @@ pub(crate) const TYPES: [&str; 15] = [
     "image/x-icon",
 ];
 
-/// The least length unless a file says otherwise, in bytes: what fits one packet is not worth it.
+/// The default smallest length, in bytes. A smaller reply fits one packet, so compression gains
+/// nothing.
 pub(crate) const MIN_SIZE: u64 = 512;
 
 #[cfg(test)]

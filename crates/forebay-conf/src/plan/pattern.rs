@@ -1,18 +1,19 @@
-//! Patterns: which host, path and method a site or a route takes.
+//! Patterns of hosts, paths and methods, which select the site and route of a request.
 
-/// Which host names a site answers for. Names are in lower case, without port or final dot.
+/// A pattern of host names. Names are in lower case, without port or final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
     /// This name.
     Exact(String),
-    /// Any name that ends in this, which begins with a dot (`*.example.org` was typed).
+    /// Any name that ends in this text, which begins with a dot (typed as `*.example.org`).
     Suffix(String),
-    /// Any name, and none.
+    /// Any name, and requests without one.
     Any,
 }
 
 impl HostPattern {
-    /// Whether it takes the name, whatever its case. `host` comes without port and final dot.
+    /// Returns true if the pattern matches the name in any case. `host` has no port and no final
+    /// dot.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => name.eq_ignore_ascii_case(host),
@@ -26,17 +27,17 @@ impl HostPattern {
     }
 }
 
-/// Which paths a route takes. Compared byte by byte with the decoded, normalised path.
+/// A pattern of paths, compared byte by byte with the decoded, normalised path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
     /// This path.
     Exact(String),
-    /// Any path that begins with this (what was typed before the final `*`).
+    /// Any path that begins with this text (typed before the final `*`).
     Prefix(String),
 }
 
 impl PathPattern {
-    /// What the final `*` matched; empty for an exact path. `None`: the path is not taken.
+    /// Returns the part that the final `*` matched; empty for an exact path. `None`: no match.
     pub fn matches<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match self {
             Self::Exact(typed) => (typed.as_bytes() == path).then_some(b""),
@@ -44,12 +45,12 @@ impl PathPattern {
         }
     }
 
-    /// Returns true if there may be a path that both take.
+    /// Returns true if a path may exist that both match.
     fn shares_paths(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
-    /// Whether every path that `other` takes is taken by this one, too.
+    /// Returns true if this pattern matches every path that `other` matches.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exact(ours), Self::Exact(theirs)) => ours == theirs,
@@ -61,33 +62,33 @@ impl PathPattern {
     }
 }
 
-/// Which requests a route takes: all kinds of condition that were given must hold.
+/// The conditions of a route. A request must meet every kind of condition that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matcher {
-    /// One of these; empty: any path.
+    /// The path must match one of these patterns; empty: any path.
     pub paths: Vec<PathPattern>,
-    /// One of these ends the path; empty: any. Compared byte by byte.
+    /// The path must end in one of these texts, compared byte by byte; empty: any.
     pub suffixes: Vec<String>,
-    /// Whether a suffix may also end a segment within the path, whose rest is then PATH_INFO: for
-    /// what runs scripts.
+    /// A suffix may also end a segment within the path; the rest is then PATH_INFO. For actions
+    /// that run scripts.
     pub allows_path_info: bool,
-    /// One of these; empty: any. `GET` takes `HEAD` as well.
+    /// The method must be one of these; empty: any. `GET` includes `HEAD`.
     pub methods: Vec<String>,
 }
 
-/// What a route's pattern matched.
+/// The part of a path that a route's pattern matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
-    /// What to look up below the origin's directory, without a `/` in front: what the `*`
-    /// matched, or the whole path. The end of the path that was matched.
+    /// The path to look up below the origin's directory, without a leading `/`: the part that the
+    /// `*` matched, or the whole path. Always the end of the matched path.
     pub rest: &'p [u8],
-    /// Whether `rest` is the whole path because no `*` decided (a suffix, an exact path or no
-    /// condition on the path did).
+    /// True if `rest` is the whole path because no `*` matched: a suffix, an exact path or no
+    /// condition on the path did.
     pub by_suffix: bool,
 }
 
 impl Matcher {
-    /// What was matched; `None` if the request is not taken.
+    /// Returns the match; `None` if the request does not meet the conditions.
     ///
     /// `path` is decoded, normalised and without its query; it need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
@@ -110,8 +111,8 @@ impl Matcher {
         })
     }
 
-    /// Returns true if the request is taken, with `ignores_case` also if the path is written in another
-    /// case: for backends that compare without regard to it.
+    /// Returns true if the request meets the conditions. With `ignores_case`, the case of the path
+    /// does not matter, for backends that ignore case.
     pub fn holds_for(&self, method: &[u8], path: &[u8], ignores_case: bool) -> bool {
         if !ignores_case {
             return self.matches(method, path).is_some();
@@ -132,8 +133,8 @@ impl Matcher {
             && (self.paths.is_empty() || self.paths.iter().any(takes))
     }
 
-    /// Whether every request that `other` takes is taken by this one, too (so that `other`, if it
-    /// comes later, is never reached). May say no where the answer is yes.
+    /// Returns true if this matcher takes every request that `other` takes, so that a later `other`
+    /// never runs. May return false although it does.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -148,7 +149,7 @@ impl Matcher {
         methods && suffixes && paths
     }
 
-    /// Returns true if there may be a path that both take, whatever the method.
+    /// Returns true if a path may exist that both match, for any method.
     pub fn shares_paths(&self, other: &Self) -> bool {
         let by_path = self.paths.is_empty()
             || other.paths.is_empty()
@@ -164,7 +165,7 @@ impl Matcher {
         by_path && by_suffix
     }
 
-    /// Returns true if this one takes a method that `other` does not take.
+    /// Returns true if this matcher takes a method that `other` does not take.
     pub fn takes_others(&self, other: &Self) -> bool {
         let is_other = |method: &String| !other.takes_method(method.as_bytes());
         !other.methods.is_empty() && (self.methods.is_empty() || self.methods.iter().any(is_other))
@@ -175,8 +176,8 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    /// Whether a suffix was found within the path, and not at its end. Then the route takes what
-    /// there is a script for, and leaves the rest to the routes below.
+    /// Returns true if a suffix matched within the path and not at its end. Then the route takes
+    /// only paths that name an existing script, and leaves the rest to the routes below.
     pub fn is_by_segment(&self, path: &[u8]) -> bool {
         !self.suffixes.is_empty() && !self.ends(path)
     }
@@ -189,7 +190,7 @@ impl Matcher {
         self.suffixes.iter().any(|suffix| path.ends_with(suffix.as_bytes()))
     }
 
-    /// Whether a segment of the path ends so.
+    /// Returns true if a segment of the path ends in one of the suffixes.
     fn has(&self, path: &[u8]) -> bool {
         path.split(|&b| b == b'/').any(|segment| self.ends(segment))
     }

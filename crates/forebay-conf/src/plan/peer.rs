@@ -1,41 +1,42 @@
-//! Peers: what we listen on, what we connect to, and whom we trust.
+//! Peers: listeners, backends, and clients in access rules.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// What a site listens on.
+/// A listener of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// An address and port. Where only a port was typed the address is `[::]`, which on Linux
-    /// takes IPv4 clients, too, unless the listener says otherwise; on a machine without IPv6 the
-    /// listener has to take `0.0.0.0` in its place. Port 0 lets the kernel choose.
+    /// An address and port. If only a port was typed, the address is `[::]`, which on Linux also
+    /// accepts IPv4 clients unless the listener disables that. On a machine without IPv6 the
+    /// listener must use `0.0.0.0` instead. Port 0 lets the kernel choose.
     Tcp(SocketAddr),
     /// A Unix socket, absolute.
     Unix(PathBuf),
     /// The sockets that a service manager passes on under this name.
     Named(String),
-    /// One of the first three, whose connections begin with a TLS handshake.
+    /// A listener of the first three kinds; its connections begin with a TLS handshake.
     Https(Box<Listen>),
-    /// One of the first three, whose connections come from a web server that speaks AJP 1.3.
+    /// A listener of the first three kinds; its connections come from a web server that speaks AJP
+    /// 1.3.
     Ajp(Box<Listen>),
-    /// An address and port of UDP, where QUIC carries HTTP/3: those of an [`Self::Https`] of the same
-    /// site, which stands in front of it. Port 0: the one that the kernel chose for that.
+    /// A UDP address and port for HTTP/3 over QUIC. They equal those of the preceding
+    /// [`Self::Https`] of the site. Port 0: the port that the kernel chose for that listener.
     Http3(SocketAddr),
 }
 
 impl Listen {
-    /// Whether its connections begin with a TLS handshake.
+    /// Returns true if connections begin with a TLS handshake.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Https(_) | Self::Http3(_))
     }
 
-    /// Whether HTTP/3 is spoken over it.
+    /// Returns true if the listener speaks HTTP/3.
     pub fn is_http3(&self) -> bool {
         matches!(self, Self::Http3(_))
     }
 
-    /// Where HTTP/3 is spoken beside it, if it is a listener with TLS on an address.
+    /// Returns the HTTP/3 listener for a TLS listener on an address.
     pub fn beside_for_http3(&self) -> Option<Self> {
         match self {
             Self::Https(socket) => match **socket {
@@ -46,12 +47,12 @@ impl Listen {
         }
     }
 
-    /// Whether AJP is spoken over it.
+    /// Returns true if the listener speaks AJP.
     pub fn is_ajp(&self) -> bool {
         matches!(self, Self::Ajp(_))
     }
 
-    /// The socket, whatever is spoken over it.
+    /// Returns the socket without its protocol.
     pub fn socket(&self) -> &Self {
         match self {
             Self::Https(socket) | Self::Ajp(socket) => socket,
@@ -59,7 +60,7 @@ impl Listen {
         }
     }
 
-    /// `socket`, over which the same is spoken.
+    /// Returns `socket` with the protocol of this listener.
     pub fn same_over(&self, socket: Self) -> Self {
         match self {
             Self::Https(_) => Self::Https(Box::new(socket)),
@@ -82,11 +83,11 @@ impl fmt::Display for Listen {
     }
 }
 
-/// What a backend listens on.
+/// The address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets; not yet
-    /// looked up. The port is never 0.
+    /// `host:port`, not resolved yet. The host is a name, an IPv4 address or an IPv6 address in
+    /// brackets. The port is never 0.
     Tcp(String),
     /// A Unix socket, absolute.
     Unix(PathBuf),
@@ -101,7 +102,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How to speak to a backend.
+/// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// HTTP/1.1 without TLS.
@@ -117,7 +118,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The key of a route to servers that speak it.
+    /// Returns the key of a route to servers that speak this protocol.
     pub fn key(self) -> &'static str {
         match self {
             Self::Http => "proxy",
@@ -129,17 +130,17 @@ impl Scheme {
     }
 }
 
-/// Addresses that share their first bits.
+/// A network: addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// The first address: all bits behind the prefix are zero.
+    /// The first address: all bits after the prefix are zero.
     pub addr: IpAddr,
-    /// How many bits are shared: 0 to 32, or to 128.
+    /// The length of the prefix: 0 to 32 for IPv4, 0 to 128 for IPv6.
     pub prefix_len: u8,
 }
 
 impl Network {
-    /// Whether the address is one of them. An IPv4 address in IPv6 form counts as IPv4.
+    /// Returns true if the address is in the network. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.addr, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -164,12 +165,13 @@ pub enum Clients {
     Network(Network),
     /// Clients of Unix sockets, which have no address.
     Unix,
-    /// All, with and without an address.
+    /// All clients, with and without an address.
     All,
 }
 
 impl Clients {
-    /// Returns true if the client is one of them. `None` is the address of a client of a Unix socket.
+    /// Returns true if the client is one of them. `None` is the address of a client of a Unix
+    /// socket.
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match (self, address) {
             (Self::Network(network), Some(address)) => network.contains(address),
@@ -179,14 +181,15 @@ impl Clients {
     }
 }
 
-/// Mode and owner of a Unix socket that a site listens on: a user who may write to it may connect.
+/// Mode and owner of a Unix socket that a site listens on. A user needs write permission to
+/// connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketAccess {
     /// Permission bits. Default 0660.
     pub mode: u32,
-    /// Owner. `None`: the user that Forebay becomes.
+    /// The owner. `None`: the user that Forebay switches to.
     pub user: Option<String>,
-    /// Group. `None`: the group that Forebay becomes.
+    /// The group. `None`: the group that Forebay switches to.
     pub group: Option<String>,
 }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::{Backend, Upstream};
 
-/// HTTP servers, and what they are told.
+/// HTTP servers, and changes to the requests and replies that they exchange with clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// The servers.
     pub upstream: Arc<Upstream>,
-    /// The `Host` that servers are told. Default [`HostField::Client`].
+    /// The `Host` that servers get. Default [`HostField::Client`].
     pub host: HostField,
-    /// What is cut from the front of the path; begins with `/`.
+    /// The prefix that is removed from the path; begins with `/`.
     pub strip_prefix: Option<String>,
-    /// What becomes of redirections and cookies that servers make for themselves. Default
+    /// The treatment of redirects and cookies that contain the server's own address. Default
     /// [`Redirects::Rewrite`].
     pub redirect: Redirects,
     /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
@@ -22,7 +22,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A route to these servers, with every default.
+    /// Returns a route to these servers, with every default.
     pub fn new(to: Vec<Backend>) -> Self {
         Self {
             upstream: Arc::new(Upstream::new(to)),
@@ -34,20 +34,20 @@ impl Proxy {
     }
 }
 
-/// What becomes of redirections and cookies that servers make for themselves.
+/// The treatment of redirects and cookies that contain the server's own address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// They are rewritten to how clients reach the server.
+    /// They are rewritten to the address that clients use.
     #[default]
     Rewrite,
-    /// They pass as they are.
+    /// They are passed on unchanged.
     Off,
 }
 
-/// The `Host` that servers are told.
+/// The `Host` that servers get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostField {
-    /// What the client sent.
+    /// The client's Host.
     #[default]
     Client,
     /// [`Backend::authority`].

@@ -1,4 +1,4 @@
-//! A route: which requests it takes and what answers them.
+//! A route: its conditions and the action that answers its requests.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,54 +8,55 @@ use std::time::Duration;
 
 use super::{Ajp, Clients, Compress, ContentCoding, Matcher, ProcessLimits, Proxy, Upstream};
 
-/// Which requests it takes and what answers them.
+/// The conditions on requests, and the action that answers them.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Which requests it takes.
+    /// The conditions on requests.
     pub matcher: Matcher,
-    /// What answers them.
+    /// The action that answers them.
     pub action: Action,
-    /// Whether its requests go to the access log. Default true.
+    /// Writes the requests to the access log. Default true.
     pub log: bool,
-    /// How long clients may keep the reply: `Expires` and `Cache-Control: max-age`.
+    /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
-    /// Reply headers to set, in place of what the origin sent. Names and values are valid, and
-    /// no name is one that frames the message or belongs to the connection.
+    /// Reply headers to set, which replace those of the origin. Names and values are valid. No
+    /// header frames the message or belongs to the connection.
     pub set_headers: Vec<(String, String)>,
-    /// Reply headers to leave out, in lower case.
+    /// Reply headers to remove, in lower case.
     pub remove_headers: Vec<String>,
     /// The largest request body in bytes, from the route or its site. `None`: the server's limit.
     pub max_body: Option<u64>,
-    /// Whether a request that the origin has nothing for goes on to the routes below: no such
-    /// file, no such script. Default false.
+    /// Passes a request for a missing file or script on to the routes below. Default false.
     pub fallback: bool,
-    /// The path that such a request is routed by instead, from the first route on. Begins with a
-    /// slash and is normal; `fallback` is false then.
+    /// The path that replaces that of a request for a missing file or script. Routing then starts
+    /// again at the first route. Begins with a slash and is normalised. `fallback` is false if this
+    /// is set.
     pub fallback_to: Option<String>,
-    /// Whether what a slow client does not take of a reply is kept for it. Default true for what runs
-    /// in processes (CGI, FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]; never for
-    /// what answers by itself.
+    /// Stores the part of a reply that a slow client has not read. Default true for processes (CGI,
+    /// FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]. Always false for
+    /// replies that Forebay makes itself.
     pub buffer: bool,
-    /// Which replies are compressed as they are sent. Default `None`: none.
+    /// Compression of replies. Default `None`.
     pub compress: Option<Compress>,
-    /// Whether a request's body is taken in whole before an HTTP server is sent it. Default true for
-    /// applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]; false where it makes no difference.
+    /// Receives the whole request body before the request is sent to an HTTP server. Default true
+    /// for applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]. False if
+    /// it makes no difference.
     pub request_buffering: bool,
-    /// The treatment of path parameters by the rules above this route. Default [`PathParameters::Match`]
-    /// for what may drop parameters: [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or
-    /// AJP; else [`PathParameters::Ignore`].
+    /// The treatment of path parameters by the rules above this route. Default
+    /// [`PathParameters::Match`] for servers that may remove parameters: [`Action::Ajp`],
+    /// [`Action::Proxy`], and programs that speak HTTP or AJP. Else [`PathParameters::Ignore`].
     pub path_parameters: PathParameters,
-    /// Where the origin may have files sent from, by `X-Accel-Redirect` or `X-Sendfile`.
-    /// Absolute; a directory at the time of loading. `None`: those fields mean nothing.
+    /// The directory of files that the origin may send with `X-Accel-Redirect` or `X-Sendfile`.
+    /// Absolute; a directory at the time of loading. `None`: those fields have no effect.
     pub sendfile_root: Option<PathBuf>,
-    /// Who may use it.
+    /// The clients and users that may use the route.
     pub access: Access,
-    /// The line of the file that the route begins on, from 1; 0 where there is no file.
+    /// The first line of the route in the file, from 1; 0 without a file.
     pub line: usize,
 }
 
 impl Route {
-    /// Whether a request that the origin has nothing for is answered by another route.
+    /// Returns true if another route answers a request for a missing file or script.
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
@@ -64,7 +65,7 @@ impl Route {
 /// The treatment of path parameters (`;x` in a segment) by rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathParameters {
-    /// A rule holds for the path with and without parameters.
+    /// A rule applies to the path with and without parameters.
     Match,
     /// A path with a parameter is refused.
     Refuse,
@@ -73,26 +74,27 @@ pub enum PathParameters {
     Ignore,
 }
 
-/// Who may use a route. All of it has to hold.
+/// The clients and users that may use a route. A request must meet all conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Clients that may use it; empty, the default: all.
     pub allow: Vec<Clients>,
-    /// Clients that may not, whatever `allow` says. Default: none.
+    /// Clients that may not use it, even if `allow` has them. Default: none.
     pub deny: Vec<Clients>,
-    /// Users that may use it. `None`, the default: no one is asked.
+    /// Users that may use it. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
 }
 
 impl Access {
-    /// Returns true if a client at this address may use it. `None` is a client of a Unix socket, which
-    /// has no address: rules by address refuse it, unless `allow` names such clients.
+    /// Returns true if a client at this address may use the route. `None` is a client of a Unix
+    /// socket, which has no address. Rules about addresses refuse it, unless `allow` names such
+    /// clients.
     pub fn admits(&self, client: Option<IpAddr>) -> bool {
         let is_in = |rule: &[Clients]| rule.iter().any(|clients| clients.contains(client));
         if is_in(&self.deny) {
             return false;
         }
-        // An address that `deny` names may be the one of this client.
+        // A client without an address could have any, including one that `deny` names.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         match may_be_denied {
             true => self.allow.contains(&Clients::Unix),
@@ -100,7 +102,8 @@ impl Access {
         }
     }
 
-    /// Returns true if it has a rule about addresses that clients of Unix sockets never fulfil.
+    /// Returns true if the route has a rule about addresses that refuses all clients of Unix
+    /// sockets.
     pub fn refuses_unix(&self) -> bool {
         !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
     }
@@ -115,20 +118,20 @@ impl Access {
 pub struct BasicAuth {
     /// Absolute; a file at the time of loading.
     pub file: PathBuf,
-    /// What browsers show; without control characters. Default `restricted`.
+    /// The name that browsers show; without control characters. Default `restricted`.
     pub realm: String,
 }
 
-/// What answers a request.
+/// The action that answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Files of a directory.
     Files(Files),
-    /// Scripts of a directory, a process for each request.
+    /// Scripts of a directory, with one process for each request.
     Cgi(Cgi),
-    /// A FastCGI application that listens by itself.
+    /// A FastCGI application that runs independently of Forebay.
     Fastcgi(Fastcgi),
-    /// An SCGI or uwsgi application that listens by itself.
+    /// An SCGI or uwsgi application that runs independently of Forebay.
     AppServer(AppServer),
     /// Servlet containers.
     Ajp(Ajp),
@@ -138,12 +141,12 @@ pub enum Action {
     App(String),
     /// A fixed reply.
     Respond(Respond),
-    /// A redirection.
+    /// A redirect.
     Redirect(Redirect),
 }
 
 impl Action {
-    /// The servers that requests are passed to, where they are of the route or of a group.
+    /// Returns the servers of the action, from the route itself or from a group.
     pub fn upstream(&self) -> Option<&Arc<Upstream>> {
         match self {
             Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),
@@ -160,48 +163,49 @@ impl Action {
 pub struct Files {
     /// Absolute; a directory at the time of loading.
     pub root: PathBuf,
-    /// Names tried in turn where a directory is asked for. Default `index.html`; may be empty.
+    /// Names of index files, tried in turn for a directory. Default `index.html`; may be empty.
     pub index: Vec<String>,
-    /// Whether a directory without an index is listed. Default false.
+    /// Sends a listing of a directory that has no index file. Default false.
     pub listing: bool,
-    /// Whether names that begin with a dot are there; `.well-known` always is. Default false.
+    /// Sends names that begin with a dot; `.well-known` is always sent. Default false.
     pub hidden: bool,
-    /// Which symbolic links are followed. Default [`Symlinks::Owner`], as Apache's
+    /// The symbolic links that are followed. Default [`Symlinks::Owner`], like Apache's
     /// SymLinksIfOwnerMatch.
     pub follow_symlinks: Symlinks,
-    /// Compressed siblings that are sent in place of a file, the preferred first. Default none.
+    /// Compressed siblings that may replace a file, the preferred one first. Default none.
     pub precompressed: Vec<ContentCoding>,
-    /// Ranges that one request may ask for, at most 1000. Default 16; 0: none.
+    /// The number of ranges in one request, at most 1000. Default 16; 0: ranges are ignored.
     pub max_ranges: usize,
-    /// The script routes below that may run what this route takes first.
+    /// The script routes below that still run their scripts if this route matches first.
     pub scripts: ScriptsBelow,
 }
 
-/// The script routes below a route of files that may run what it takes first.
+/// The script routes below a files route that still run their scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
-    /// Each script route whose every request this route takes first: it would run nothing otherwise.
+    /// Each script route whose every request this route matches first: it would never run
+    /// otherwise.
     #[default]
     Covered,
-    /// All.
+    /// All of them.
     All,
-    /// None.
+    /// None of them.
     Nothing,
 }
 
-/// Which symbolic links below a root are followed.
+/// The symbolic links below a root that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
-    /// All.
+    /// All links.
     Always,
-    /// Those of root, and those whose owner also owns what they lead to.
+    /// Links that root owns, and links whose owner also owns their target.
     #[default]
     Owner,
-    /// None.
+    /// No links.
     Never,
 }
 
-/// Scripts of a directory, or one program, a process for each request.
+/// Scripts of a directory, or one program, with one process for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
     /// Absolute; a directory at the time of loading.
@@ -209,85 +213,85 @@ pub struct Cgi {
     /// The program for all paths, in `dir`; a file at the time of loading. `None`: the path names
     /// the script.
     pub program: Option<PathBuf>,
-    /// From start to the last byte of the reply. Default 60 s.
+    /// The longest time from the start to the last byte of the reply. Default 60 s.
     pub timeout: Duration,
-    /// Processes at once, at least 1; further requests wait. Default 64.
+    /// The number of processes at once, at least 1; further requests wait. Default 64.
     pub max_processes: usize,
     /// Bytes that a script may print, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Variables added to those of the request, in place of theirs of the same name.
+    /// Variables added to those of the request. They replace variables with the same name.
     pub env: BTreeMap<String, String>,
-    /// The user the scripts run as. `None`: the one Forebay runs as.
+    /// The user that the scripts run as. `None`: Forebay's own.
     pub user: Option<String>,
-    /// The group they run as. `None`: the groups of `user`.
+    /// The group that they run as. `None`: the groups of `user`.
     pub group: Option<String>,
-    /// What each process may use at the most.
+    /// Resource limits of each process.
     pub limits: ProcessLimits,
 }
 
-/// A FastCGI application that listens by itself.
+/// A FastCGI application that runs independently of Forebay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
-    /// Where it listens.
+    /// Its addresses.
     pub upstream: Arc<Upstream>,
-    /// Absolute; where the application finds its scripts. It is a directory here, too, unless the
-    /// path was typed absolute: the application may be on another machine, or in a container.
+    /// The directory of the scripts, as the application sees it; absolute. A relative path was
+    /// typed for a local directory, which exists. An absolute one may be on another machine or in a
+    /// container.
     pub root: PathBuf,
     /// The script for a path that ends in `/`. Default `index.php`.
     pub index: String,
-    /// Ends of the names of files that may be run. Empty: any file. Default `.php` where `index`
-    /// ends in it.
+    /// Endings of the files that may be run. Empty: any file. Default `.php` if `index` ends in it.
     pub scripts: Vec<String>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, String>,
-    /// Whether a connection serves more than one request. Default true.
+    /// Uses a connection for more than one request. Default true.
     pub keep_conn: bool,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
-    /// Whether requests share connections.
+    /// Sends several requests at once over one connection.
     pub multiplex: Multiplex,
-    /// Requests at once on a connection that they share, at least 1. Default 64.
+    /// The number of requests at once on a shared connection, at least 1. Default 64.
     pub max_streams: usize,
-    /// Connections to each address that the requests of one thread share.
+    /// The number of shared connections to each address for each thread.
     /// [`Plan::share_connections`](super::Plan::share_connections) sets it; until then there is no
     /// limit.
     pub max_shared: usize,
-    /// Bytes of one reply that may wait on such a connection for its client. Default 1 MiB.
+    /// Bytes of one reply that may wait for its client on a shared connection. Default 1 MiB.
     pub max_buffered: usize,
 }
 
-/// Whether requests share connections.
+/// Sends several requests at once over one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Multiplex {
     /// Never. The default.
     #[default]
     Off,
-    /// Always, but where the application refuses.
+    /// Always, unless the application refuses.
     On,
-    /// Where the application says that it can.
+    /// If the application says that it supports this.
     Auto,
 }
 
-/// An application that listens by itself and takes one request per connection.
+/// An independent application that takes one request for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppServer {
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: ServerProtocol,
-    /// Where it listens.
+    /// Its addresses.
     pub upstream: Arc<Upstream>,
-    /// Absolute; what it is told as DOCUMENT_ROOT. It is a directory here, too, unless the path
-    /// was typed absolute.
+    /// The directory that the application gets as DOCUMENT_ROOT; absolute. A relative path was
+    /// typed for a local directory, which exists.
     pub root: Option<PathBuf>,
-    /// The beginning of paths that is SCRIPT_NAME: "/" and more, without a slash at its end.
-    /// Empty, the default: the whole path is PATH_INFO.
+    /// The start of paths that becomes SCRIPT_NAME: "/" and more, without a final slash. Empty, the
+    /// default: the whole path is PATH_INFO.
     pub mount: String,
-    /// Variables of its own, in place of those of the request of the same name.
+    /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
 }
 
-/// What an application of one request per connection speaks.
+/// The protocol of an application that takes one request for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerProtocol {
     /// SCGI.
@@ -296,7 +300,7 @@ pub enum ServerProtocol {
     Uwsgi {
         /// The kind of application. Default 0, which is WSGI.
         modifier1: u8,
-        /// What it means depends on the kind. Default 0.
+        /// A number whose meaning depends on the kind. Default 0.
         modifier2: u8,
     },
 }
@@ -306,13 +310,13 @@ pub enum ServerProtocol {
 pub struct Respond {
     /// 200 to 599. Default 200.
     pub status: u16,
-    /// Empty where the status allows none.
+    /// Empty if the status allows no body.
     pub body: String,
     /// Default `text/plain; charset=utf-8`.
     pub content_type: String,
 }
 
-/// A redirection.
+/// A redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     /// The `Location`: a URL, or a path that begins with `/`. Never empty.
@@ -321,19 +325,19 @@ pub struct Redirect {
     pub status: u16,
 }
 
-/// A piece of where a redirection leads.
+/// A part of the target of a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedirectPart {
     /// Text: printable ASCII.
     Text(String),
-    /// `{host}`: the host that was asked, without its port.
+    /// `{host}`: the request's host, without its port.
     Host,
-    /// `{path}`: the path as a backend would be sent it.
+    /// `{path}`: the path in the form that a backend would get.
     Path,
     /// `{query}`: the query without its question mark.
     Query,
     /// `{uri}`: path and query.
     Uri,
-    /// `{rest}`: what the `*` of the route's path matched.
+    /// `{rest}`: the part that the `*` of the route's path matched.
     Rest,
 }

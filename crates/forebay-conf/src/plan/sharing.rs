@@ -1,12 +1,12 @@
-//! Connections to FastCGI applications that requests share, divided among the threads. A thread
-//! shares only connections of its own, so one without any would wait for the others in vain.
+//! Divides the shared connections to FastCGI applications among the threads. A thread shares only
+//! its own connections, so a thread without any would wait forever for the others.
 
 use std::collections::BTreeMap;
 
 use super::{Action, Fastcgi, Multiplex, Plan, Route};
 
 impl Plan {
-    /// The limits on connections, by address; where routes differ about one, the smallest.
+    /// Returns the connection limit of each address. If routes differ, the smallest limit applies.
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for route in self.sites.iter().flat_map(|site| &site.routes) {
@@ -20,8 +20,8 @@ impl Plan {
         all
     }
 
-    /// Divides the connections that requests may share among so many threads. Where there are fewer
-    /// than threads, `auto` becomes `off`, as the lines returned tell, and `on` is an error.
+    /// Divides the shared connections among `threads`. If there are fewer connections than threads,
+    /// `auto` becomes `off`, which the returned lines report, and `on` is an error.
     pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
         let (limits, file) = (self.max_connections(), self.file.name.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-/// The routes whose requests may share connections, with their lines.
+/// Returns the routes whose requests may share connections, with their lines.
 fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (usize, &mut Fastcgi)> {
     let routes = plan.sites.iter_mut().flat_map(|site| &mut site.routes);
     routes.filter_map(|Route { action, line, .. }| match action {
@@ -85,7 +85,7 @@ mod tests {
         crate::parse(&text, "test", std::path::Path::new("/")).unwrap()
     }
 
-    /// What becomes of each route: whether requests may share, and how many connections.
+    /// Returns the outcome for each route: the multiplexing mode and the number of connections.
     fn shared(plan: &mut Plan) -> Vec<(Multiplex, usize)> {
         let routes = plan.sites[0].routes.iter();
         let fastcgi = routes.map(|route| match &route.action {

@@ -2,94 +2,97 @@
 
 use std::path::PathBuf;
 
-/// What a site shows the clients of its `https://` listeners.
+/// The certificate and TLS settings of a site's `https://` listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// Where certificate and key come from.
+    /// The source of certificate and key.
     pub source: CertificateSource,
-    /// A file with an OCSP response, in DER, which is sent along. It exists.
+    /// A file with an OCSP response in DER, which is sent with the certificate. It exists.
     pub ocsp_staple: Option<PathBuf>,
-    /// Whose certificates clients are asked for.
+    /// The authorities of client certificates. `None`: clients are not asked for one.
     pub clients: Option<ClientAuth>,
 }
 
-/// Where a site's certificate and its key come from.
+/// The source of a site's certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateSource {
     /// From files.
     Files {
-        /// A file with the certificate and those between it and its root, in PEM. It exists.
+        /// A PEM file with the certificate, followed by its intermediate certificates. It exists.
         certificate: PathBuf,
-        /// A file with the private key, in PEM. It exists.
+        /// A PEM file with the private key. It exists.
         key: PathBuf,
     },
-    /// From an authority, when they are needed.
+    /// From an authority, which issues them when they are needed.
     Acme(Acme),
 }
 
-/// How a certificate is had by ACME (RFC 8555).
+/// Settings of ACME (RFC 8555), which obtains a certificate from an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acme {
-    /// The host names that it is for, at least one.
+    /// The host names in the certificate, at least one.
     pub names: Vec<String>,
     /// The URL of the authority's directory. Default: that of Let's Encrypt.
     pub directory: String,
-    /// A file with the certificates, in PEM, that the authority's own server is verified by. It exists.
-    /// `None`: those that this machine trusts.
+    /// A PEM file with the certificates that verify the authority's own server. It exists. `None`:
+    /// those that this machine trusts.
     pub ca: Option<PathBuf>,
-    /// Where the authority may write to.
+    /// The address for mail from the authority.
     pub email: Option<String>,
-    /// The directory that accounts, certificates and keys are kept in. Default `/var/lib/forebay/acme`.
+    /// The directory for accounts, certificates and keys. Default `/var/lib/forebay/acme`.
     pub state: PathBuf,
-    /// How the names are proved to be ours; `None`: in turn by whatever the listeners allow.
+    /// The method that proves control of the names. `None`: each method that the listeners allow,
+    /// in turn.
     pub challenge: Option<AcmeChallenge>,
 }
 
 impl Acme {
-    /// The names in alphabetical order: a certificate for them is the same in any.
+    /// Returns the names in alphabetical order, because their order does not change the
+    /// certificate.
     pub fn sorted_names(&self) -> Vec<String> {
         let mut names = self.names.clone();
         names.sort();
         names
     }
 
-    /// Whether one certificate serves both.
+    /// Returns true if one certificate serves both.
     pub fn is_same_certificate(&self, other: &Self) -> bool {
         let same = (&self.directory, &self.state) == (&other.directory, &other.state);
         same && self.sorted_names() == other.sorted_names()
     }
 }
 
-/// How a name is proved to be ours.
+/// The method that proves control of a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AcmeChallenge {
-    /// By a reply of HTTP on port 80 (RFC 8555 section 8.3).
+    /// A reply to an HTTP request on port 80 (RFC 8555 section 8.3).
     Http01,
-    /// By a handshake on port 443 (RFC 8737).
+    /// A TLS handshake on port 443 (RFC 8737).
     TlsAlpn01,
 }
 
-/// How servers are believed that are spoken to by TLS.
+/// The verification of servers that speak TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BackendTls {
-    /// A file with the certificates of those that issue theirs, in PEM. It exists. `None`: those that
-    /// this machine trusts.
+    /// A PEM file with the certificates of the authorities that issue the servers' certificates. It
+    /// exists. `None`: those that this machine trusts.
     pub ca: Option<PathBuf>,
-    /// The name that their certificates are for. `None`: the host of their URL.
+    /// The host name in the servers' certificates. `None`: the host of their URL.
     pub server_name: Option<String>,
-    /// Files with a certificate to show them, and its key, in PEM. They exist.
+    /// PEM files with a client certificate and its key. They exist.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// Whether anything is taken for their certificate.
+    /// Accepts any certificate.
     pub is_unverified: bool,
 }
 
-/// Whose certificates the clients of a site are asked for.
+/// The client certificates that a site accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// A file with the certificates of those that issue them, in PEM. It exists.
+    /// A PEM file with the certificates of the authorities that issue client certificates. It
+    /// exists.
     pub ca: PathBuf,
-    /// Whether a client without one is refused. Default true.
+    /// Refuses a client without a certificate. Default true.
     pub is_required: bool,
-    /// The request field by which HTTP backends are told the subject.
+    /// The request field that gives HTTP backends the subject of the certificate.
     pub subject_field: Option<String>,
 }

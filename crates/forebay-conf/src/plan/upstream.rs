@@ -1,49 +1,50 @@
-//! A group of servers that requests are passed to, whatever they speak.
+//! A group of backends, for every protocol.
 
 use std::time::Duration;
 
 use super::{Address, BackendTls, Scheme};
 
-/// Servers, and how requests are shared out among them.
+/// Servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// Its name in the file. `None`: it is of one route alone.
+    /// The name in the file. `None`: the group belongs to one route.
     pub name: Option<String>,
-    /// Where they are. At most [`Upstream::MOST`]; in a route never empty, and one at least is no
+    /// The servers. At most [`Upstream::MOST`]. In a route, never empty and at least one is no
     /// backup.
     pub to: Vec<Backend>,
-    /// Which of them takes a request. Default [`Balance::RoundRobin`].
+    /// The method that selects the server of a request. Default [`Balance::RoundRobin`].
     pub balance: Balance,
-    /// The cookie that keeps a client with one server. For HTTP servers and servlet containers.
+    /// The cookie that binds a client to one server. For HTTP servers and servlet containers.
     pub sticky: Option<Sticky>,
-    /// Failures within `fail_timeout` after which a server is left out. Default 1; 0: never.
+    /// The number of failures within `fail_timeout` after which a server is left out. Default 1; 0:
+    /// never.
     pub max_fails: u32,
-    /// How long failures are counted. Default 10 s.
+    /// The period for counting failures. Default 10 s.
     pub fail_timeout: Duration,
-    /// How long a server is left out for its failures. Default: as `fail_timeout`.
+    /// The time that a failed server is left out. Default: as `fail_timeout`.
     pub recover_time: Duration,
-    /// How each server is asked whether it is well. For HTTP servers.
+    /// Health checks of each server. For HTTP servers.
     pub health: Option<Health>,
-    /// Idle connections kept per server and thread at the most. `None`: as many as were in use at once
-    /// lately.
+    /// The largest number of idle connections per server and thread. `None`: as many as were in use
+    /// at once recently.
     pub keepalive: Option<usize>,
-    /// Connections to each server at once, idle ones included, over all threads and all routes to it;
-    /// at least 1. Default: no limit.
+    /// The number of connections to each server, including idle ones, over all threads and all
+    /// routes to it; at least 1. Default: no limit.
     pub max_connections: Option<usize>,
-    /// The PROXY header that connections begin with; none is used twice then. For HTTP servers. Default
-    /// `None`.
+    /// The PROXY header at the start of each connection, which then carries one request. For HTTP
+    /// servers. Default `None`.
     pub send_proxy: Option<ProxyHeader>,
-    /// To connect to a server. `None`: as the server's [`super::Timeouts::connect`].
+    /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
-    /// How those of them are believed that are spoken to by TLS.
+    /// The verification of the servers that speak TLS.
     pub tls: BackendTls,
 }
 
 impl Upstream {
-    /// The most servers that a group can have.
+    /// The largest number of servers in a group.
     pub const MOST: usize = 64;
 
-    /// Some servers with every default.
+    /// Returns a group of these servers with every default.
     pub fn new(to: Vec<Backend>) -> Self {
         Self {
             name: None,
@@ -62,42 +63,43 @@ impl Upstream {
         }
     }
 
-    /// Where the servers are.
+    /// Returns the addresses of the servers.
     pub fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.to.iter().map(|backend| &backend.address)
     }
 }
 
-/// A server that requests are passed to.
+/// A server of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backend {
-    /// How to speak to it.
+    /// The protocol.
     pub scheme: Scheme,
-    /// Whether it is spoken to by TLS. For HTTP servers.
+    /// Uses TLS. For HTTP servers.
     pub https: bool,
-    /// Which version of HTTP it is spoken to by. For HTTP servers.
+    /// The version of HTTP. For HTTP servers.
     pub version: HttpVersion,
-    /// Where it is.
+    /// The address.
     pub address: Address,
-    /// The URL's authority as typed (`Host` where the client's is not passed on); `localhost`
-    /// for a Unix socket of an HTTP server.
+    /// The URL's authority as typed: the `Host`, unless the client's is passed on. `localhost` for
+    /// a Unix socket of an HTTP server.
     pub authority: String,
-    /// Its share beside the others, 1 to 256. Default 1.
+    /// The share of requests relative to the other servers, 1 to 256. Default 1.
     pub weight: u32,
-    /// Whether it is asked only when all others are down. Default false.
+    /// Uses the server only while all others are down. Default false.
     pub backup: bool,
-    /// How far away it is: others are asked only when all nearer ones are down. Default 0.
+    /// The distance: other servers get requests only while all nearer ones are down. Default 0.
     pub distance: u32,
-    /// Which of the group takes its place while it is down or stopped; never itself.
+    /// The index of the server that replaces this one while it is down or stopped; never its own.
     pub redirect: Option<usize>,
-    /// Who may use it. Default [`Activation::Active`]; of a group one at least is that, and no backup.
+    /// The clients that may use the server. Default [`Activation::Active`]; at least one server of
+    /// a group has that value and is no backup.
     pub activation: Activation,
-    /// What sticky cookies call it: letters, digits, `-` and `_`.
+    /// The name of the server in sticky cookies: letters, digits, `-` and `_`.
     pub route: Option<String>,
 }
 
 impl Backend {
-    /// One with every default, spoken to without TLS.
+    /// Returns a server with every default, without TLS.
     pub fn new(scheme: Scheme, address: Address, authority: String) -> Self {
         Self {
             scheme,
@@ -121,55 +123,56 @@ pub enum HttpVersion {
     /// HTTP/1.1.
     #[default]
     Http11,
-    /// HTTP/2: by prior knowledge, or by ALPN where there is TLS.
+    /// HTTP/2: selected by ALPN with TLS, else by prior knowledge.
     Http2,
-    /// HTTP/2, or else HTTP/1.1, as the server chooses by ALPN. Where there is TLS.
+    /// HTTP/2 or HTTP/1.1, as the server chooses by ALPN. Only with TLS.
     Negotiated,
 }
 
-/// Who may use a server.
+/// The clients that may use a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// All.
+    /// All clients.
     #[default]
     Active,
-    /// Clients that stay with it, no others.
+    /// Only clients with a sticky session on this server.
     Disabled,
-    /// Nobody.
+    /// No clients.
     Stopped,
 }
 
-/// Which of several servers takes a request.
+/// The method that selects one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Each in turn, by weight.
     #[default]
     RoundRobin,
-    /// The one with the fewest requests under way for its weight.
+    /// The server with the fewest open requests relative to its weight.
     LeastConnections,
 }
 
-/// The cookie that keeps a client with one server.
+/// The cookie that binds a client to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sticky {
-    /// Its name, a token.
+    /// The name, a token.
     pub cookie: String,
-    /// Whether the servers make it and end it in `.` and their route; all of them have one then.
+    /// The servers set the cookie, and its value ends in `.` and their route. Each server then has
+    /// a route.
     pub routes: bool,
 }
 
-/// How each server is asked whether it is well.
+/// Health checks of each server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Path and query asked for; begins with `/`.
+    /// The path and query to request; begins with `/`.
     pub path: String,
-    /// From one question to the next, more than zero. Default 5 s.
+    /// The time from one check to the next, more than zero. Default 5 s.
     pub interval: Duration,
-    /// How long an answer may take, more than zero. Default 2 s.
+    /// The longest time that a server may take to answer, more than zero. Default 2 s.
     pub timeout: Duration,
-    /// Good answers in a row after which a server is up again, at least 1. Default 2.
+    /// The number of good answers in a row after which a server is up again, at least 1. Default 2.
     pub rises: u32,
-    /// Bad answers in a row after which a server is down, at least 1. Default 3.
+    /// The number of bad answers in a row after which a server is down, at least 1. Default 3.
     pub falls: u32,
 }
 

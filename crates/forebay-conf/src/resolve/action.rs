@@ -1,4 +1,4 @@
-//! What a route answers with: exactly one.
+//! The action of a route. Each route has exactly one.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -161,7 +161,7 @@ fn precompressed(typed: &file::Files) -> Outcome<Vec<ContentCoding>> {
     Ok(found)
 }
 
-/// The name of a file in the directory that was asked for.
+/// Returns the name of a file in the requested directory.
 pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
     let name = text(typed)?;
     if name.contains('/') || name == "." || name == ".." {
@@ -197,7 +197,7 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
     })
 }
 
-/// A directory of scripts, or one program and where it is.
+/// Returns a directory of scripts, or one program and its directory.
 fn scripts(
     context: &Context<'_>,
     typed: &At<TextOr<file::Cgi>>,
@@ -276,15 +276,16 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
     let status = match status {
         Some(at) if matches!(at.value, 301 | 302 | 303 | 307 | 308) => at.value,
         Some(at) => {
-            return Err(Problem::new(&at.span, format!("status {} is no redirection", at.value))
-                .help("write 301 or 308 (for good), 302 or 307 (for now), or 303 (see other)"));
+            return Err(Problem::new(&at.span, format!("status {} is not a redirect", at.value))
+                .help("write 301 or 308 (permanent), 302 or 307 (temporary), or 303 (see other)"));
         }
         None => 302,
     };
     Ok(Redirect { to: parts, status })
 }
 
-/// Text and placeholders. What a path could make a host of, or a scheme, is refused.
+/// Parses a target into text and placeholders. Refuses a target if the path could become a
+/// host or a scheme.
 fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart>> {
     let mut parts = Vec::new();
     let mut rest = target;
@@ -319,15 +320,15 @@ fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart
     Ok(parts)
 }
 
-/// Whose host it is must not depend on the path that a client asks for: behind `https://` come a
-/// host and a slash, a path or the end.
+/// Checks that the host does not depend on the path that a client requests. After `https://`, a
+/// host must follow, and then a slash, a path or the end.
 fn host_is_the_files(parts: &[RedirectPart], target: &str, typed: &At<&String>) -> Outcome<()> {
     let problem = || {
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
             .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
     };
     let is_template = parts.iter().any(|part| !matches!(part, RedirectPart::Text(_)));
-    // Browsers take a backslash for a slash.
+    // Browsers read a backslash as a slash.
     if is_template && (target.contains('\\') || target.starts_with("//")) {
         let message = format!("\"{target}\" may lead to a host that clients choose");
         return Err(Problem::new(&typed.span, message)

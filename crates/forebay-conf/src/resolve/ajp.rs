@@ -1,4 +1,4 @@
-//! AJP 1.3: a route to servlet containers, and listeners in a container's place.
+//! AJP 1.3: routes to servlet containers, and listeners that act as a container.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,11 +30,11 @@ pub(super) fn ajp(
     })
 }
 
-/// What each listener asks of web servers, and the site that said so first.
+/// The requirements of each listener, and the first site that set them.
 pub(super) type AjpFronts = HashMap<Listen, (AjpFront, Range<usize>)>;
 
-/// What the `ajp://` listeners of a site ask for. A listener cannot know the site before it has read
-/// the request, so all its sites must agree.
+/// Returns the requirements of a site's `ajp://` listeners. A listener does not know the site until
+/// it has read the request, so all its sites must agree.
 pub(super) fn front(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
@@ -58,7 +58,7 @@ pub(super) fn front(
     for listen in listen.iter().filter(|listen| listen.is_ajp()) {
         if front.secret.is_none() && !is_local(listen.socket()) {
             return Err(Problem::new(listen_span, format!("{listen} is open without a secret"))
-                .label("whoever reaches it may name any client and any user")
+                .label("any peer that reaches it could pose as any client and user")
                 .help(
                     "set `ajp_secret`, and the same in mod_jk (`secret` of the worker) or \
                        mod_proxy_ajp (`secret=` of ProxyPass), or listen on 127.0.0.1",
@@ -77,12 +77,12 @@ pub(super) fn front(
     Ok(Some(front))
 }
 
-/// Whether only programs of this machine reach it.
+/// Returns true if only programs of this machine can reach the listener.
 fn is_local(socket: &Listen) -> bool {
     match socket {
         Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
         Listen::Unix(_) => true,
-        // Where that listens, the service manager knows.
+        // Only the service manager knows the address of such a socket.
         _ => false,
     }
 }
@@ -91,8 +91,8 @@ pub(super) fn secret(typed: &Option<At<String>>) -> Outcome<Option<Secret>> {
     typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 
-/// As Tomcat has it unless told otherwise, and what its documentation calls the largest. The peer has
-/// `elsewhere`.
+/// Returns the packet size: Tomcat's default, up to the largest that its documentation allows. The
+/// peer sets it with the key `elsewhere`.
 fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Outcome<usize> {
     let (Some(at), Some(size)) = (typed, size(typed)?) else { return Ok(8192) };
     match usize::try_from(size) {

@@ -20,7 +20,7 @@ use crate::suggest;
 
 pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
-        return Err(Problem::new(&typed.span, "this app has no name one could write")
+        return Err(Problem::new(&typed.span, "this app has no usable name")
             .help("name it with letters and digits: [app.shop]"));
     }
     let kind_typed = required(&typed.kind, &typed.span, "kind", "\"perl-cgi\"")?;
@@ -121,7 +121,8 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     })
 }
 
-/// A path that a route could have: whole segments, without a slash at the end.
+/// Returns the path of an application, in the form of a route's path: whole segments, without a
+/// final slash.
 fn virtual_path(typed: &Option<At<String>>) -> Outcome<String> {
     let Some(at) = typed else { return Ok("/".to_owned()) };
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '?' | '#' | '%' | '\\' | ':');
@@ -140,19 +141,19 @@ fn virtual_path(typed: &Option<At<String>>) -> Outcome<String> {
 fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
     match (script_ends(&typed.scripts)?, &typed.scripts) {
         (Some(ends), Some(at)) if ends.is_empty() => {
-            Err(Problem::new(&at.span, "PHP would run any file, an uploaded picture, too")
+            Err(Problem::new(&at.span, "PHP would run any file, including an uploaded picture")
                 .help("name the ends of scripts, such as [\".php\", \".phtml\"]"))
         }
         (ends, _) => Ok(ends.unwrap_or_else(|| vec![PHP.into()])),
     }
 }
 
-/// Settings of PHP, each a line of php.ini.
+/// Returns PHP settings, each a line of php.ini.
 fn ini(typed: &file::App) -> Outcome<Vec<String>> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let setting = |(name, at): (&String, &At<String>)| {
         if name.is_empty() || !name.chars().all(is_plain) {
-            let problem = Problem::new(&at.span, format!("\"{name}\" is no setting of PHP"));
+            let problem = Problem::new(&at.span, format!("\"{name}\" is not a PHP setting"));
             return Err(problem.help("write its name as in php.ini, such as memory_limit"));
         }
         Ok(format!("{name}={}", no_control(at, at)?))
@@ -165,26 +166,28 @@ fn version(typed: &file::App) -> Outcome<Option<String>> {
     let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     match at.split_once('.') {
         Some((major, minor)) if is_number(major) && is_number(minor) => Ok(Some(at.value.clone())),
-        _ => Err(Problem::new(&at.span, format!("\"{}\" is no version of PHP", at.value))
+        _ => Err(Problem::new(&at.span, format!("\"{}\" is not a version of PHP", at.value))
             .help("write two numbers, such as version = \"8.2\"")),
     }
 }
 
-/// Directories that a list with colons can hold.
+/// Returns directories whose names have no colon, because a colon separates them in a list.
 fn lib(context: &Context<'_>, typed: &file::App) -> Outcome<Vec<PathBuf>> {
     let Some(at) = &typed.lib else { return Ok(Vec::new()) };
     let dir = |item: &At<&String>| {
         let dir = directory(context, item)?;
         if dir.to_string_lossy().contains(':') {
-            return Err(Problem::new(&item.span, "a directory with a colon in its path")
-                .help("Perl and Python would take it for two: give it another name, or a link"));
+            return Err(Problem::new(&item.span, "a directory with a colon in its path").help(
+                "Perl and Python would read it as two directories: rename it, or use a link",
+            ));
         }
         Ok(dir)
     };
     at.items().iter().map(dir).collect()
 }
 
-/// The interpreter. Links are not followed: a virtual environment is known by where its link is.
+/// Returns the interpreter. Symbolic links are kept, because Python recognises a virtual
+/// environment by the directory of the link.
 fn python(context: &Context<'_>, typed: &file::App) -> Outcome<Option<PathBuf>> {
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
@@ -200,7 +203,7 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
 
-/// One of `modes`, which the application's own kind has for `key`.
+/// Returns one of `modes`, which the kind of application has for `key`.
 fn mode<M: Copy + Default>(
     typed: &Option<At<String>>,
     kind: &str,
@@ -249,7 +252,7 @@ fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
             Some(max) => (range.min.unwrap_or(0), max),
             None => {
                 return Err(Problem::new(&typed.span, "`max` is missing")
-                    .help("say how many at most: { min = 0, max = 8 }"));
+                    .help("give the largest number: { min = 0, max = 8 }"));
             }
         },
     };
@@ -261,12 +264,12 @@ fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
     Ok(Workers { min, max })
 }
 
-/// Processes of CGI scripts at once.
+/// Returns the number of CGI processes at once.
 pub(super) fn max_processes(typed: &Option<At<usize>>) -> Outcome<usize> {
     typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
 }
 
-/// A worker below this is replaced before it has served anything.
+/// The least `max_memory`: a worker below it would be replaced before it served anything.
 pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
 
 pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option<u64>> {
@@ -337,11 +340,11 @@ mod tests {
         assert_eq!(app.workers.max, 1);
         refused("kind = 'command'\nspeaks = 'http'", "`run` is missing");
         refused("kind = 'command'\nrun = ['x']", "`speaks` is missing");
-        refused("kind = 'command'\nrun = ['x']\nspeaks = 'http'", "not told where to listen");
+        refused("kind = 'command'\nrun = ['x']\nspeaks = 'http'", "no address to listen on");
         refused("kind = 'command'\nrun = ['{port}{socket}']\nspeaks = 'http'", "keep one of them");
         let text = "kind = 'command'\nrun = ['x']\nspeaks = 'http'\nlisten =";
         refused(&format!("{text} 'socket'"), "{socket} is missing");
-        refused(&format!("{text} 'stdin'\nroot = 'shop'"), "means nothing");
+        refused(&format!("{text} 'stdin'\nroot = 'shop'"), "has no effect");
         let app = resolved(&format!("{text} 'inherit'")).unwrap();
         assert!(matches!(app.kind, AppKind::Command { listen: Listening::Inherit, .. }));
         let text = "kind = 'command'\nrun = ['x']\nspeaks = 'http'\nenv = { PORT = '{port}' }";
@@ -351,7 +354,7 @@ mod tests {
         let app = resolved(&format!("{text}\nhost = 'backend'")).unwrap();
         assert!(matches!(app.kind, AppKind::Command { host: HostField::Backend, .. }));
         let text = text.replace("'http'", "'scgi'");
-        refused(&format!("{text}\nhost = 'client'"), "`host` means nothing");
+        refused(&format!("{text}\nhost = 'client'"), "`host` has no effect");
         refused("kind = 'php'\nroot = 'shop'\nhost = 'client'", "`host` is not for this kind");
         refused("kind = 'command'\nrun = []\nspeaks = 'http'", "empty");
         refused("kind = 'command'\nrun = ['']\nspeaks = 'http'", "empty");

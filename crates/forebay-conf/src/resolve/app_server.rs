@@ -1,4 +1,4 @@
-//! Applications that listen by themselves: FastCGI, SCGI and uwsgi.
+//! Applications that run independently of Forebay: FastCGI, SCGI and uwsgi.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,10 +53,11 @@ pub(super) fn fastcgi(
     })
 }
 
-/// The end of the names of PHP scripts.
+/// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Ends of the names of scripts, if any were typed; none for `"*"`, any file. php-fpm's configuration takes them as they are.
+/// Returns the endings of scripts, if any were typed; an empty list for `"*"`, any file. php-fpm's
+/// configuration contains them unchanged, so only safe characters are accepted.
 pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Option<Vec<String>>> {
     let Some(at) = typed else { return Ok(None) };
     let items = at.items();
@@ -82,7 +83,7 @@ pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Opti
     items.iter().map(end).collect::<Outcome<_>>().map(Some)
 }
 
-/// That keys of multiplexing are given only where there is some.
+/// Checks that keys of multiplexing are given only together with it.
 fn multiplexes(typed: &file::Fastcgi) -> Outcome<()> {
     let multiplexes = matches!(typed.multiplex, Some(file::Multiplex::On | file::Multiplex::Auto));
     let spans = [
@@ -124,7 +125,7 @@ pub(super) fn uwsgi(
     keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 }, upstream)
 }
 
-/// The keys that both protocols have, but for those of servers.
+/// The keys that both protocols have, except those of servers.
 struct Keys<'a> {
     root: &'a Option<At<String>>,
     mount: &'a Option<At<String>>,
@@ -156,7 +157,8 @@ impl Keys<'_> {
     }
 }
 
-/// A directory, which may be one of another machine or container: an absolute path need not exist.
+/// Returns a directory. An absolute path need not exist, because it may be on another machine or in
+/// a container.
 fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
     if Path::new(&typed.value).is_absolute() {
         path(context, typed)
@@ -165,7 +167,7 @@ fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
     }
 }
 
-/// The path that an application is mounted at, without the slash at its end.
+/// Returns the path that an application is mounted at, without a final slash.
 fn mount(typed: &At<String>) -> Outcome<String> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path to mount at"));
@@ -176,14 +178,12 @@ fn mount(typed: &At<String>) -> Outcome<String> {
         return Err(problem.help("write the path itself, decoded and without `*` or query"));
     }
     if text.split('/').any(|part| part == "." || part == "..") || text.contains("//") {
-        return Err(problem.help(
-            "paths are compared without `//`, `.` and `..`: leave them out, nothing has them",
-        ));
+        return Err(problem.help("paths are compared without `//`, `.` and `..`: leave them out"));
     }
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Enough for what is read at once, and some.
+/// Returns the buffer size. The minimum is a little more than one read.
 fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
     const LEAST: u64 = 64 * 1024;
     match (typed, size(typed)?) {
@@ -195,7 +195,7 @@ fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
     }
 }
 
-/// A byte, or zero.
+/// Returns a byte, or zero.
 fn modifier(typed: &Option<At<usize>>) -> Outcome<u8> {
     typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
 }

@@ -1,4 +1,4 @@
-//! `compress`: which replies are compressed as they are sent, and how.
+//! `compress`: the replies to compress, and the codings.
 
 use super::Outcome;
 use super::value::{size, text, within};

@@ -1,5 +1,5 @@
-//! Keys that would mean nothing: those of another kind, and those that another key leaves without
-//! effect. Silence would have them taken for granted.
+//! Refuses keys without effect: keys of another kind, and keys that another key disables. Without
+//! an error, the user would assume that they work.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use super::Outcome;
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, Kind, Range as Processes, Workers};
 
-/// A key that does nothing beside what else is said.
+/// Returns the problem for a key that has no effect together with other keys.
 pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -> Problem {
     Problem::new(span, format!("`{key}` has no effect {why}")).help(help)
 }
 
-/// That no key is given that belongs to another kind.
+/// Checks that every key belongs to this kind.
 pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
     let mixed = matches!(kind, Kind::CgiBin);
@@ -90,7 +90,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     Ok(())
 }
 
-/// That no key of an application is left without effect by another one.
+/// Checks that no key of an application is disabled by another one.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
@@ -117,8 +117,8 @@ pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
     }
     match (&typed.queue, &typed.queue_timeout) {
         (Some(queue), Some(at)) if queue.value == 0 => {
-            let why = "where no request may wait";
-            Err(no_effect(&at.span, "queue_timeout", why, "leave it out, or give `queue` room"))
+            let why = "if no request may wait";
+            Err(no_effect(&at.span, "queue_timeout", why, "leave it out, or raise `queue`"))
         }
         _ => Ok(()),
     }

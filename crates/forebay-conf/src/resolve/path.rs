@@ -1,4 +1,4 @@
-//! Paths: made absolute, and looked at where they have to exist.
+//! Makes paths absolute, and checks that they exist if necessary.
 
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -9,14 +9,14 @@ use crate::error::{Problem, reason};
 use crate::file::At;
 use crate::suggest;
 
-/// An absolute path, which need not exist.
+/// Returns an absolute path, which need not exist.
 pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
     Ok(without_parents(context.base.join(text(typed)?).components().collect()))
 }
 
-/// `path`, of which the part up to its last `..` is the real one, so that the whole is what scripts
-/// and logs can compare: a link before `..` leads elsewhere than its name says. What is behind, which
-/// may be a link that is exchanged at each release, stays as it is.
+/// Resolves the part of `path` up to its last `..`, because a link before `..` leads to another
+/// parent than its name suggests. Scripts and logs can then compare the whole path. The rest is
+/// unchanged: it may contain a link that is exchanged at each release.
 fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
@@ -30,7 +30,7 @@ fn without_parents(path: PathBuf) -> PathBuf {
     }
 }
 
-/// A directory.
+/// Returns an existing directory.
 pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
@@ -41,7 +41,7 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> O
     }
 }
 
-/// A regular file.
+/// Returns an existing regular file.
 pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
@@ -52,7 +52,7 @@ pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcom
     }
 }
 
-/// A path that will be made in a directory that has to exist.
+/// Returns a path that Forebay will create in an existing directory.
 pub(super) fn in_directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
     let path = path(context, typed)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
@@ -70,7 +70,7 @@ pub(super) fn in_directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -
     }
 }
 
-/// A Unix socket's path: short enough for the kernel.
+/// Returns the path of a Unix socket, short enough for the kernel.
 pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Outcome<PathBuf> {
     let path = path(context, typed)?;
     let length = path.as_os_str().len();
@@ -83,7 +83,7 @@ pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Outcome<PathBuf
         .help("the kernel takes no longer path: choose a shorter one, such as in /run"))
 }
 
-/// `sun_path` of Linux, without its final zero.
+/// The size of Linux's `sun_path`, without its final zero.
 const LONGEST_SOCKET: usize = 107;
 
 fn absent(
@@ -104,12 +104,12 @@ fn absent(
         false => problem.label(format!("relative to {}", context.base.display())),
     };
     match neighbour(path) {
-        Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same place")),
+        Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same directory")),
         None => problem.help(format!("create it, or give the path of a {what} that exists")),
     }
 }
 
-/// A name like the last one of the path, in the same directory.
+/// Returns a similar name to the last one of the path, from the same directory.
 fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?;

@@ -9,8 +9,8 @@ use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{Address, Backend, Clients, HttpVersion, Listen, Network, Scheme};
 
-/// What to listen on: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, each perhaps
-/// behind `https://` or `ajp://`.
+/// Parses a listener: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, with an
+/// optional prefix `https://` or `ajp://`.
 pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
     let text = text(typed)?;
     for scheme in ["https://", "ajp://"] {
@@ -21,7 +21,7 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
         }
         return match listen(context, &typed.with(socket))? {
             Listen::Https(_) | Listen::Ajp(_) | Listen::Http3(_) => {
-                let message = format!("{scheme} stands in front of another scheme");
+                let message = format!("another scheme follows {scheme}");
                 Err(Problem::new(&typed.span, message)
                     .help("a listener speaks one protocol: \"https://\", \"ajp://\" or neither"))
             }
@@ -46,7 +46,7 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
     }
 }
 
-/// The sockets of a name that systemd allows (sd_pid_notify_with_fds(3)).
+/// Parses the name of sockets, as systemd allows it (sd_pid_notify_with_fds(3)).
 fn named(typed: &At<impl AsRef<str>>, name: &str) -> Outcome<Listen> {
     let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b':';
     if name.is_empty() || name.len() > 255 || !name.bytes().all(is_allowed) {
@@ -57,7 +57,7 @@ fn named(typed: &At<impl AsRef<str>>, name: &str) -> Outcome<Listen> {
     Ok(Listen::Named(name.to_owned()))
 }
 
-/// An IP address and port, or a port for all addresses.
+/// Parses an IP address and port, or a port for all addresses.
 pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
     let text = typed.value;
     if let Ok(address) = text.parse() {
@@ -88,7 +88,7 @@ pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
     Err(problem.help("write \"127.0.0.1:8080\", or \":8080\" for all addresses"))
 }
 
-/// Where an application listens: `host:port` or `unix:path`.
+/// Parses the address of an application: `host:port` or `unix:path`.
 pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Address> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
@@ -105,7 +105,8 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
     host_and_port(&typed.with(text), None).map(Address::Tcp)
 }
 
-/// An HTTP server: `http://host[:port]`, `https://host[:port]`, `h2c://host[:port]` or `unix:path`.
+/// Parses an HTTP server: `http://host[:port]`, `https://host[:port]`, `h2c://host[:port]` or
+/// `unix:path`.
 pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
@@ -142,7 +143,7 @@ fn plain(address: Address, authority: &str) -> Backend {
     Backend::new(Scheme::Http, address, authority.to_owned())
 }
 
-/// Clients of a rule: an address or a network, `unix` or `all`.
+/// Parses the clients of a rule: an address or a network, `unix` or `all`.
 pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
     match text(typed)? {
         "all" => Ok(Clients::All),
@@ -151,7 +152,7 @@ pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
     }
 }
 
-/// A proxy that is trusted: an address or a network, or `unix`.
+/// Parses a trusted proxy: an address or a network, or `unix`.
 pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
     match clients(typed)? {
         Clients::All => Err(Problem::new(&typed.span, "\"all\" proxies cannot be trusted")
@@ -161,7 +162,7 @@ pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
     }
 }
 
-/// An address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
+/// Parses an address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
 fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not an address or a network"));
@@ -183,7 +184,7 @@ fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
     };
     let first = first_address(addr, prefix_len);
     if first != addr {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" has bits behind its prefix"))
+        return Err(Problem::new(&typed.span, format!("\"{text}\" has bits after its prefix"))
             .help(format!("write \"{first}/{prefix_len}\", or \"{addr}\" for that one address")));
     }
     match addr.to_canonical() {
@@ -194,7 +195,7 @@ fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
     }
 }
 
-/// The address with all bits behind the prefix zero.
+/// Returns the address with all bits after the prefix zero.
 fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
@@ -208,14 +209,14 @@ fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// `host:port`, with the default port if there is one and none was typed.
+/// Parses `host:port`. Adds the default port, if there is one and none was typed.
 fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Outcome<String> {
     let text = typed.value;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a host and a port"));
     let (host, digits) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((v6, behind)) if v6.parse::<Ipv6Addr>().is_ok() => (&text[..v6.len() + 2], behind),
-            _ => return Err(problem.help("in brackets goes an IPv6 address: \"[::1]:9000\"")),
+            _ => return Err(problem.help("only an IPv6 address has brackets: \"[::1]:9000\"")),
         },
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };

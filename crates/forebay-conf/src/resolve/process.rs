@@ -1,4 +1,4 @@
-//! What an application's processes may use, and the files that they depend on.
+//! Resource limits of an application's processes, and the files that they depend on.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use super::value::{optional_time_above_zero, size, text, within};
 use crate::file::{self, At};
 use crate::plan::{CgroupLimits, ProcessLimits};
 
-/// In less address space no program starts.
+/// The least address space that lets a program start.
 const LEAST_SPACE: u64 = 16 * 1024 * 1024;
 
-/// Most paths that are watched.
+/// The largest number of watched paths.
 const MOST_WATCHED: usize = 100;
 
 pub(super) fn watch(dir: &Path, typed: &file::App) -> Outcome<Vec<PathBuf>> {

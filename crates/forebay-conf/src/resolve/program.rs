@@ -1,4 +1,4 @@
-//! `kind = "command"`: a program that listens by itself.
+//! `kind = "command"`: a program that listens on a socket itself.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
-/// A program that listens by itself.
+/// Resolves a program that listens on a socket itself.
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
@@ -38,7 +38,8 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     let strip_prefix = match &typed.strip_prefix {
         Some(at) if !speaks.is_http() => {
             let why = "on a program that does not speak http";
-            let help = "leave it out: it finds the prefix in SCRIPT_NAME, the rest in PATH_INFO";
+            let help =
+                "leave it out: the program gets the prefix in SCRIPT_NAME, the rest in PATH_INFO";
             return Err(no_effect(&at.span, "strip_prefix", why, help));
         }
         typed => super::proxy::strip_prefix(typed)?,
@@ -60,7 +61,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         Some(at) if speaks.is_http() || speaks == AppProtocol::Ajp => {
             return Err(Problem::new(
                 &at.span,
-                "`root` means nothing to a program that speaks http or ajp",
+                "`root` has no effect on a program that speaks http or ajp",
             )
             .help("leave it out, or put the directory into `run`"));
         }
@@ -82,7 +83,8 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     })
 }
 
-/// What of `root` may be run. A program of PHP's would run any file, an uploaded picture, too.
+/// Returns the endings of files that may be run. Without them, PHP would run any file, including an
+/// uploaded picture.
 fn scripts(
     typed: &file::App,
     run: &[String],
@@ -105,32 +107,35 @@ fn scripts(
 fn host(typed: &file::App, speaks: AppProtocol) -> Outcome<HostField> {
     match &typed.host {
         Some(at) if !speaks.is_http() => {
-            let message = "`host` means nothing to a program that does not speak http";
+            let message = "`host` has no effect on a program that does not speak http";
             Err(Problem::new(&at.span, message)
-                .help("leave it out: it finds the client's in HTTP_HOST"))
+                .help("leave it out: the program gets the client's in HTTP_HOST"))
         }
         host => Ok(host_field(host.as_ref().map(|at| at.value))),
     }
 }
 
-/// Who opens the socket, by the key or by what `run` asks for. A program has to be told where.
+/// Returns the process that opens the socket, from the key or from a placeholder in `run` or `env`. A
+/// program needs one of them to know its address.
 fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Outcome<Listening> {
     let env = typed.env.values().map(|at| &at.value);
     let says = |word: &str| run.iter().chain(env.clone()).any(|text| text.contains(word));
     let (socket, port) = (says("{socket}"), says("{port}"));
     let chosen = typed.listen.as_ref().map(|at| at.value);
     let needs = |word: &str, or: &str| {
-        Problem::new(span, format!("the program is not told where to listen: {word} is missing"))
-            .help(format!("put it where the program takes its socket, in `run` or in `env`{or}"))
+        Problem::new(span, format!("the program has no address to listen on: {word} is missing"))
+            .help(format!("put it into `run` or `env`, as the program expects it{or}"))
     };
     match (chosen, socket, port) {
-        (None, true, true) => Err(Problem::new(span, "both {socket} and {port} are asked for")
-            .help("keep one of them, or say which one it listens on: listen = \"socket\"")),
+        (None, true, true) => {
+            Err(Problem::new(span, "`run` and `env` have both {socket} and {port}")
+                .help("keep one of them, or say which one it listens on: listen = \"socket\""))
+        }
         (None, true, false) | (Some(file::Listening::Socket), true, _) => Ok(Listening::Socket),
         (None, false, true) | (Some(file::Listening::Port), _, true) => Ok(Listening::Port),
         (None, false, false) => Err(needs(
             "{socket} or {port}",
-            "; or say that it takes a socket that is open: listen = \"inherit\" or \"stdin\"",
+            "; or let Forebay open the socket: listen = \"inherit\" or \"stdin\"",
         )),
         (Some(file::Listening::Socket), false, _) => Err(needs("{socket}", "")),
         (Some(file::Listening::Port), _, false) => Err(needs("{port}", "")),

@@ -1,4 +1,4 @@
-//! A route to HTTP servers: what they are told, and what becomes of what they answer.
+//! A route to HTTP servers: changes to the requests and replies that they exchange with clients.
 
 use super::upstream::{Keys, of_route};
 use super::value::{optional_time_above_zero, text};

@@ -14,8 +14,8 @@ use crate::plan::{
 use crate::source::SourceFile;
 
 impl Plan {
-    /// The files of a directory, with `index.html` or a listing; scripts in it are sent as they
-    /// are.
+    /// Returns a plan that serves the files of a directory, with `index.html` or a listing. Scripts
+    /// are sent as plain files.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());
@@ -27,7 +27,7 @@ impl Plan {
         Ok(Self::of_one_route(Action::Files(files), listen))
     }
 
-    /// An HTTP server that takes every request.
+    /// Returns a plan that passes every request to an HTTP server.
     pub fn for_proxy(url: &str, listen: Listen) -> Result<Self, ConfError> {
         let backend = typed(url, super::backend)?;
         Ok(Self::of_one_route(Action::Proxy(Proxy::new(vec![backend])), listen))
@@ -78,7 +78,7 @@ impl Plan {
 }
 
 impl Listen {
-    /// Reads what a command line says: `address:port`, `:port`, a bare port, or `unix:path`.
+    /// Parses a command-line argument: `address:port`, `:port`, a bare port, or `unix:path`.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         typed(text, super::listen)
     }
@@ -93,7 +93,7 @@ impl std::str::FromStr for Listen {
 }
 
 impl Files {
-    /// The files of a directory with every default.
+    /// Returns the files of a directory with every default.
     pub fn new(root: PathBuf) -> Self {
         Self {
             root,
@@ -109,13 +109,13 @@ impl Files {
 }
 
 impl Respond {
-    /// A plain text.
+    /// Returns a plain text reply.
     pub fn new(status: u16, body: String) -> Self {
         Self { status, body, content_type: "text/plain; charset=utf-8".into() }
     }
 }
 
-/// Resolves what was typed on a command line, relative to the working directory.
+/// Resolves a command-line argument, relative to the working directory.
 fn typed<'t, T>(
     text: &'t str,
     resolve: fn(&Context<'_>, &At<&'t str>) -> Outcome<T>,

@@ -1,4 +1,4 @@
-//! `[[site.route]]`: which requests it takes, and what is done to the reply.
+//! `[[site.route]]`: the conditions on requests, and the changes to the reply.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ fn fallback_to(file: &File, typed: &file::Route, action: &Action) -> Outcome<Opt
     }
 }
 
-/// That the origin can have nothing for a request.
+/// Checks that the origin can lack an answer, such as a missing file.
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Outcome<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
@@ -108,7 +108,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
         )))
 }
 
-/// Whether what a slow client does not take is kept for it.
+/// Returns true if the unread part of a reply is stored for a slow client.
 fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
     let name = match action {
         Action::Files(_) => "files",
@@ -118,15 +118,16 @@ fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
         _ => return Ok(typed.buffer.as_ref().is_none_or(|at| at.value)),
     };
     let Some(at) = &typed.buffer else { return Ok(false) };
-    Err(Problem::new(&at.span, format!("`buffer` means nothing beside `{name}`"))
-        .help("a slow client holds nothing up there: leave it out"))
+    Err(Problem::new(&at.span, format!("`buffer` has no effect beside `{name}`"))
+        .help("a slow client does not delay its replies: leave it out"))
 }
 
-/// Whether request bodies are taken in whole before an HTTP server is sent them.
+/// Returns true if the whole request body is received before the request is sent to an HTTP server.
 fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let default = match action {
         Action::Proxy(_) | Action::Ajp(_) => false,
-        // gRPC answers messages before the next one is sent.
+        // gRPC answers a message before the client sends the next one, so bodies must not be held
+        // back.
         Action::App(name) if speaks_h2c(file, name) => false,
         Action::App(name) if streams_bodies(file, name) => true,
         _ => {
@@ -141,7 +142,7 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
     Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
 }
 
-/// Returns how path parameters are matched, if the action is one of those that may drop them.
+/// Returns the treatment of path parameters, if the servers of the action may remove them.
 fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome<PathParameters> {
     let may_drop = match action {
         Action::Proxy(_) | Action::Ajp(_) => true,
@@ -164,7 +165,7 @@ fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome
     }
 }
 
-/// Whether the application is a program that is passed bodies as they come.
+/// Returns true if the application is a program that gets bodies as they arrive.
 fn streams_bodies(file: &File, app: &str) -> bool {
     let protocols = [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Ajp];
     spoken_by(file, app).is_some_and(|spoken| protocols.contains(&spoken))
@@ -180,7 +181,7 @@ fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
     Some(speaks.value)
 }
 
-/// Whether each path names a script, with PATH_INFO behind it.
+/// Returns true if each path names a script, and PATH_INFO may follow.
 fn runs_scripts(file: &File, action: &Action) -> bool {
     match action {
         Action::Cgi(_) | Action::Fastcgi(_) => true,
@@ -189,7 +190,7 @@ fn runs_scripts(file: &File, action: &Action) -> bool {
     }
 }
 
-/// Whether the application is one program that answers for all paths.
+/// Returns true if the application is one program that answers all paths.
 fn takes_every_path(file: &File, app: &str) -> bool {
     let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
     kind.is_some_and(|at| matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Command))
@@ -207,7 +208,7 @@ fn sendfile_root(
         Action::Redirect(_) => "redirect",
         _ => return directory(context, at).map(Some),
     };
-    Err(Problem::new(&at.span, format!("`sendfile_root` means nothing beside `{name}`")).help(
+    Err(Problem::new(&at.span, format!("`sendfile_root` has no effect beside `{name}`")).help(
         "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`, which can ask for a \
                file to be sent",
     ))
@@ -259,7 +260,7 @@ fn path_pattern(typed: &At<&String>) -> Outcome<PathPattern> {
     if before.contains('*') {
         return Err(problem
             .label("has a `*` that is not its last character")
-            .help("a `*` goes last, as in \"/x/*\"; for an end of a path there is `suffix`"));
+            .help("a `*` must be last, as in \"/x/*\"; for an end of a path there is `suffix`"));
     }
     if text.contains(['?', '#']) {
         return Err(problem.help("a path ends before the query: leave off `?`, `#` and the rest"));
@@ -271,9 +272,7 @@ fn path_pattern(typed: &At<&String>) -> Outcome<PathPattern> {
         }
     }
     if before.split('/').any(|part| part == "." || part == "..") || before.contains("//") {
-        return Err(problem.help(
-            "paths are compared without `//`, `.` and `..`: leave them out, nothing has them",
-        ));
+        return Err(problem.help("paths are compared without `//`, `.` and `..`: leave them out"));
     }
     Ok(match star {
         true => PathPattern::Prefix(before.to_owned()),
@@ -343,7 +342,7 @@ fn header_name<'t>(typed: &At<&'t String>) -> Outcome<&'t str> {
 const FRAMING: [&str; 7] =
     ["Connection", "Content-Length", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade"];
 
-/// A token of RFC 9110, section 5.6.2.
+/// Returns true for a token (RFC 9110 section 5.6.2).
 fn is_token(text: &str) -> bool {
     let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(byte)

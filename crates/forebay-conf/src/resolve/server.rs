@@ -36,7 +36,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
 fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
     let Some(at) = &typed.admin_hosts else { return Ok(Vec::new()) };
     if typed.admin.is_none() {
-        let help = "leave it out, or say where: admin = \"127.0.0.1:9100\"";
+        let help = "leave it out, or set the address: admin = \"127.0.0.1:9100\"";
         return Err(no_effect(&at.span, "admin_hosts", "without `admin`", help));
     }
     let name = |typed: &At<&String>| match host(typed)? {
@@ -47,24 +47,22 @@ fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
     at.items().iter().map(name).collect()
 }
 
-/// Letters, digits and signs, so that it fits a header field, a form and a command line alike.
+/// Returns the token. Letters, digits and signs fit a header field, a form and a command line.
 fn admin_token(typed: &file::Server) -> Outcome<Option<String>> {
     let Some(at) = &typed.admin_token else { return Ok(None) };
     if typed.admin.is_none() {
-        let help = "leave it out, or say where: admin = \"127.0.0.1:9100\"";
+        let help = "leave it out, or set the address: admin = \"127.0.0.1:9100\"";
         return Err(no_effect(&at.span, "admin_token", "without `admin`", help));
     }
     let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '&' | '%' | '+');
     if at.len() < 16 || !at.chars().all(is_plain) {
         return Err(Problem::new(&at.span, "this token could be guessed, or is hard to send")
-            .help(
-                "take 16 letters, digits or signs at least, such as from: openssl rand -hex 16",
-            ));
+            .help("use at least 16 letters, digits or signs, such as from: openssl rand -hex 16"));
     }
     Ok(Some(at.value.clone()))
 }
 
-/// The name of a user or group, which is looked up when it is needed.
+/// Returns the name of a user or group, which is looked up when it is needed.
 pub(super) fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;
@@ -130,7 +128,7 @@ pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
     };
     let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
     if let (Some(at), None) = (&typed.format, &typed.access) {
-        let help = "say where the log goes: access = \"stdout\", or the path of a file";
+        let help = "set the file of the log: access = \"stdout\", or the path of a file";
         return Err(no_effect(&at.span, "format", "without `access`", help));
     }
     Ok(Log { access, format })

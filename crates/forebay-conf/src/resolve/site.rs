@@ -1,4 +1,4 @@
-//! `[[site]]`: listeners and host names, and that no two sites claim the same.
+//! `[[site]]`: listeners and host names. No two sites may claim the same pair.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::plan::{
     Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Route, ScriptsBelow, Site,
 };
 
-/// All sites. Those with a problem are left out.
+/// Resolves all sites. Leaves out those with a problem.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
     let typed = file.site.as_deref().unwrap_or_default();
     if typed.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
     sites
 }
 
-/// Where each pair of listener and host was typed.
+/// The position of each pair of listener and host in the file.
 type Taken = HashMap<(Listen, HostKey), Range<usize>>;
 
 /// A host pattern as typed, in lower case.
@@ -94,8 +94,7 @@ fn site(
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
     if let Some(at) = typed.forwarded.as_ref().filter(|_| proxies.is_empty()) {
-        let help =
-            "leave it out, or say whose fields are believed: trusted_proxies = [\"10.0.0.0/8\"]";
+        let help = "leave it out, or name the trusted proxies: trusted_proxies = [\"10.0.0.0/8\"]";
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
     let tls = tls(context, typed, (&listen, &hosts))?;
@@ -123,7 +122,7 @@ fn site(
     })
 }
 
-/// What the sites of a listener have to agree on.
+/// Values that the sites of a listener must agree on.
 #[derive(Default)]
 struct Agreed {
     proxied: Proxied,
@@ -131,10 +130,11 @@ struct Agreed {
     sockets: Sockets,
 }
 
-/// Whether connections to each listener begin with a PROXY header, and the site that said so first.
+/// The PROXY header setting of each listener, and the first site that set it.
 type Proxied = HashMap<Listen, (bool, Range<usize>)>;
 
-/// A listener cannot know the site before the header has been read, so all its sites must agree.
+/// Checks that all sites of a listener agree, because a listener does not know the site before it
+/// has read the header.
 fn proxy_protocol(
     typed: &At<Table<file::Site>>,
     listen: &[Listen],
@@ -154,7 +154,7 @@ fn proxy_protocol(
     Ok(wanted)
 }
 
-/// The routes of a site that have no problem, and one problem for each of the others.
+/// Returns the routes of a site that have no problem. Adds one problem for each of the others.
 fn routes(
     context: &Context<'_>,
     file: &File,
@@ -201,11 +201,11 @@ fn hands_on(route: &Route) -> bool {
     route.passes_on() || matches!(&route.action, Action::Files(files) if runs_below(files))
 }
 
-/// Each route is compared with this many from the top of its site, so that the time a file takes
-/// does not grow with its square.
+/// The number of routes at the top of a site that each route is compared with, so that the time
+/// does not grow with the square of the file's length.
 const MOST_COMPARED: usize = 1000;
 
-/// Notes that a host is answered for on some listeners, unless it already is.
+/// Records that a site answers for a host on some listeners. Fails if another one already does.
 fn claim(
     listen: &[Listen],
     host: &HostPattern,
@@ -239,7 +239,7 @@ pub(super) fn host(typed: &At<&String>) -> Outcome<HostPattern> {
         let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         return match inner.map(str::parse::<std::net::Ipv6Addr>) {
             Some(Ok(address)) => Ok(HostPattern::Exact(format!("[{address}]"))),
-            _ => Err(problem.help("in brackets goes an IPv6 address, without a port: \"[::1]\"")),
+            _ => Err(problem.help("only an IPv6 address has brackets, without a port: \"[::1]\"")),
         };
     }
     let name = host.strip_prefix("*.").unwrap_or(&host);

@@ -10,7 +10,7 @@ use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{Listen, SocketAccess};
 
-/// Mode and owner of each Unix socket, and the site that set them first.
+/// Mode and owner of each Unix socket, and the first site that set them.
 pub(super) type Sockets = HashMap<Listen, (SocketAccess, Range<usize>)>;
 
 /// Returns mode and owner of the Unix sockets of a site. All sites of a listener must agree.

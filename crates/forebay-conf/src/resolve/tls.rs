@@ -1,4 +1,4 @@
-//! `[site.tls]`, and that listeners with and without TLS are apart.
+//! `[site.tls]`. Checks that listeners with and without TLS are separate.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use crate::plan::{
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// Where accounts, certificates and keys are kept unless said otherwise.
+/// The default directory for accounts, certificates and keys.
 const STATE: &str = "/var/lib/forebay/acme";
 
-/// The TLS of a site, which there is where one of its listeners speaks it.
+/// Returns the TLS settings of a site, if one of its listeners uses TLS.
 pub(super) fn tls(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
@@ -57,7 +57,7 @@ fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Outcome<Certifi
         certificate: needed(
             &typed.certificate,
             "certificate",
-            "give the file with the certificate and those it was issued by: certificate = \
+            "give the file with the certificate and its intermediates: certificate = \
              \"cert.pem\", or have one issued: acme = {}",
         )?,
         key: needed(&typed.key, "key", "give the file with its private key: key = \"key.pem\"")?,
@@ -74,15 +74,14 @@ fn acme(
         [("certificate", &tls.certificate), ("key", &tls.key), ("ocsp_staple", &tls.ocsp_staple)];
     if let Some((key, at)) = files.iter().find_map(|(key, at)| Some((key, at.as_ref()?))) {
         let help = "leave it out, or leave out `acme`";
-        return Err(no_effect(&at.span, key, "where the certificate is had by `acme`", help));
+        return Err(no_effect(&at.span, key, "if `acme` obtains the certificate", help));
     }
     let name = |host: &HostPattern| match host {
         HostPattern::Exact(name) => Some(name.to_ascii_lowercase()),
         HostPattern::Any | HostPattern::Suffix(_) => None,
     };
     let Some(names) = hosts.iter().map(name).collect::<Option<Vec<_>>>() else {
-        let message =
-            "a certificate by ACME is for host names, and this site does not name its own";
+        let message = "ACME needs host names, and this site has none";
         return Err(Problem::new(&typed.span, message).help(
             "name all of them: hosts = [\"example.org\", \"www.example.org\"]; one for *.example.org \
              is had by other means, and given by `certificate` and `key`",
@@ -90,11 +89,11 @@ fn acme(
     };
     let directory = typed.directory.as_ref();
     if let Some(at) = directory.filter(|at| !at.starts_with("https://")) {
-        return Err(Problem::new(&at.span, "this is no https:// URL")
+        return Err(Problem::new(&at.span, "this is not an https:// URL")
             .help(format!("as in directory = \"{LETS_ENCRYPT}\"")));
     }
     if let Some(at) = typed.email.as_ref().filter(|at| !at.contains('@')) {
-        return Err(Problem::new(&at.span, "this is no address of e-mail")
+        return Err(Problem::new(&at.span, "this is not an e-mail address")
             .help("as in email = \"admin@example.org\""));
     }
     Ok(Acme {
@@ -129,14 +128,14 @@ fn clients(
                 span,
                 key,
                 "without `client_ca`",
-                "say who issues the certificates of clients: client_ca = \"ca.pem\"",
+                "name the authorities of client certificates: client_ca = \"ca.pem\"",
             )),
         };
     };
     if !listen.iter().all(Listen::is_https) {
         return Err(Problem::new(&ca.span, "this site also listens without TLS")
             .label("a client without TLS shows no certificate")
-            .help("give the listener without TLS a site of its own, with a redirection"));
+            .help("give the listener without TLS a site of its own, with a redirect"));
     }
     let field = typed.client_subject_field.as_ref();
     Ok(Some(ClientAuth {
@@ -159,14 +158,15 @@ fn field_name(typed: &At<String>) -> Outcome<String> {
     Ok(typed.value.clone())
 }
 
-/// The port of `https://` that requests without TLS are sent to, where the site wants that.
+/// Returns the `https://` port for redirects of requests without TLS, if the site wants
+/// that.
 pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Option<u16>> {
     let Some(typed) = site.redirect_to_https.as_ref().filter(|at| at.value) else {
         return Ok(None);
     };
     if listen.iter().all(Listen::is_https) {
         let help = "listen without TLS, too: listen = [\"0.0.0.0:80\", \"https://0.0.0.0:443\"]";
-        let why = "where all listeners are of TLS";
+        let why = "if all listeners use TLS";
         return Err(no_effect(&typed.span, "redirect_to_https", why, help));
     }
     let port =
@@ -174,11 +174,11 @@ pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outco
             Listen::Tcp(address) => Some(address.port()),
             _ => None,
         });
-    // Where there is none of its own, TLS is another program's.
+    // Without a TLS listener of its own, the site relies on another program, on the default port.
     Ok(Some(port.unwrap_or(443)))
 }
 
-/// Where the site takes HTTP/3, if it is to: beside each of its `https://` listeners.
+/// Returns the HTTP/3 listeners of the site, if enabled: one for each of its `https://` listeners.
 pub(super) fn http3(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Vec<Listen>> {
     let Some(typed) = site.http3.as_ref().filter(|at| at.value) else { return Ok(Vec::new()) };
     if !listen.iter().any(Listen::is_https) {
@@ -187,15 +187,14 @@ pub(super) fn http3(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<
     }
     let beside: Vec<_> = listen.iter().filter_map(Listen::beside_for_http3).collect();
     if beside.len() < listen.iter().filter(|listen| listen.is_https()).count() {
-        let message =
-            "HTTP/3 is spoken over UDP, which a Unix socket or one of the service manager is not";
+        let message = "HTTP/3 needs UDP, which Unix sockets and sockets of a service manager lack";
         return Err(Problem::new(&typed.span, message)
             .help("listen on an address: listen = \"https://0.0.0.0:443\""));
     }
     if let Some(at) = site.proxy_protocol.as_ref().filter(|at| at.value) {
         return Err(Problem::new(&typed.span, "HTTP/3 has no PROXY header")
-            .also(&at.span, "wanted here")
-            .help("leave out `http3` where a proxy stands in front, or give the proxy a listener of its own"));
+            .also(&at.span, "required here")
+            .help("leave out `http3`, or give the proxy a listener of its own"));
     }
     if let Some(at) = site.tls.as_ref().and_then(|tls| tls.client_ca.as_ref()) {
         return Err(Problem::new(
@@ -208,10 +207,10 @@ pub(super) fn http3(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<
     Ok(beside)
 }
 
-/// What is spoken over each socket, and where that was said first.
+/// The protocol of each socket, and the position that set it first.
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
-/// Fails where a socket is to be spoken to in one way by one site and in another by another.
+/// Fails if two sites use different protocols on one socket.
 pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -> Outcome<()> {
     let socket = listen.socket();
     if matches!(socket, Listen::Tcp(address) if address.port() == 0) {
@@ -232,7 +231,7 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
         .help("give each a port of its own, as 80 and 443"))
 }
 
-/// How servers are believed, as typed.
+/// Resolves the verification of servers.
 pub(super) fn backend_tls(
     context: &Context<'_>,
     typed: &At<Table<file::BackendTls>>,

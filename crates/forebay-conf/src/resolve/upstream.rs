@@ -1,4 +1,4 @@
-//! Servers that requests are passed to: those of a route, and `[upstream.NAME]`, the groups that
+//! Servers that requests are passed to: those of a route, and the groups `[upstream.NAME]` that
 //! routes name.
 
 mod backends;
@@ -20,13 +20,13 @@ use crate::plan::{
 use crate::suggest;
 use backends::backends;
 
-/// What begins a name of a group in `to`.
+/// The first character of a group's name in `to`.
 const GROUP: char = '@';
 
 /// Servers as typed.
 type To = At<OneOrMany<TextOr<file::Backend>>>;
 
-/// The keys of servers as typed, in a route or in a table of their own.
+/// The keys of servers as typed, in a route or in their own table.
 pub(super) struct Keys<'a> {
     to: &'a Option<To>,
     balance: &'a Option<At<file::Balance>>,
@@ -44,7 +44,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Those that a route to any servers has.
+    /// Returns the keys that a route to servers of any protocol has.
     pub fn of(to: &'a Option<To>, max_connections: &'a Option<At<usize>>) -> Self {
         Self {
             to,
@@ -63,7 +63,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The keys beside `to`, with their places.
+    /// Returns the keys that were given besides `to`, with their positions.
     fn given(&self) -> impl Iterator<Item = (&'static str, &'a Range<usize>)> {
         fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
             typed.as_ref().map(|at| &at.span)
@@ -86,7 +86,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// `Keys` of tables that have every one of them.
+/// Builds `Keys` from a table that has all of them.
 macro_rules! all_keys {
     ($($table:ty),*) => {$(
         impl<'a> From<&'a $table> for Keys<'a> {
@@ -128,7 +128,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
     }
 }
 
-/// The groups of the file by name, and the names of those that no route names.
+/// Returns the groups of the file by name, and the names of those that no route uses.
 pub(super) fn groups(
     context: &Context<'_>,
     file: &File,
@@ -151,19 +151,21 @@ pub(super) fn groups(
             }
             _ => {
                 unused.push(name.clone());
-                // What they speak is not said; anything that is sound will do.
+                // No route says what the servers speak, so any protocol serves to check the group.
                 resolve(Scheme::Http)
                     .or_else(|problem| resolve(Scheme::Fastcgi).map_err(|_| problem))
             }
         };
-        // One with a problem is there all the same, so that routes to it have none of their own.
+        // A group with a problem remains as an empty group, so that its routes do not report a
+        // second problem.
         let group = keep(outcome, problems).unwrap_or_else(|| Upstream::new(Vec::new()));
         groups.insert(name.clone(), Arc::new(Upstream { name: Some(name.clone()), ..group }));
     }
     (groups, unused)
 }
 
-/// By group: what the routes that name it take its servers to speak, and where they name it.
+/// Returns for each group the protocols that routes expect of its servers, with the positions in
+/// the file.
 fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
     let mut users = BTreeMap::<_, Vec<_>>::new();
     let routes = file.site.iter().flatten().flat_map(|site| site.route.iter().flatten());
@@ -188,7 +190,7 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
     users
 }
 
-/// The group that `to` names first.
+/// Returns the first group in `to`.
 fn named(to: &Option<To>) -> Option<(&str, &Range<usize>)> {
     let to = to.as_ref()?;
     to.items().iter().find_map(|item| match item.value {
@@ -202,13 +204,13 @@ fn two_schemes(
     (first, also): (Scheme, &Range<usize>),
     (second, span): (Scheme, &Range<usize>),
 ) -> Problem {
-    Problem::new(span, format!("[upstream.{name}] is asked in two ways"))
+    Problem::new(span, format!("[upstream.{name}] is used with two protocols"))
         .label(format!("by `{}` here", second.key()))
         .also(also, format!("and by `{}` here", first.key()))
         .help("a server speaks one protocol: give each a group of its own")
 }
 
-/// The servers of a route: its own, or those of the group that `to` names.
+/// Returns the servers of a route: its own, or those of the group that `to` names.
 pub(super) fn of_route(
     context: &Context<'_>,
     file: &File,
@@ -228,13 +230,14 @@ pub(super) fn of_route(
         return Err(unknown(&at.with(name), file));
     };
     if items.len() > 1 {
-        let message = format!("\"{text}\" is a group, which stands alone");
+        let message = format!("\"{text}\" is a group, and must be the only entry");
         return Err(Problem::new(&at.span, message)
             .help(format!("leave the others out, or put them into [upstream.{name}]")));
     }
     if let Some((key, span)) = keys.given().next() {
         let of_group = Keys::from(&***typed);
-        let problem = Problem::new(span, format!("`{key}` is the group's, for all routes to it"));
+        let problem =
+            Problem::new(span, format!("`{key}` belongs to the group, for all routes to it"));
         let twice = of_group.given().find(|(other, _)| *other == key);
         return Err(match twice {
             Some((_, also)) => problem.also(also, "given here").help("leave it out of the route"),
@@ -260,7 +263,7 @@ fn unknown(typed: &At<&str>, file: &File) -> Problem {
     }
 }
 
-/// Servers that speak `scheme`, typed in `table`.
+/// Resolves servers that speak `scheme`, typed in `table`.
 fn upstream(
     context: &Context<'_>,
     scheme: Scheme,
@@ -303,19 +306,19 @@ fn upstream(
     })
 }
 
-/// The version of HTTP that `backend` is spoken to by, whose URL may say so.
+/// Returns the version of HTTP for `backend`, whose URL may name it.
 fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
     let is_h2c = backend.version == HttpVersion::Http2;
     let version = match keys.http_version.as_ref().map(|at| (at.value, &at.span)) {
         Some((file::HttpVersion::Http11, span)) if is_h2c => {
-            return Err(Problem::new(span, "h2c:// servers are spoken to by HTTP/2")
-                .help("write http:// in front of them, or leave `http_version` out"));
+            return Err(Problem::new(span, "h2c:// servers speak HTTP/2 only")
+                .help("write http:// instead, or leave `http_version` out"));
         }
         Some((file::HttpVersion::Auto, span)) if !backend.https => {
             let message = "without TLS a server cannot choose the version of HTTP";
             return Err(Problem::new(span, message)
-                .label(format!("{} is spoken to without", backend.address))
-                .help("write \"2\" where it speaks HTTP/2, or leave `http_version` out"));
+                .label(format!("{} has no TLS", backend.address))
+                .help("write \"2\" if it speaks HTTP/2, or leave `http_version` out"));
         }
         Some((file::HttpVersion::Http11, _)) => HttpVersion::Http11,
         Some((file::HttpVersion::Http2, _)) => HttpVersion::Http2,
@@ -328,9 +331,9 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
         && let Some(at) = keys.send_proxy
     {
         let message =
-            "a PROXY header names the client of a connection, which HTTP/2 has many share";
+            "a PROXY header names one client, but several clients share an HTTP/2 connection";
         return Err(Problem::new(&at.span, message)
-            .label(format!("{} is spoken to by HTTP/2", backend.address))
+            .label(format!("{} speaks HTTP/2", backend.address))
             .help(
                 "leave it out, as `X-Forwarded-For` or `Forwarded` names the client of each \
                  request, or speak HTTP/1.1 to the server, by http://",
@@ -339,15 +342,15 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
     Ok(version)
 }
 
-/// How servers are believed that are spoken to by TLS.
+/// Returns the verification of servers that speak TLS.
 fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Outcome<BackendTls> {
     if !to.iter().any(|backend| backend.https) {
         return match keys.tls {
             Some(at) => Err(no_effect(
                 &at.span,
                 "tls",
-                "on servers that are spoken to without TLS",
-                "write https:// in front of them, or leave it out",
+                "on servers without TLS",
+                "write https:// URLs, or leave it out",
             )),
             None => Ok(BackendTls::default()),
         };
@@ -363,13 +366,14 @@ fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Outcome<Bac
     keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
 }
 
-/// The sessions of servlets stay with the container that made them, unless told otherwise.
+/// Returns the default session cookie of servlet containers, because a session exists only in the
+/// container that made it.
 fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
     let has_routes = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
     has_routes.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })
 }
 
-/// That no key is given that means nothing to servers that speak `scheme`.
+/// Checks that each key has an effect on servers that speak `scheme`.
 fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
@@ -416,7 +420,7 @@ fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
     Ok(Sticky { cookie, routes })
 }
 
-/// The name of a cookie that Forebay reads.
+/// Returns the name of a cookie that Forebay reads.
 pub(super) fn sticky_cookie(
     typed: &Option<At<String>>,
     table: &std::ops::Range<usize>,
@@ -426,7 +430,7 @@ pub(super) fn sticky_cookie(
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if !name.bytes().all(is_token) {
         return Err(Problem::new(&cookie.span, format!("\"{name}\" cannot name a cookie"))
-            .help("a name is of letters, digits and some signs, such as \"JSESSIONID\""));
+            .help("a name consists of letters, digits and some signs, such as \"JSESSIONID\""));
     }
     Ok(name.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Values that mean the same in every table: durations, sizes, counts, texts, variables.
+//! Values with the same form in every table: durations, sizes, counts, texts, variables.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,17 +10,17 @@ use crate::error::Problem;
 use crate::file::{At, Size, Time};
 use crate::{parse_duration, parse_size};
 
-/// A duration, or the default.
+/// Returns a duration, or the default.
 pub(super) fn time(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
     Ok(optional_time(typed)?.unwrap_or(default))
 }
 
-/// A duration of more than zero, or the default.
+/// Returns a duration of more than zero, or the default.
 pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
     Ok(optional_time_above_zero(typed)?.unwrap_or(default))
 }
 
-/// A duration of more than zero, if one was typed.
+/// Returns a duration of more than zero, if one was typed.
 pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Outcome<Option<Duration>> {
     match (typed, optional_time(typed)?) {
         (Some(at), Some(Duration::ZERO)) => {
@@ -39,7 +39,7 @@ pub(super) fn optional_time(typed: &Option<Time>) -> Outcome<Option<Duration>> {
     })
 }
 
-/// A size in bytes.
+/// Returns a size in bytes.
 pub(super) fn size(typed: &Option<Size>) -> Outcome<Option<u64>> {
     let Some(at) = typed else { return Ok(None) };
     parse_size(&at.0).map(Some).map_err(|wrong| {
@@ -48,7 +48,7 @@ pub(super) fn size(typed: &Option<Size>) -> Outcome<Option<u64>> {
     })
 }
 
-/// A size in bytes; `"unlimited"` is `u64::MAX`.
+/// Returns a size in bytes; `"unlimited"` is `u64::MAX`.
 pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Outcome<Option<u64>> {
     match typed {
         Some(at) if at.0 == "unlimited" => Ok(Some(u64::MAX)),
@@ -56,7 +56,7 @@ pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Outcome<Option<u64>> {
     }
 }
 
-/// A number within a range.
+/// Returns a number if it is within a range.
 pub(super) fn within<T: PartialOrd + Display + Copy>(
     typed: &At<T>,
     range: RangeInclusive<T>,
@@ -71,7 +71,7 @@ pub(super) fn within<T: PartialOrd + Display + Copy>(
     Err(Problem::new(&typed.span, format!("{} is too {wrong}", typed.value)).help(help))
 }
 
-/// A text that is not empty and holds no control characters.
+/// Returns a text that is not empty and holds no control characters.
 pub(super) fn text(typed: &At<impl AsRef<str>>) -> Outcome<&str> {
     let text = typed.value.as_ref();
     if text.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn text(typed: &At<impl AsRef<str>>) -> Outcome<&str> {
     no_control(text, typed)
 }
 
-/// A text that holds no control characters.
+/// Returns a text that holds no control characters.
 pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Outcome<&'t str> {
     match text.chars().find(|c| c.is_control()) {
         Some(c) => {
@@ -93,7 +93,7 @@ pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Outcome<&'t str
     }
 }
 
-/// Environment variables or FastCGI parameters.
+/// Returns environment variables or FastCGI parameters.
 pub(super) fn variables(typed: &BTreeMap<String, At<String>>) -> Outcome<BTreeMap<String, String>> {
     for (name, value) in typed {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -109,7 +109,7 @@ pub(super) fn variables(typed: &BTreeMap<String, At<String>>) -> Outcome<BTreeMa
     Ok(typed.iter().map(|(name, value)| (name.clone(), value.value.clone())).collect())
 }
 
-/// The value of a key that has to be there.
+/// Returns the value of a required key.
 pub(super) fn required<'t, T>(
     typed: &'t Option<T>,
     table: &std::ops::Range<usize>,

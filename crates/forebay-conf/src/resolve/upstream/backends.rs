@@ -1,4 +1,4 @@
-//! The servers of a group, each by its place alone or by a table.
+//! The servers of a group, each given by its address alone or by a table.
 
 use std::ops::Range;
 
@@ -25,18 +25,18 @@ pub(super) fn backends(
     if items.len() > Upstream::MOST {
         let message = format!("{} servers are too many", items.len());
         return Err(Problem::new(&typed.span, message)
-            .help(format!("a route or group has {} at the most", Upstream::MOST)));
+            .help(format!("a route or group has at most {}", Upstream::MOST)));
     }
     let mut to: Vec<_> =
         items.iter().map(|at| backend(context, scheme, at)).collect::<Outcome<_>>()?;
     if to.iter().all(|backend| backend.backup) {
         return Err(Problem::new(&typed.span, "every server here is a backup")
-            .help("leave `backup` out of one at least"));
+            .help("leave `backup` out of at least one"));
     }
     let takes_all = |to: &Backend| to.activation == Activation::Active && !to.backup;
     if !to.iter().any(takes_all) {
         return Err(Problem::new(&typed.span, "no server here takes new clients")
-            .help("leave `activation` out of one at least that is no backup"));
+            .help("leave `activation` out of at least one that is not a backup"));
     }
     all_have_names_of_their_own(&items, &to)?;
     for (index, item) in items.iter().enumerate() {
@@ -60,13 +60,13 @@ fn all_have_names_of_their_own(
     Ok(())
 }
 
-/// Which of `to` takes what the one at `index` cannot.
+/// Returns the index in `to` of the server that replaces the one at `index`.
 fn redirect(typed: &TextOr<file::Backend>, index: usize, to: &[Backend]) -> Outcome<Option<usize>> {
     let TextOr::Table(file::Backend { redirect: Some(at), .. }) = typed else { return Ok(None) };
     let name = text(at)?;
     match to.iter().position(|backend| backend.route.as_deref() == Some(name)) {
         Some(itself) if itself == index => {
-            Err(Problem::new(&at.span, "this server stands in for itself")
+            Err(Problem::new(&at.span, "this server replaces itself")
                 .help("name the `route` of another server, or leave `redirect` out"))
         }
         Some(other) => Ok(Some(other)),
@@ -108,7 +108,7 @@ fn backend(
             let route = text(at)?;
             if !route.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
                 return Err(Problem::new(&at.span, format!("\"{route}\" cannot be a route"))
-                    .help("a route is of letters, digits, `-` and `_`"));
+                    .help("a route consists of letters, digits, `-` and `_`"));
             }
             Some(route.to_owned())
         }
@@ -134,7 +134,7 @@ fn backend(
     })
 }
 
-/// A server by its place alone.
+/// Returns a server that is given by its address alone.
 fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome<Backend> {
     if typed.value.starts_with(GROUP) {
         let message = format!("\"{}\" names a group, not a server", typed.value);
