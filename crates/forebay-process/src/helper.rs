@@ -25,6 +25,7 @@ mod child;
 mod message;
 mod room;
 mod server;
+mod started;
 
 pub use child::{Child, HelpedChild, Starting};
 pub(crate) use room::share_socket;
@@ -101,7 +102,7 @@ impl Helper {
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // A message has the environment of a request, which is larger than the default.
         set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
-        let rooms = Rooms::make(group)?;
+        let rooms = Rooms::new(group);
         let process = Command::new(myself())
             .arg(server::VERB)
             .arg(rooms.word())
@@ -111,8 +112,7 @@ impl Helper {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .process_group(0)
-            .spawn()
-            .inspect_err(|_| rooms.remove())?;
+            .spawn()?;
         let pid = process.id();
         let connection = Mutex::new(Some(Connection { socket, process }));
         let helper = Helper { connection, pid, users, rooms };

@@ -294,7 +294,7 @@ fn a_gateway_that_was_taken_over_gets_no_more_of_the_helper_than_programs_of_its
         return peer::skip("only root can start processes as another user");
     }
     let rooms = Folder::new();
-    let mut captive = Captive::start(rooms.path());
+    let mut captive = Captive::start(&rooms.path().join("rooms"));
     let daemon = "--user 1:daemon --only-group 1";
     let run = |options: &str, dir: &str, variable: &str, text: &str| {
         captive.run(options, dir, variable, text)

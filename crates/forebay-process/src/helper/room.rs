@@ -7,7 +7,8 @@
 use super::message::RoomRequest;
 use crate::Identity;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, fstat, mkdir, open, openat,
+    Access, AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, access, chmod, chownat, fstat, mkdir,
+    open, openat,
 };
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions, remove_dir_all};
@@ -27,27 +28,23 @@ const OF_ALL: u32 = 0o711;
 const OF_ROOM: u32 = 0o710;
 /// Connected to by owner and group.
 const OF_SOCKET: u32 = 0o660;
-/// Attempts to find a name that is free.
-const ATTEMPTS: u32 = 100;
 
 /// The directory of all rooms, and the group of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rooms {
     pub(super) path: PathBuf,
     pub(super) group: u32,
+    /// The helper has made the directory.
+    is_made: bool,
 }
 
 impl Rooms {
-    /// Makes the directory, as root.
-    pub(super) fn make(group: u32) -> io::Result<Rooms> {
-        let mut last = None;
-        for place in [PathBuf::from("/run"), std::env::temp_dir()] {
-            match make_in(&place) {
-                Ok(path) => return Ok(Rooms { path, group }),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    /// Returns a directory that the helper makes for the first room.
+    pub(super) fn new(group: u32) -> Rooms {
+        let run = PathBuf::from("/run");
+        let is_writable = access(&run, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        let place = if is_writable { run } else { std::env::temp_dir() };
+        Rooms { path: place.join(format!("forebay-{}", new_name())), group, is_made: false }
     }
 
     /// An argument of the helper.
@@ -63,16 +60,17 @@ impl Rooms {
         let (group, path) = word.split_at(word.iter().position(|&byte| byte == b':')?);
         let group = str::from_utf8(group).ok()?.parse().ok()?;
         let path = PathBuf::from(OsString::from_vec(path[1..].to_vec()));
-        path.is_absolute().then_some(Rooms { path, group })
+        path.is_absolute().then_some(Rooms { path, group, is_made: false })
     }
 
     /// Makes a room for a program of this user, with its files and, if asked for, its listening
     /// socket. Nothing in the room is the user's before all is made, so no link can be followed.
     pub(super) fn furnish(
-        &self,
+        &mut self,
         request: &RoomRequest,
         owner: &Identity,
     ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+        self.make()?;
         let room = self.path.join(&request.name);
         // Fails for a room that exists, which is another program's.
         mkdir(&room, Mode::RWXU)?;
@@ -83,6 +81,17 @@ impl Rooms {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the directory. One that exists may be anybody's, so it is refused.
+    fn make(&mut self) -> io::Result<()> {
+        if !self.is_made {
+            mkdir(&self.path, Mode::RWXU)?;
+            self.is_made = true;
+            // Whatever the umask is.
+            chmod(&self.path, Mode::from_raw_mode(OF_ALL))?;
+        }
+        Ok(())
     }
 
     fn fill(
@@ -117,25 +126,10 @@ impl Rooms {
 
     /// Removes the directory, if no room is left.
     pub(super) fn remove(&self) {
-        let _ = std::fs::remove_dir(&self.path);
-    }
-}
-
-/// A new directory of root's.
-fn make_in(place: &Path) -> io::Result<PathBuf> {
-    for _ in 0..ATTEMPTS {
-        let path = place.join(format!("forebay-{}", new_name()));
-        match mkdir(&path, Mode::RWXU) {
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-            Ok(()) => {
-                // Whatever the umask is.
-                chmod(&path, Mode::from_raw_mode(OF_ALL))?;
-                return Ok(path);
-            }
+        if self.is_made {
+            let _ = std::fs::remove_dir(&self.path);
         }
     }
-    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Returns a name that no other room has.
@@ -179,18 +173,22 @@ mod tests {
     #[test]
     fn a_room_is_made_once_and_the_gateway_may_enter_it() {
         let dir = tempfile::tempdir().unwrap();
-        let path = make_in(dir.path()).unwrap();
-        assert_eq!(mode(&path), 0o711);
-        let rooms = Rooms { path, group: rustix::process::getgid().as_raw() };
+        let path = dir.path().join("rooms");
+        let group = rustix::process::getgid().as_raw();
+        let mut rooms = Rooms { path: path.clone(), group, is_made: false };
         assert_eq!(Rooms::parse(&rooms.word()), Some(rooms.clone()));
         let files = vec![("a.conf".to_owned(), "text".to_owned())];
         let request = RoomRequest { name: new_name(), listens: true, files };
         let (room, listener) = rooms.furnish(&request, &identity()).unwrap();
+        assert_eq!(mode(&path), 0o711);
         assert_eq!((mode(&room), mode(&room.join(SOCKET))), (0o710, 0o660));
         assert_eq!(std::fs::read_to_string(room.join("a.conf")).unwrap(), "text");
         assert!(listener.is_some());
         assert!(rooms.furnish(&request, &identity()).is_err());
         assert!(room.exists(), "it is another program's");
+        let mut others = Rooms { path, group, is_made: false };
+        let request = RoomRequest { name: new_name(), ..request };
+        assert!(others.furnish(&request, &identity()).is_err(), "its directory may be anybody's");
     }
 
     #[test]

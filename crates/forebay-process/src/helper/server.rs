@@ -1,31 +1,27 @@
 //! The helper itself. It has one thread, as a parent death signal is that of a thread.
 
-use super::child::{ENDED, FAILED, GROUP, KILL, REAP, STARTED};
+use super::child::{GROUP, STARTED};
 use super::message::{
     GroupRequest, LaunchRequest, MOST_BYTES, MOST_DESCRIPTORS, Request, RoomRequest, parse_user,
 };
 use super::room::Rooms;
+use super::started::{Descriptors, Started, failed, refusal, report, with};
 use crate::cgroup::LimitedCgroup;
 use crate::{Child, GroupReaper, Identity, Launch, myself};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, fchown, fstatfs, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{DupFlags, Errno, dup2, dup3, retry_on_intr};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recv, recvmsg,
-    send,
-};
-use rustix::process::{
-    Gid, Pid, PidfdFlags, Resource, Rlimit, Uid, getrlimit, kill_process, pidfd_open, setrlimit,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, remove_dir_all};
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 /// The first argument of the process.
@@ -33,8 +29,6 @@ pub const VERB: &str = "__helper";
 /// More processes at once are a mistake, or an attack.
 const MOST_CHILDREN: usize = 10_000;
 const MOST_GROUPS: usize = 1000;
-/// The file system of pipes that have no path (magic.h).
-const PIPEFS: u64 = 0x5049_5045;
 /// The number at which a program finds its fourth descriptor, and the step before it its
 /// environment.
 const FOURTH: i32 = 3;
@@ -76,20 +70,6 @@ struct Server {
     /// Descriptors 3 and 4, which a program inherits for the moment of its start.
     fourth: OwnedFd,
     environment: OwnedFd,
-}
-
-/// A process that was started.
-struct Started {
-    child: Child,
-    pidfd: OwnedFd,
-    /// Reports go out, orders come in. `None`: the gateway has closed it.
-    status: Option<OwnedFd>,
-    /// Its end was reported.
-    is_reported: bool,
-    /// The rest of its process group goes on.
-    may_be_reaped: bool,
-    /// It is a guardian, and this its program's room.
-    room: Option<PathBuf>,
 }
 
 impl Server {
@@ -357,99 +337,4 @@ impl Server {
             Err(why) => failed(&io::Error::other(why)),
         }
     }
-}
-
-/// The descriptors of a process that is started.
-struct Descriptors {
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
-    fourth: Option<OwnedFd>,
-}
-
-impl Descriptors {
-    /// Takes three or four, and makes pipes among them the user's, so that the program can open
-    /// /dev/stdout and /dev/stderr. Only a pipe that has no path: it is nobody's file.
-    fn new(descriptors: Vec<OwnedFd>, identity: &Identity) -> io::Result<Descriptors> {
-        let mut descriptors = descriptors.into_iter();
-        let (Some(stdin), Some(stdout), Some(stderr), fourth, None) = (
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-            descriptors.next(),
-        ) else {
-            return Err(refusal("not three or four descriptors"));
-        };
-        for pipe in [&stdout, &stderr] {
-            if fstatfs(pipe)?.f_type as u64 == PIPEFS {
-                let user = identity.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
-                fchown(pipe, user, identity.group.map(Gid::from_raw))?;
-            }
-        }
-        Ok(Descriptors { stdin, stdout, stderr, fourth })
-    }
-}
-
-impl Started {
-    /// Reports the end of a process, which stays a zombie until the gateway has it reaped: until
-    /// then its number cannot be another's.
-    fn report_end(&mut self) {
-        let Ok(Some(status)) = self.child.ended() else { return };
-        self.is_reported = true;
-        if let Some(socket) = &self.status {
-            report(socket, &with(ENDED, &status.into_raw().to_ne_bytes()));
-        }
-    }
-
-    /// Takes an order.
-    fn obey(&mut self) {
-        let Some(status) = &self.status else { return };
-        let mut order = [0; 2];
-        match recv(status, &mut order[..], RecvFlags::DONTWAIT) {
-            Ok((1, _)) if order[0] == KILL => self.child.kill_group(),
-            Ok((1, _)) if order[0] == REAP && self.is_reported => self.may_be_reaped = true,
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => self.abandon(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.is_reported && (self.may_be_reaped || self.status.is_none())
-    }
-
-    /// Nobody wants it any more.
-    fn abandon(&mut self) {
-        self.status = None;
-        if self.room.is_none() {
-            self.child.kill_group();
-        } else if !self.is_reported {
-            // A guardian ends its program first.
-            let _ = kill_process(self.child.pid(), rustix::process::Signal::TERM);
-        }
-    }
-}
-
-fn refusal(what: &'static str) -> io::Error {
-    io::Error::other(format!("the helper refuses to start {what}"))
-}
-
-fn failed(error: &io::Error) -> Vec<u8> {
-    let number = error.raw_os_error().unwrap_or(0);
-    let mut bytes = with(FAILED, &number.to_ne_bytes());
-    if number == 0 {
-        bytes.extend_from_slice(error.to_string().as_bytes());
-    }
-    bytes
-}
-
-fn with(kind: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut report = vec![kind];
-    report.extend_from_slice(bytes);
-    report
-}
-
-/// A gateway that does not listen must not hold the others up.
-fn report(status: &OwnedFd, bytes: &[u8]) {
-    let _ = send(status, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }

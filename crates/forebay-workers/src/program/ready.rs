@@ -12,8 +12,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A process that was given an open socket, and has lived for so long, has started.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens. Does not end where it never does. Calls `share` if a socket is
-/// there to which this user may not connect.
+/// Waits until the process listens, and does not end if it never does. Calls `share` if this user may
+/// not connect to its socket.
 pub(super) async fn listens(place: &Place, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = connect(place).await {

@@ -217,8 +217,8 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the place where the process will listen, and the socket that it is to be given. A Unix
-/// socket is opened only if `room` is this process's.
+/// Returns the address of the process, and the socket that it is to be given. A Unix socket is opened
+/// only if `room` is this process's.
 fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Option<OwnedFd>)> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = room.join("socket");

@@ -256,7 +256,6 @@ fn a_gateway_that_was_taken_over_gets_a_room_in_one_place_only() {
     }
     let folder = Folder::new();
     let rooms = folder.path().join("rooms");
-    fs::create_dir(&rooms).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder.write("taken", "mine");
     let mut captive = Captive::start(&rooms);
