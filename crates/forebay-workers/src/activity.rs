@@ -5,20 +5,21 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-/// What the first thread of a process does.
+/// The activity of the first thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// It runs, or waits for nothing but a processor.
+    /// True if it runs, or waits only for a processor.
     pub(crate) is_runnable: bool,
-    /// How long it has run since its start.
+    /// CPU time since its start.
     pub(crate) cpu: Duration,
 }
 
 impl Activity {
-    /// `None` where the kernel does not tell, as of another user's process with `hidepid`.
+    /// Reads the activity; `None` if the kernel hides it, as for processes of other users with
+    /// `hidepid`.
     pub(crate) fn of(process: Pid) -> Option<Self> {
         let stat = read(process, "stat")?;
-        // The name in front of the state may hold anything.
+        // The name before the state may contain any bytes.
         let (_, fields) = stat.rsplit_once(") ")?;
         let schedstat = read(process, "schedstat")?;
         let nanoseconds = schedstat.split(' ').next()?.parse().ok()?;
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// Killed at the end, also where an assertion fails.
+    /// A process that is killed at the end, also after a failed assertion.
     struct Started(Child);
 
     impl Started {
@@ -57,7 +58,7 @@ mod tests {
         }
     }
 
-    /// Looks until it fits, for 20 s at the most.
+    /// Checks until `fits` returns true, for at most 20 s.
     fn becomes(process: Pid, fits: impl Fn(Activity) -> bool) -> bool {
         (0..20_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));

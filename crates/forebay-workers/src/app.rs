@@ -1,4 +1,4 @@
-//! An application: its workers, as the gateway sees them.
+//! An application and its workers, as the gateway sees them.
 
 mod kind;
 
@@ -22,7 +22,7 @@ use kind::WorkerKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A running application. Clones are the same application; when the last is dropped without
+/// A running application. Clones refer to the same application. If the last is dropped without
 /// [`shutdown`](App::shutdown), its workers are killed.
 #[derive(Clone)]
 pub struct App {
@@ -30,9 +30,9 @@ pub struct App {
 }
 
 impl App {
-    /// Starts the workers and returns when the first one is ready; an error leaves nothing running.
-    /// `log` gets each line that the workers write to standard error, and what the supervisor has
-    /// to say; it may be called from several threads. Blocks: call it before requests are served.
+    /// Starts the workers and returns when the first one is ready. After an error nothing runs.
+    /// `log` receives each line of the workers' standard error, and messages of the supervisor;
+    /// several threads may call it. Blocks: call it before requests are served.
     pub fn start(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -42,8 +42,8 @@ impl App {
         Ok(app)
     }
 
-    /// As [`start`](App::start), without waiting. Where the first worker does not become ready,
-    /// requests are refused and further starts follow, as they do where workers end later.
+    /// Starts the workers as [`start`](App::start), without waiting. If the first worker does not
+    /// become ready, requests are refused and further starts follow, as after a later crash.
     pub fn begin(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -63,37 +63,37 @@ impl App {
         Ok((App { shared }, first))
     }
 
-    /// A worker for one request; waits for one in turn if all are busy. Must be called within a
-    /// tokio runtime of the kind `current_thread` with I/O and time enabled, and the lease used
-    /// there.
+    /// Returns a worker for one request, and waits if all are busy. Requires a tokio runtime of the
+    /// kind `current_thread` with I/O and time enabled; use the lease there.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
         checkout(&self.shared, std::thread::current().id(), |_| None).await
     }
 
-    /// As [`checkout`](App::checkout), for this request: it may then be put behind another one, so
-    /// that a worker has it when it is done with that. [`send`](Lease::send) the same.
+    /// Returns a worker as [`checkout`](App::checkout), for this request. The request may be
+    /// prefetched, so that a worker has it when it finishes the previous one. Call
+    /// [`send`](Lease::send) with the same arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
         checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await
     }
 
-    /// Every worker at this moment, by age.
+    /// Returns the status of all workers, by age.
     pub fn status(&self) -> Vec<WorkerStatus> {
         self.shared.pool.all().iter().map(|shared| shared.status()).collect()
     }
 
-    /// Whether the other one is this very application.
+    /// Returns true if `other` is the same application.
     pub fn is_same(&self, other: &App) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// How it is.
+    /// Returns the health of the application.
     pub fn health(&self) -> Health {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
 
-    /// The configuration was read again: workers whose files have changed since they were last
-    /// looked at are replaced.
+    /// Replaces workers whose files have changed since the last check. To be called after the
+    /// configuration was read again.
     pub fn reloaded(&self) {
         self.shared.supervisor.send(Command::Reloaded);
     }
@@ -103,14 +103,14 @@ impl App {
         self.shared.supervisor.send(Command::Restart);
     }
 
-    /// Ends all workers: idle ones at once, busy ones after their request or, after `grace`, by
-    /// force. Requests that wait are refused. When this returns, no worker is left.
+    /// Ends all workers: idle ones at once, busy ones after their request. Kills them after
+    /// `grace`. Refuses waiting requests. No worker is left when this returns.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// As [`shutdown`](App::shutdown) without grace, for who has no event loop. Blocks.
+    /// Ends all workers without grace, for callers without an event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();

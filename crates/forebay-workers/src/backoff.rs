@@ -1,30 +1,31 @@
-//! How long to wait before the next start when workers end as soon as they are started.
+//! The pause before the next start if workers end right after their start.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Counts starts in a row that came to nothing.
+/// Counts consecutive failed starts.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// One more failed; the time until the next start: 0.1 s, doubled each time, at most 10 s.
+    /// Counts a failure. Returns the time until the next start: 0.1 s, doubled each time, at most
+    /// 10 s.
     pub(crate) fn failed(&mut self) -> Duration {
         let delay = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
         self.failures += 1;
         delay
     }
 
-    /// A worker has done work, or has stayed.
+    /// Resets the count: a worker has done work, or has lasted.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// So many have failed in a row that requests should not wait for the next.
+    /// Returns true after so many failures that requests should not wait for the next start.
     pub(crate) fn is_loop(&self) -> bool {
         self.failures >= 3
     }

@@ -1,4 +1,4 @@
-//! Whether files have changed since they were last looked at.
+//! Detection of changed files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -7,35 +7,35 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Files and directories that are looked at, at the most, and how deep.
+/// Most files and directories that are checked, and the deepest level.
 const MOST: usize = 20_000;
 const DEEPEST: usize = 32;
 
-/// Files and directories, and what they were like.
+/// Files and directories, and a hash of their state.
 #[derive(Debug)]
 pub(crate) struct Changes {
     paths: Vec<PathBuf>,
-    /// As of when it was last said that there was a change.
+    /// State at the last reported change.
     known: u64,
-    /// As of the last look.
+    /// State at the last check.
     last: u64,
 }
 
 impl Changes {
-    /// Watches these from now on.
+    /// Watches these paths from now on.
     pub(crate) fn of(paths: &[PathBuf]) -> Changes {
         let state = state(paths);
         Changes { paths: paths.to_vec(), known: state, last: state }
     }
 
-    /// Whether something has changed. True once for each change.
+    /// Returns true once for each change.
     pub(crate) fn look_once(&mut self) -> bool {
         let state = state(&self.paths);
         std::mem::replace(&mut self.known, state) != state
     }
 
-    /// Whether something has changed, and since the last look has not any more: an editor or a
-    /// copy may be in the middle of it. True once for each change.
+    /// Returns true once for each change, after the files have been stable since the last check: an
+    /// editor or a copy may still write.
     pub(crate) fn look(&mut self) -> bool {
         if self.paths.is_empty() {
             return false;
@@ -51,7 +51,7 @@ impl Changes {
     }
 }
 
-/// A number that differs when names, sizes, times or inodes do.
+/// Returns a hash of names, sizes, times and inodes.
 fn state(paths: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut left = MOST;
@@ -67,7 +67,7 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     }
     *left -= 1;
     path.hash(hasher);
-    // A link is followed where it is named, and not below: it may lead in a circle.
+    // Follows a link only at the top level: links below may form a cycle.
     let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let Ok(found) = found else { return };
     if !found.is_dir() {
@@ -82,9 +82,8 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     }
 }
 
-/// Whether an entry of a directory is none of the application's: what Python compiles while it
-/// runs, what version control keeps, and what editors (vim, Emacs, nano, those of JetBrains) have
-/// beside the file that is being edited.
+/// Returns true if a directory entry does not belong to the application: compiled Python files,
+/// version control data, and temporary files of editors (vim, Emacs, nano, JetBrains).
 fn is_by_the_way(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let is_swap = name.starts_with(b".")

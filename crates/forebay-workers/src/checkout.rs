@@ -1,4 +1,4 @@
-//! How a request comes to its worker: at once, from the queue, or by lying in a worker's prefetch
+//! Assignment of a worker to a request: at once, from the queue, or through a worker's prefetch
 //! queue.
 
 use crate::control::Mark;
@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
-/// A worker for a request on `thread`, which is this one; `message` makes what may be put into
-/// one's prefetch queue.
+/// Returns a worker for a request on `thread`, the current thread. `message` creates the text for a
+/// prefetch queue.
 pub(crate) async fn checkout(
     shared: &Arc<AppShared>,
     thread: ThreadId,
@@ -56,7 +56,7 @@ async fn await_turn(
 
 /// A place in the queue, or in the prefetch queue of a worker.
 struct Place<'a> {
-    /// `None` once it has come.
+    /// `None` after the turn has come.
     turn: Option<Turn>,
     mark: Mark,
     shared: &'a Arc<AppShared>,
@@ -93,8 +93,8 @@ impl Place<'_> {
     }
 }
 
-/// Nobody waits any more. A worker that was given meanwhile goes to the next; a request that a
-/// worker has read, or is about to, is run all the same.
+/// Gives up the wait. A worker that was assigned meanwhile goes to the next request. A request that
+/// a worker has read, or is about to read, still runs.
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };

@@ -1,22 +1,22 @@
-//! What Forebay and the hosts say to each other; `hosts/README.md` has it for the other side.
+//! The messages between Forebay and the hosts; `hosts/README.md` describes the protocol.
 
 use std::fs::File;
 
-/// Bytes of the lengths in front of a request: of the environment (4) and of the body (8),
-/// big-endian.
+/// Bytes of the lengths before a request: of the environment (4) and of the body (8), big-endian.
 const LENGTHS: usize = 12;
-/// Bytes of the mark behind them.
+/// Bytes of the mark, which follows the lengths.
 pub(crate) const MARK: usize = 16;
-/// Bytes in front of a request.
+/// Bytes before the environment of a request.
 pub(crate) const HEAD: usize = LENGTHS + MARK;
-/// Bytes of every message that a worker sends.
+/// Bytes of each message from a worker.
 pub(crate) const REPLY: usize = 4;
 
-/// Bytes of a request in a prefetch queue at the most; what hosts have room for. Two of them fit
+/// Largest request in a prefetch queue in bytes, the size of the hosts' buffers. Two requests fit
 /// the socket's buffer.
 pub(crate) const LARGEST: usize = 64 * 1024;
 
-/// What a request's output cannot have by chance, and no script knows.
+/// Random bytes that identify the end of a request's output. Output cannot contain them by chance,
+/// and no script knows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark(pub(crate) [u8; MARK]);
 
@@ -25,7 +25,7 @@ impl Mark {
         let mut rng = fastrand::Rng::new();
         let mut mark = [0; MARK];
         rng.fill(&mut mark);
-        // What may be its start is held back: not the end of any text.
+        // Bytes that may start the mark are held back. No text ends with this byte.
         mark[0] = 0xff;
         Mark(mark)
     }
@@ -38,11 +38,11 @@ pub enum Body<'a> {
     Empty,
     /// In memory.
     Bytes(&'a [u8]),
-    /// The first so many bytes of a file; the file's position does not matter.
+    /// The first bytes of a file; the file's position does not matter.
     File(&'a File, u64),
 }
 
-/// What precedes the environment block and the body. `None` if the block has 4 GiB or more.
+/// Returns the bytes before the environment block. `None` if the block has 4 GiB or more.
 pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&u32::try_from(env_length).ok()?.to_be_bytes());
@@ -51,13 +51,13 @@ pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u
     Some(head)
 }
 
-/// A request as it is put into a worker's prefetch queue; `None` if it does not fit.
+/// Returns a request as a message for a worker's prefetch queue; `None` if it does not fit.
 pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Option<Vec<u8>> {
     let (head, body) = parts(block, body, mark)?;
     Some([&head[..], block, body].concat())
 }
 
-/// What goes in front of and behind the environment block of a request in a worker's prefetch
+/// Returns the bytes before and after the environment block of a request in a worker's prefetch
 /// queue; `None` if it does not fit.
 pub(crate) fn parts<'a>(
     block: &[u8],
@@ -73,43 +73,43 @@ pub(crate) fn parts<'a>(
     (HEAD + block.len() + body.len() <= LARGEST).then_some((head, body))
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It is started, or has cleaned up, and takes requests.
+    /// It has started or cleaned up, and accepts requests.
     Ready,
-    /// There is output: it is about to wait for a request or to clean up, or goes on with a reply of
-    /// which a part is there.
+    /// There is output. The worker is about to wait for a request or to clean up, or has sent a
+    /// part of a longer reply.
     Waiting,
     /// The script ended by itself.
     Ended(Then),
     /// The script failed, or could not be run, with this HTTP status.
     Failed { status: u16, then: Then },
-    /// The script failed in the middle of a reply that must not be taken for whole.
+    /// The script failed in the middle of a reply, which must not be taken for complete.
     Aborted(Then),
 }
 
-/// What a worker does after a request.
+/// The behaviour of a worker after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It waits for the next.
+    /// It waits for the next request.
     Waits,
     /// It ends.
     Ends,
-    /// It is busy until it says that it is ready, or that it ends.
+    /// It is busy until it reports that it is ready, or that it ends.
     CleansUp,
 }
 
 /// The flag of a worker that found the request in its prefetch queue without waiting for it.
 const WAS_PREFETCHED: u8 = 4;
 
-/// Whether a message that ends a request says that the worker had not waited for it.
+/// Returns true if the message that ends a request has the flag of a prefetched request.
 pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
     bytes[1] & WAS_PREFETCHED != 0
 }
 
 impl Reply {
-    /// `None` if these bytes are no message.
+    /// Parses a message; `None` if the bytes are invalid.
     pub(crate) fn parse(bytes: [u8; REPLY]) -> Option<Reply> {
         let then = match bytes[1] & !WAS_PREFETCHED {
             0 => Then::Waits,
@@ -128,7 +128,7 @@ impl Reply {
         }
     }
 
-    /// Whether a worker that has cleaned up may say this: that it is ready, or that it ends.
+    /// Returns true if a worker may send this after cleaning up: it is ready, or it ends.
     pub(crate) fn is_of_cleanup(self) -> bool {
         matches!(self, Reply::Ready | Reply::Ended(Then::Ends))
     }

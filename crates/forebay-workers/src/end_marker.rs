@@ -1,27 +1,27 @@
-//! The end marker: the bytes behind a worker's output that end the request, on the same socket.
+//! The end marker: bytes after a worker's output that end the request, on the same socket.
 //!
-//! A word on another socket would be one more thing to send, to wait for and to receive, and would
-//! not tell where the output ends once the next request runs.
+//! A message on another socket would be one more to send, to wait for and to receive. It would also
+//! not show the end of the output once the next request runs.
 
 use crate::control::{MARK, Mark, REPLY, Reply};
 use memchr::memmem;
 
-/// What was found in output.
+/// The result of the search in output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Output alone.
+    /// Only output.
     Nothing,
-    /// From here on it may be an end marker of which more has to come.
+    /// An end marker may start here; the rest has not arrived yet.
     Start(usize),
-    /// An end marker is here; `REPLY` bytes after the mark say how the script ended. `None`:
-    /// nonsense.
+    /// An end marker starts here. The `REPLY` bytes after its mark describe the end of the script;
+    /// `None` if they are invalid.
     EndMarker(usize, Option<Reply>),
 }
 
-/// Bytes of an end marker.
+/// Length of an end marker in bytes.
 pub(crate) const END_MARKER: usize = MARK + REPLY;
 
-/// Looks for the end of the request with this mark.
+/// Finds the end marker of the request with this mark.
 pub(crate) fn find(output: &[u8], mark: Mark) -> Found {
     if let Some(at) = memmem::find(output, &mark.0) {
         return match output[at + MARK..].first_chunk() {

@@ -1,20 +1,20 @@
-//! Why there is no worker, or no reply.
+//! Reasons for a missing worker or reply.
 
 use nix::sys::signal::Signal;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// No worker for this request: a 503.
+/// The reason why a request gets no worker: a 503.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
-    /// As many requests wait already as may.
+    /// The queue is at its limit.
     QueueFull,
     /// No worker became free in time.
     QueueTimeout,
-    /// The workers end as soon as they are started; the last lines of their standard error.
+    /// The workers end right after their start; the last lines of their standard error.
     CrashLoop(String),
-    /// The worker that had read it already was ended for another request's fault.
+    /// The worker that had already read the request was killed because of another request.
     WorkerLost,
     /// [`App::shutdown`](crate::App::shutdown) was called.
     ShuttingDown,
@@ -36,31 +36,32 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// A worker was lost in the middle of a request. The request has no reply, or not a whole one.
+/// The loss of a worker in the middle of a request. The reply is missing or incomplete.
 #[derive(Debug)]
 pub enum WorkerFault {
     /// The worker ended before the script did.
     Died {
-        /// How it ended.
+        /// The way it ended.
         exit: Exit,
-        /// Bytes of the reply came before.
+        /// True if bytes of the reply came before.
         any_output: bool,
-        /// The script had not been started: the request may be sent to another worker.
+        /// The script was not started: another worker may get the request.
         retry: bool,
     },
     /// The request took longer than `request_timeout`.
     Timeout {
-        /// Bytes of the reply came before.
+        /// True if bytes of the reply came before.
         any_output: bool,
     },
     /// The body could not be read from the file that [`Body::File`](crate::Body::File) names.
     Body(std::io::Error),
-    /// The worker or this process broke the rules of their sockets; what was seen.
+    /// The worker or this process broke the protocol of their sockets; the bytes or the call.
     Protocol(String),
 }
 
 impl WorkerFault {
-    /// The script cannot have been started, so that another worker may be given the request.
+    /// Returns true if the script cannot have been started, so that another worker may get the
+    /// request.
     pub fn may_retry(&self) -> bool {
         matches!(self, WorkerFault::Died { retry: true, .. })
     }
@@ -79,22 +80,22 @@ impl fmt::Display for WorkerFault {
 
 impl std::error::Error for WorkerFault {}
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// With this exit code.
     Code(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(i32),
 }
 
 impl Exit {
-    /// With exit code 0, or by SIGTERM: as one that was asked to end, or is done.
+    /// Returns true for exit code 0 or SIGTERM: the process was asked to end, or had finished.
     pub(crate) fn is_orderly(self) -> bool {
         matches!(self, Exit::Code(0) | Exit::Signal(15))
     }
 
-    /// By SIGKILL or SIGTERM, as from outside.
+    /// Returns true for SIGKILL or SIGTERM, as sent from outside.
     pub(crate) fn was_killed(self) -> bool {
         matches!(self, Exit::Signal(9 | 15))
     }

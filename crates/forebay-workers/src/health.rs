@@ -1,20 +1,20 @@
-//! How an application is at one moment.
+//! The health of an application.
 
 use crate::worker::WorkerStatus;
 
-/// An application at this moment.
+/// The state of an application at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
     /// Its processes, by age.
     pub workers: Vec<WorkerStatus>,
-    /// Requests that wait for one.
+    /// Requests that wait for a process.
     pub waiting: usize,
-    /// Processes that were started since the application was, the first ones included.
+    /// Processes started so far, including the first ones.
     pub starts: u64,
-    /// Processes that crashed: they ended though nobody had asked them to.
+    /// Processes that crashed: they ended without being asked.
     pub crashes: u64,
-    /// Where processes end as soon as they are started: how, with what they wrote last.
+    /// Set if processes end right after their start: the way they ended, and their last output.
     pub crash_loop: Option<String>,
-    /// What was asked for and cannot be done on this machine.
+    /// A requested setting that this machine does not support.
     pub note: Option<String>,
 }

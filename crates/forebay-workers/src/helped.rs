@@ -1,4 +1,4 @@
-//! A child of the helper, waited for by a task.
+//! A child of the helper, for use in a task.
 
 use crate::sys;
 use forebay_process::HelpedChild;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A child of the helper. Dropped before its end was waited for, its process group is killed.
+/// A child of the helper. Dropping it before its end was awaited kills its process group.
 #[derive(Debug)]
 pub struct HelpedProcess {
     child: HelpedChild,
@@ -20,13 +20,13 @@ impl HelpedProcess {
     /// Registers the child with the runtime of the calling thread.
     ///
     /// # Errors
-    /// No descriptor is left. The child is killed then.
+    /// No descriptor is free. The child is killed then.
     pub fn new(child: HelpedChild) -> io::Result<HelpedProcess> {
         let at_end = sys::register(child.readable_at_end()?, Interest::READABLE)?;
         Ok(HelpedProcess { child, at_end })
     }
 
-    /// Waits for the end of the process, and has it reaped. Its own children go on.
+    /// Waits for the end of the process and lets the helper reap it. Its own children keep running.
     pub async fn wait(&self) -> io::Result<ExitStatus> {
         loop {
             let mut readable = self.at_end.readable().await?;

@@ -7,17 +7,18 @@ mod python;
 use crate::spec::{AppSpec, Kind};
 use std::process::Command;
 
-/// What starts a worker.
+/// The program of a worker.
 pub(crate) struct Host {
     /// The interpreter and its arguments, without descriptors and environment.
     pub(crate) command: Command,
-    /// What the worker reads from its control socket before anything else: 4 bytes length
-    /// (big-endian), then the source of the host. It must fit a socket's buffer.
+    /// The first message on the worker's control socket: 4 bytes length (big-endian), then the
+    /// source of the host. The message must fit a socket's buffer.
     pub(crate) first_message: Vec<u8>,
 }
 
 impl Host {
-    /// The host that workers of `spec` run. A worker ends with the process `parent`, which starts it.
+    /// Returns the host for workers of `spec`. A worker ends together with the process `parent`,
+    /// which starts it.
     pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
         match &spec.kind {
             Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode, parent),
@@ -31,7 +32,7 @@ impl Host {
         }
     }
 
-    /// `command` reads `source` from its standard input, and runs it.
+    /// Returns a host whose `command` reads `source` from its standard input, and runs it.
     pub(crate) fn new(command: Command, source: &str) -> Host {
         let mut first_message = Vec::with_capacity(4 + source.len());
         first_message.extend_from_slice(&(source.len() as u32).to_be_bytes());

@@ -1,8 +1,8 @@
 //! One request on one worker.
 //!
-//! A worker says when it is about to wait, and only that wakes the gateway: what it writes before, of as
-//! many requests as lay in its prefetch queue, is taken in then. Output is looked for after 1 ms in
-//! any case, and watched from then on, as most requests have ended by then.
+//! A worker announces that it is about to wait, and only that wakes the gateway. The gateway then
+//! reads the output of all requests that were in the worker's prefetch queue. In any case it looks
+//! for output after 1 ms, and then watches the socket; most requests have ended by then.
 
 mod cleanup;
 mod receive;
@@ -27,56 +27,56 @@ use tokio::runtime::Handle;
 
 pub use tunnel::Tunnelled;
 
-/// Bytes of a message that could not be understood that an error shows.
+/// Most bytes of an invalid message that an error shows.
 const SHOWN: usize = 16;
-/// Bytes of output that are not waited with for more.
+/// Output of this size is returned without waiting for more.
 const ENOUGH: usize = 64 * 1024;
-/// How long a script may go on when nobody wants its reply.
+/// Time limit of a script whose reply is not wanted any more.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// What [`Lease::read`] has seen.
+/// The result of [`Lease::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// So many bytes of the script's output were appended.
+    /// This many bytes of the script's output were appended.
     Output(usize),
     /// The script has ended and all its output was delivered.
     End(EndKind),
 }
 
-/// How a script ended.
+/// The way in which a script ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndKind {
     /// By itself.
     Ok,
-    /// It could not be run, or died; the HTTP status for a reply without output. The reason is in
-    /// the log. What a script has printed before it died counts, as with CGI and mod_perl: if the
-    /// CGI header is complete, send that reply.
+    /// It could not be run, or died. Contains the HTTP status for a reply without output; the
+    /// reason is in the log. Output before the death counts, as with CGI and mod_perl: if the CGI
+    /// header is complete, send that reply.
     Status(u16),
-    /// It failed in the middle of a reply that must not be taken for whole.
+    /// It failed in the middle of a reply, which must not be taken for complete.
     Aborted,
 }
 
-/// A worker for one request. Dropped before [`Event::End`] has come, it kills the worker with the
-/// processes that the script has started, and another is started in its place.
+/// A worker for one request. If it is dropped before [`Event::End`], it kills the worker with the
+/// processes of the script, and a new worker replaces it.
 pub struct Lease {
     app: Arc<AppShared>,
-    /// `None` once the worker has gone back.
+    /// `None` after the worker was returned to the pool.
     worker: Option<Worker>,
-    /// What the end of the output is known by.
+    /// Identifies the end of the output.
     mark: Mark,
-    /// The request lay in the worker's prefetch queue before the worker was this lease's.
+    /// True if the request was in the worker's prefetch queue before this lease got the worker.
     has_request: bool,
     sent: bool,
     any_output: bool,
-    /// What may be the start of an end marker.
+    /// Bytes that may be the start of an end marker.
     held: Vec<u8>,
-    /// What came on the control socket, until the output in front of it was taken in.
+    /// A message of the control socket, kept until the preceding output was read.
     pending_control: Option<Reply>,
-    /// How the script ended; the worker has gone back then.
+    /// The end of the script. If set, the worker was returned to the pool.
     end: Option<EndKind>,
-    /// The worker has closed its control socket; true if it had not read all that lay there.
+    /// Set if the worker has closed its control socket; true if it had not read all bytes in it.
     closed: Option<bool>,
-    /// The worker has said that output is there.
+    /// True if the worker has announced output.
     is_waiting: bool,
 }
 
@@ -97,16 +97,16 @@ impl Lease {
         }
     }
 
-    /// For a request that lay in the worker's prefetch queue.
+    /// Returns the lease of a request that was in the worker's prefetch queue.
     pub(crate) fn of_begun(app: Arc<AppShared>, worker: Worker, mark: Mark) -> Lease {
         let mut lease = Lease::new(app, worker, mark);
         (lease.has_request, lease.sent) = (true, true);
         lease
     }
 
-    /// Hands the request over: `block` is NUL-terminated names and values in turn and must have
-    /// SCRIPT_FILENAME, an absolute path. Call it once. After a fault that
-    /// [may be retried](WorkerFault::may_retry) drop the lease and check out another.
+    /// Sends the request to the worker. `block` contains NUL-terminated names and values in turn,
+    /// among them SCRIPT_FILENAME, an absolute path. Call this once. After a fault that [may be
+    /// retried](WorkerFault::may_retry), drop the lease and check out another.
     pub async fn send(&mut self, block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
         let Some(worker) = self.worker.as_ref().filter(|_| self.has_request || !self.sent) else {
             return Err(WorkerFault::Protocol("a lease is for one request".into()));
@@ -128,14 +128,14 @@ impl Lease {
                 Err(WorkerFault::Protocol("the environment is too big".into()))
             }
             Err(SendFault::Body(error)) => Err(WorkerFault::Body(error)),
-            // The whole request did not arrive, so the script cannot run.
+            // The request did not arrive completely, so the script cannot run.
             Err(SendFault::Socket) => Err(self.lost(true).await),
         }
     }
 
-    /// Waits for output or the end. Output is appended to `buf`: when the script has ended or
-    /// pauses, or when there is much. What is left in the sockets holds the script back. May be
-    /// cancelled; `buf` has then what had come, which no later event counts.
+    /// Waits for output or the end. Appends output to `buf` when the script has ended or pauses, or
+    /// when there is much. Unread output blocks the script. May be cancelled: `buf` then has the
+    /// output so far, which no later event counts.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
         let start = buf.len();
         loop {
@@ -157,7 +157,7 @@ impl Lease {
                 false => Ok(Wake::Output),
             };
             let wake = wake.map_err(no_watch)?;
-            // Output first: what is said on the control socket is behind it.
+            // Output first: it precedes the messages on the control socket.
             let before = buf.len();
             self.is_waiting = false;
             let ended = self.take_output(buf)?;
@@ -185,19 +185,20 @@ impl Lease {
         }
     }
 
-    /// True if the end of the script is known and the next [`read`](Lease::read) returns without
-    /// waiting. After [`Event::Output`] it tells a reply that is complete from one that goes on.
+    /// Returns true if the end of the script is known and the next [`read`](Lease::read) returns
+    /// without waiting. After [`Event::Output`], this distinguishes a complete reply from one that
+    /// continues.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// The process id of the worker, for the log; `None` once the end is known.
+    /// Returns the process id of the worker, for the log; `None` after the end is known.
     pub fn pid(&self) -> Option<u32> {
         Some(self.worker.as_ref()?.shared.pid.as_raw_nonzero().get() as u32)
     }
 
-    /// Makes the output socket one end of a tunnel: what it carries from now on, both ways, is the
-    /// caller's, and no time is counted any more. What was received before is appended to `buf`.
+    /// Turns the output socket into one end of a tunnel. From then on the caller owns its bytes in
+    /// both directions, and no time limit applies. Appends bytes received before to `buf`.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -210,8 +211,8 @@ impl Lease {
         Ok((socket, Tunnelled::new(self)))
     }
 
-    /// Nobody wants the reply any more: lets the script run for a moment, as to start a worker
-    /// costs more than most scripts do.
+    /// Lets the script run for a moment although its reply is not wanted any more: starting a
+    /// worker costs more than most scripts do.
     pub async fn abandon(mut self) {
         if self.has_request
             && let Some(worker) = &self.worker
@@ -227,15 +228,15 @@ impl Lease {
         .await;
     }
 
-    /// Waits until the worker has said that it is done with the request, or has ended.
+    /// Waits until the worker reports the end of the request, or has ended.
     pub(crate) async fn done(&mut self) {
         let Some(worker) = &mut self.worker else { return };
-        // Of the request before.
+        // Sent for the previous request.
         while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 
-    /// Appends output that is there to `buf`, up to the end of the request, which may be in it.
-    /// True at the end of the stream.
+    /// Appends available output to `buf`, up to the end of the request. Returns true at the end of
+    /// the stream.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
@@ -246,12 +247,12 @@ impl Lease {
             buf.append(&mut worker.carryover);
             None
         };
-        // A stream socket gives all that it has: room left over means that it is empty.
+        // A stream socket returns all that it has, so a short read means that it is empty.
         if received.is_some_and(|received| received > 0) && buf.len() < buf.capacity() {
             worker.output.forget_readiness();
         }
         match end_marker::find(&buf[start..], self.mark) {
-            // What was held stays so: only how the process ended tells whether it is output.
+            // Held bytes stay held: only the exit of the process decides if they are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
             Found::Nothing => {}
             Found::Start(at) => self.held = buf.split_off(start + at),
@@ -269,10 +270,10 @@ impl Lease {
         Ok(received == Some(0))
     }
 
-    /// Takes in what the worker says on the control socket.
+    /// Reads a message from the control socket.
     fn listen(&mut self) -> Result<(), WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(()) };
-        // No more than one message: the next may be about the next request.
+        // Only one message: the next may be about the next request.
         match worker.hear() {
             Heard::Nothing => {}
             Heard::Said(Reply::Waiting) => self.is_waiting = true,
@@ -283,9 +284,9 @@ impl Lease {
         Ok(())
     }
 
-    /// There is output, and the end is not known: the request may take long, or its client be slow.
-    /// What lies behind it is taken back; where it is too late for that the rest of this one's
-    /// output is there, and taken in whatever its size.
+    /// Prepares for a long request or a slow client: takes back the requests that follow in the
+    /// prefetch queue. If the worker has already read some, the rest of this request's output is in
+    /// the socket, and is read whatever its size.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();
@@ -302,7 +303,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Notes how the script ended, and gives the worker back.
+    /// Records the end of the script, and returns the worker to the pool.
     fn finish(&mut self, reply: Reply) {
         let (kind, then) = match reply {
             Reply::Failed { status, then } => (EndKind::Status(status), then),
@@ -319,11 +320,11 @@ impl Lease {
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
-                // Said already, which is rare: it comes behind the end.
+                // Rare: the worker already reported the end of its cleanup, after the end marker.
                 Some(Reply::Ready) => {}
                 Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
-                    // Without a runtime nothing goes on, and dropping it ends it.
+                    // Without a runtime nothing runs any more; dropping the worker ends it.
                     if let Ok(runtime) = Handle::try_current() {
                         runtime.spawn(await_cleanup(self.app.clone(), worker));
                     }
@@ -343,9 +344,9 @@ impl Lease {
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
-    /// The process has ended in the middle of the request. A script that has replaced it with exec
-    /// may have written, and ended well; then what looked like the start of an end marker is
-    /// output.
+    /// Handles a process that has ended in the middle of the request. A script that has replaced it
+    /// with exec may have written output and ended well. Then the apparent start of an end marker
+    /// is output.
     async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
         let fault = self.lost(self.closed == Some(true)).await;
         let has_written = self.any_output || !self.held.is_empty();
@@ -354,7 +355,7 @@ impl Lease {
         }
         self.worker = None;
         self.end = Some(EndKind::Ok);
-        // All of the mark is no chance any more: the host has ended while it wrote the marker.
+        // A complete mark is no coincidence: the host has ended while it wrote the end marker.
         if self.held.is_empty() || self.held.len() >= MARK {
             return Ok(Event::End(EndKind::Ok));
         }
@@ -363,7 +364,8 @@ impl Lease {
         Ok(Event::Output(rest))
     }
 
-    /// How the worker was lost. `unread`: the request never reached it whole.
+    /// Returns the fault for a lost worker. `unread`: the worker never received the complete
+    /// request.
     async fn lost(&mut self, unread: bool) -> WorkerFault {
         let Some(worker) = &self.worker else {
             return WorkerFault::Protocol("a lease that has ended".into());
@@ -379,7 +381,7 @@ impl Lease {
     }
 }
 
-/// The runtime cannot watch a socket.
+/// Returns the fault for a runtime that cannot watch a socket.
 fn no_watch(error: io::Error) -> WorkerFault {
     WorkerFault::Protocol(error.to_string())
 }
@@ -392,7 +394,7 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // It may have gone on to the next request already.
+        // The worker may already run the next request.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

@@ -1,8 +1,8 @@
-//! The sockets to a worker: what it says is waited for on the control socket, which is registered with
-//! the runtime of the thread that uses it, and what it writes only where that takes long.
+//! The sockets to a worker. The control socket is registered with the runtime of the thread that
+//! uses it. The output socket is registered only if a reply takes long.
 //!
-//! The hot path calls the kernel directly and asks the runtime only to wait. Interest is in reading
-//! alone: with interest in writing, each request that a worker takes in would wake this side.
+//! The hot path calls the kernel directly and uses the runtime only to wait. Sockets are registered
+//! only for reading: registered for writing, each request that a worker reads would wake this side.
 
 use crate::sys;
 use rustix::buffer::Buffer;
@@ -22,16 +22,16 @@ pub(crate) struct Link {
     home: ThreadId,
 }
 
-/// The output socket. The worker says when there is something to be read (`control::Reply::Waiting`),
-/// so that most output wakes nobody.
+/// The output socket. The worker announces output (`control::Reply::Waiting`), so that most output
+/// does not wake the gateway.
 #[derive(Debug)]
 pub(crate) struct Output {
     fd: Arc<OwnedFd>,
-    /// Once it is watched.
+    /// Set while it is watched.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
-/// What lies in a socket that should be silent.
+/// Input on a socket that should be silent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Noise {
     Bytes,
@@ -54,23 +54,23 @@ impl Link {
         self.home == thread
     }
 
-    /// Ready when there may be something to read. An error means that the runtime is gone.
+    /// Resolves when there may be something to read. An error means that the runtime has ended.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.fd.poll_read_ready(context).map_ok(|_| ())
     }
 
-    /// Takes back what the runtime has noticed so far, after everything was read.
+    /// Clears the readiness that the runtime has recorded, after everything was read.
     pub(crate) fn forget_readiness(&self) {
         forget_readiness(&self.fd);
     }
 
-    /// Reads what there is into `buf`, no more than which it has to hold; 0 at the end. `None`: nothing
-    /// for now. Where there was no more the next [`poll_readable`](Link::poll_readable) waits.
+    /// Reads available bytes into `buf`, up to its size; 0 at the end. `None`: nothing for now.
+    /// Then the next [`poll_readable`](Link::poll_readable) waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         receive(&self.fd, buf, || self.forget_readiness())
     }
 
-    /// Whether the runtime has noticed something.
+    /// Returns true if the runtime has recorded readiness.
     pub(crate) fn is_noticed(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.fd.poll_read_ready(&mut context).is_ready()
@@ -82,7 +82,8 @@ impl Output {
         Output { fd: Arc::new(fd), watched: None }
     }
 
-    /// Has the runtime of the calling thread notice from now on what comes, and what is there.
+    /// Registers the socket with the runtime of the calling thread, which also reports input that
+    /// is already there.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
         if self.watched.is_none() {
             self.watched = Some(sys::register(self.fd.clone(), Interest::READABLE)?);
@@ -98,7 +99,7 @@ impl Output {
         self.watched = None;
     }
 
-    /// Ready when there may be something to read; never while it is not watched.
+    /// Resolves when there may be something to read; never while the socket is not watched.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.watched {
             Some(fd) => fd.poll_read_ready(context).map_ok(|_| ()),
@@ -106,19 +107,19 @@ impl Output {
         }
     }
 
-    /// As [`Link::receive`].
+    /// Reads as [`Link::receive`].
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         receive(&self.fd, buf, || self.forget_readiness())
     }
 
-    /// As [`Link::forget_readiness`].
+    /// Clears readiness as [`Link::forget_readiness`].
     pub(crate) fn forget_readiness(&self) {
         if let Some(fd) = &self.watched {
             forget_readiness(fd);
         }
     }
 
-    /// What has come although nothing was asked.
+    /// Returns unexpected input.
     pub(crate) fn noise(&self) -> Option<Noise> {
         noise(self)
     }
@@ -129,7 +130,7 @@ fn receive(
     buf: impl Buffer<u8>,
     forget_readiness: impl FnOnce(),
 ) -> Result<Option<usize>, Errno> {
-    // Never interrupted by a signal: the call does not wait.
+    // A signal never interrupts this call, because it does not wait.
     match recv(socket, buf, RecvFlags::DONTWAIT) {
         Ok((_, read)) => Ok(Some(read)),
         Err(Errno::AGAIN) => {

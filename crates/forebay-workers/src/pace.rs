@@ -1,11 +1,12 @@
-//! How many workers run at once where requests only compute.
+//! The number of workers that run at once if requests only compute.
 //!
-//! Such requests gain nothing from more workers than there are processors: the processes drive
-//! each other out of the caches, and a script that prints the time takes twice as many cycles with
-//! ten at work as with two. So a request waits for a worker that will be done soon rather than wake
-//! another. Where requests sleep (for a database, say) each gets an idle worker at once. Which of
-//! the two it is the kernel tells, which counts how often a process went to sleep: a worker does
-//! between any two requests, and one that only computes no more often, however busy the machine is.
+//! Such requests gain nothing from more workers than processors: the processes evict each other's
+//! caches. A script that prints the time takes twice as many cycles with ten running workers as
+//! with two. So a request waits for a worker that will finish soon, instead of waking another. If
+//! requests sleep (for example, for a database), each gets an idle worker at once.
+//!
+//! The kernel's count of sleeps per process shows the difference. A worker sleeps between two
+//! requests, and one that only computes sleeps no more often, however busy the machine is.
 
 use crate::worker::{Window, WorkerShared, WorkerState};
 use std::fs::File;
@@ -15,15 +16,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a request waits for a worker that is busy while another is idle, unless as many as there are
-/// processors are at work; and how long ago a worker may have begun and still be one that will be done soon.
+/// Longest wait for a busy worker while another is idle, unless as many workers run as there are
+/// processors. A worker whose request began within this time counts as one that will finish soon.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
-/// A worker's sleeps are looked at after each so many of its requests.
+/// Number of a worker's requests between two looks at its sleeps.
 const WINDOW: u64 = 32;
-/// So many sleeps in a window, besides those between its requests, say little.
+/// Number of sleeps in a window, besides those between requests, that do not count.
 const FEW: u64 = 2;
-/// Requests are held while this or more is known of them: one for each window, of whichever worker,
-/// in which they only computed, and for each other so many less.
+/// Score from which requests are held. Each window of any worker in which requests only computed
+/// adds one; each other window subtracts LESS.
 const ENOUGH: u32 = 8;
 const MOST: u32 = 16;
 const LESS: u32 = 4;
@@ -31,12 +32,12 @@ const LESS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,
-    /// How sure it is that requests only compute.
+    /// Score for the assumption that requests only compute.
     computing: u32,
 }
 
 impl Pace {
-    /// Whether a request should wait for one of these workers although another is idle.
+    /// Returns true if a request should wait for one of these workers although another is idle.
     pub(crate) fn holds<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
@@ -45,7 +46,8 @@ impl Pace {
         self.computes() && self.have_begun(workers, now, MOMENT)
     }
 
-    /// Whether as many of these workers as there are processors have a request, begun within this time.
+    /// Returns true if as many of these workers as processors have a request that began within this
+    /// time.
     pub(crate) fn have_begun<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
@@ -58,12 +60,12 @@ impl Pace {
         workers.into_iter().filter(at_work).take(self.processors).count() == self.processors
     }
 
-    /// Whether requests only compute.
+    /// Returns true if requests only compute.
     pub(crate) fn computes(&self) -> bool {
         self.computing >= ENOUGH
     }
 
-    /// Learns from one window.
+    /// Updates the score with one window.
     pub(crate) fn learn(&mut self, window: Window) {
         let between = WINDOW.saturating_sub(window.prefetched);
         self.computing = match window.sleeps <= between + FEW {
@@ -75,7 +77,7 @@ impl Pace {
 
 #[cfg(test)]
 impl Pace {
-    /// So many processors, and requests that only compute, or do not.
+    /// Returns a pace with a given number of processors and kind of requests.
     pub(crate) fn known(processors: usize, computes: bool) -> Pace {
         Pace { processors, computing: if computes { MOST } else { 0 } }
     }
@@ -88,8 +90,8 @@ impl Default for Pace {
     }
 }
 
-/// The window that the last request of this worker ends; `None` within one, and where the kernel
-/// does not tell.
+/// Returns the window that ends with the last request of this worker. Returns `None` within a
+/// window, or if the kernel does not show the count.
 pub(crate) fn window(shared: &WorkerShared) -> Option<Window> {
     if !shared.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
         return None;

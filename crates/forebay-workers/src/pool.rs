@@ -1,11 +1,11 @@
 //! The workers of one application and the requests that wait for one.
 //!
-//! Idle workers are one stack for all threads, LIFO; a worker whose sockets belong to the asking
-//! thread's event loop is preferred, another is registered anew. A request whose client has left
-//! may run for one more second before its worker is ended: few need longer, and a warm process is
-//! worth more. A replacement starts before what it replaces ends (age, requests, memory, changed
-//! files; those with old files one by one); if the first replacement does not start, the others
-//! stay.
+//! Idle workers form one LIFO stack for all threads. A request prefers a worker whose sockets are
+//! registered with its own thread's event loop; another worker has to be registered again. A
+//! request whose client has disconnected may run for one more second before its worker is killed:
+//! few requests need longer, and a warm process is valuable. A replacement starts before the old
+//! process ends (age, requests, memory, changed files). Workers with old files are replaced one by
+//! one; if the first replacement does not start, the others stay.
 
 mod busy;
 mod inner;
@@ -26,15 +26,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A prefetched request is taken back after this at the latest: by then each of several other processes
-/// has had its slice of the processor, of 3 to 4 ms.
+/// The longest time before an unread prefetched request is taken back. Within this time several
+/// other processes have each had a time slice of 3 to 4 ms.
 const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
-/// How often a request that lies in a prefetch queue looks after itself.
+/// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// Whether workers have stopped, the first so many requests of a queue ask each [`MOMENT`], each so many
-/// behind them a moment later, the last after 40 ms, as those before them may be gone by then. With 256
-/// clients that all asked every 5 ms it was four times for each request.
+/// The first requests of a queue check for stopped workers at each [`MOMENT`], each further group
+/// of this size one moment later. The last check after 40 ms, because those before them may be gone
+/// by then. With 256 clients that all checked every 5 ms, there were four checks per request.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
@@ -44,45 +44,45 @@ pub(crate) struct Pool {
     inner: Mutex<Inner>,
 }
 
-/// What a worker is to read in its prefetch queue; `None` if the request is not to lie there.
+/// The message for the worker's prefetch queue; `None` if the request must not be put there.
 pub(crate) type Message = Option<Vec<u8>>;
 
-/// A worker for a request.
+/// A worker assigned to a request.
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) worker: Worker,
-    /// The request lies in its prefetch queue, or did.
+    /// True if the request is, or was, in the worker's prefetch queue.
     pub(crate) has_request: bool,
 }
 
-/// Brings a request its worker when its turn comes.
+/// Delivers the worker to a request when its turn comes.
 pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 
-/// What a request gets at once.
+/// The immediate answer to a request for a worker.
 pub(crate) enum Taken {
     Worker(Worker),
-    /// Not for long, if `soon`. After a moment in any case [`Pool::hurry`] is to be asked.
+    /// The request has to wait; `soon`: not for long. After a moment it calls [`Pool::hurry`].
     Wait {
         turn: Turn,
         soon: bool,
     },
 }
 
-/// What became of a request that has waited for a moment.
+/// The answer to a request that has waited for a moment.
 pub(crate) enum Hurried {
     Worker(Worker),
-    /// It is in the queue, and need not ask again: no worker rests while it is there.
+    /// The request is in the queue and need not ask again: no worker rests while it is there.
     Waits,
-    /// It stays where it is, and is to ask again after this time.
+    /// The request stays where it is, and asks again after this time.
     Held(Duration),
 }
 
 impl Pool {
-    /// An idle worker, or a place in the queue of at most `limit`; also where one is idle, if
-    /// enough are at work (see [`Pace`](pace::Pace)): then rather the prefetch queue of one of
-    /// those. The worker used last is preferred, among those that are registered with `thread`'s
-    /// runtime if there are any. `message` makes what the worker will read, by which it is known as
-    /// `mark`.
+    /// Returns an idle worker, or a place in the queue of at most `limit`. If enough workers run
+    /// (see [`Pace`](pace::Pace)), the request goes to the prefetch queue of one of them, even if
+    /// another is idle. Prefers the most recently used worker, among those registered with
+    /// `thread`'s runtime if there are any. `message` makes the text that the worker reads; `mark`
+    /// identifies the request.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -104,7 +104,7 @@ impl Pool {
             return Err(why);
         }
         if !inner.waiters.has_room(limit) {
-            // Nobody need wait in vain for what is idle.
+            // An idle worker is better than a refusal.
             let idle = inner.take_idle(thread).map(Taken::Worker);
             return idle.ok_or(Unavailable::QueueFull);
         }
@@ -125,9 +125,9 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// A worker for the request with this mark, which has `waited` in vain. A prefetched one is taken
-    /// back, and not prefetched again, unless its worker has gone on to those behind it or is not let
-    /// run, for [`LONGEST_PREFETCHED`] at the most.
+    /// Returns a worker for the request with this mark, which has `waited` without one. A
+    /// prefetched request is taken back and not prefetched again. It stays if its worker has moved
+    /// on to requests of the queue, or gets no processor time, for at most [`LONGEST_PREFETCHED`].
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);
@@ -137,8 +137,9 @@ impl Pool {
         if place.is_some() && waited < MOMENT {
             return Hurried::Held(MOMENT - waited);
         }
-        // One more would only take their caches from those at work: with 64 clients and ten workers a
-        // request waits for 6 ms, and by another worker after 5 it took twice the CPU time.
+        // One more worker would only evict the caches of the running ones. With 64 clients and ten
+        // workers, a request waits for 6 ms; with another worker after 5 ms it took twice the CPU
+        // time.
         if let Some(place) = place
             && inner.pace.holds(&inner.all, Instant::now())
         {
@@ -162,9 +163,9 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Whether this request had better stay in the prefetch queue in which it lies: the worker has gone
-    /// on to those there, or has hardly run since somebody first looked, as other processes have its
-    /// processor. The kernel is asked without the lock: two files of /proc take some 15 us.
+    /// Returns true if this request should stay in its prefetch queue. Either the worker has moved
+    /// on to the requests there, or other processes have its processor and it has hardly run since
+    /// the first look. Reads two files of /proc, about 15 us, without holding the lock.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {
@@ -177,13 +178,13 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that will not be given back.
+    /// Forgets a worker that will not be returned.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
 
-    /// Forgets the request with this mark; false if a worker has it, or was given to it. Where the
-    /// worker dies without having read it, nobody else is to run it.
+    /// Forgets the request with this mark. Returns false if a worker has it, or was assigned to it.
+    /// If that worker dies before it has read the request, no other worker runs it.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
         let mut inner = self.lock();
         let has_left = inner.leave(mark).is_some();
@@ -194,8 +195,8 @@ impl Pool {
         has_left
     }
 
-    /// The request that a worker runs goes on: what lies behind it in the prefetch queue is for
-    /// another worker. True if it is too late for that: this worker has read it.
+    /// Takes back the requests that follow in the prefetch queue when the current request takes
+    /// longer. Returns true if it is too late for some, because the worker has read them.
     pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
         let mut inner = self.lock();
         let Some(busy) = inner.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
@@ -212,8 +213,8 @@ impl Pool {
         is_read
     }
 
-    /// Hands a worker to the request in its prefetch queue, else to the one that waits longest,
-    /// else makes it idle, else lets it end.
+    /// Assigns a worker to the request in its prefetch queue, else to the longest waiting one. Else
+    /// makes it idle, or ends it.
     pub(crate) fn give(&self, worker: Worker) {
         let mut inner = self.lock();
         let ends = inner.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
@@ -232,14 +233,14 @@ impl Pool {
         inner.employ(worker);
     }
 
-    /// Learns from a request that a worker has ended.
+    /// Learns from a finished request of a worker.
     pub(crate) fn learn(&self, shared: &WorkerShared) {
         if let Some(window) = pace::window(shared) {
             self.lock().pace.learn(window);
         }
     }
 
-    /// Keeps a worker from getting another request; true if it was idle and ends now.
+    /// Gives a worker no further request. Returns true if it was idle and ends now.
     pub(crate) fn retire(&self, shared: &WorkerShared) -> bool {
         let mut inner = self.lock();
         shared.retired.store(true, Ordering::Relaxed);
@@ -252,7 +253,7 @@ impl Pool {
         true
     }
 
-    /// Lists a process that has been started.
+    /// Adds a process that has been started.
     pub(crate) fn add(&self, shared: Arc<WorkerShared>) {
         let mut inner = self.lock();
         inner.starts += 1;
@@ -269,12 +270,12 @@ impl Pool {
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
     }
 
-    /// Counts a worker as crashed although it has ended as it should.
+    /// Counts a worker as crashed although it has ended normally.
     pub(crate) fn count_crash(&self) {
         self.lock().crashes += 1;
     }
 
-    /// Forgets a process that has ended.
+    /// Removes a process that has ended.
     pub(crate) fn remove(&self, id: u64, crashed: bool) {
         let mut inner = self.lock();
         inner.crashes += u64::from(crashed);
@@ -286,7 +287,7 @@ impl Pool {
         drop(worker);
     }
 
-    /// Refuses all requests that wait and, while no worker is idle, all that come.
+    /// Refuses all waiting requests, and new ones while no worker is idle.
     pub(crate) fn begin_crash_loop(&self, last_lines: String) {
         self.lock().waiters.begin_crash_loop(last_lines);
     }
@@ -295,12 +296,12 @@ impl Pool {
         self.lock().waiters.end_crash_loop();
     }
 
-    /// Lets requests wait again, for the next attempt.
+    /// Lets requests wait again, for the next attempt to start a worker.
     pub(crate) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }
 
-    /// Refuses all requests from now on and lets idle workers end.
+    /// Refuses all requests from now on, and ends idle workers.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.waiters.close();
@@ -315,12 +316,12 @@ impl Pool {
         self.lock().waiters.is_closed()
     }
 
-    /// How many requests wait in the queue.
+    /// Returns the number of requests in the queue.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiters.count()
     }
 
-    /// How many requests wait for which no worker is idle.
+    /// Returns the number of waiting requests that exceed the idle workers.
     pub(crate) fn missing(&self) -> usize {
         let waiting = self.waiting();
         waiting.saturating_sub(self.lock().idle.len())
@@ -335,17 +336,17 @@ impl Pool {
     }
 }
 
-/// What a pool holds, for tests of what it must.
+/// The contents of a pool, for tests of its invariants.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Contents {
     /// The ids of idle workers.
     pub(crate) idle: Vec<u64>,
-    /// Those of busy ones, with how many requests lie in their prefetch queues.
+    /// The ids of busy workers, with the number of requests in their prefetch queues.
     pub(crate) busy: Vec<(u64, usize)>,
-    /// How long each request in the queue has waited, if somebody still waits for it.
+    /// The time that each wanted request in the queue has waited.
     pub(crate) waiting: Vec<Duration>,
-    /// Whether as many requests as there are processors have begun within the time asked for.
+    /// True if as many requests as processors have begun within the given time.
     pub(crate) is_full: bool,
 }
 
@@ -362,7 +363,7 @@ impl Pool {
         }
     }
 
-    /// As if each thread kept to a processor.
+    /// Behaves as if each thread were pinned to a processor.
     pub(crate) fn set_near(&self) {
         self.lock().is_near = true;
     }

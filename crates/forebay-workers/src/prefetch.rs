@@ -1,21 +1,25 @@
-//! Where a worker's next requests lie: a socket of whole messages, of which Forebay holds both
-//! ends.
+//! The queue of a worker's next requests: a socket of whole messages. Forebay holds both ends.
 //!
-//! So a request can be put behind the one that the worker runs, which then need not sleep between
-//! the two; and it can be taken back, as long as the worker has not read it, if that one takes
-//! long.
+//! A request can be queued after the one that the worker runs, so that the worker need not sleep
+//! between them. It can be taken back while the worker has not read it, if the current request
+//! takes long.
 //!
-//! Up to 16 requests lie there. Their own tasks look each millisecond and take them back unless
-//! the worker has read one of them, or has hardly run since the first look because other processes
-//! have its processor (state R, less than 2 ms of CPU): to wait for that costs less than a second
-//! worker on the same processor, and ends after 20 ms. They are taken back at once when 1 ms has
-//! passed since the last output without an end, or 64 KiB of output are there. If the worker has
-//! read one already, the end of the request before it is in the socket, and all output is taken in,
-//! so that a slow client holds up nobody else. When the worker dies, unread requests go to others.
-//! After a request was taken back from a living worker, prefetch queues stay empty for 100 ms. A
-//! request is put only behind one of the same thread, so nothing happens between two steps. A read
-//! of the queue that waited would be woken for 0.7 of the requests when Forebay reads the last
-//! reply, so a worker looks, and waits with `select` or `poll`.
+//! The queue holds up to 16 requests. Their tasks check each millisecond, and take them back unless
+//! the worker has read one of them. They also wait if the worker has hardly run since the first
+//! check because other processes have its processor (state R, less than 2 ms of CPU). This wait
+//! costs less than a second worker on the same processor, and ends after 20 ms.
+//!
+//! The requests are taken back at once if 1 ms has passed since the last output without an end, or
+//! if there are 64 KiB of output. If the worker has already read one, the end of the previous
+//! request is in the socket. Then all output is read, so that a slow client does not delay the
+//! others.
+//!
+//! When the worker dies, unread requests go to other workers. After a request was taken back from a
+//! living worker, prefetch queues stay empty for 100 ms. A request is queued only after one of the
+//! same thread, so nothing happens between two steps.
+//!
+//! A blocking read of the queue would be woken for 0.7 of the requests when Forebay reads the last
+//! reply. So a worker reads without blocking, and waits with `select` or `poll`.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -33,12 +37,12 @@ use crate::control::{HEAD, LARGEST, Mark};
 pub(crate) struct PrefetchQueue {
     ours: OwnedFd,
     theirs: OwnedFd,
-    /// Of requests that a worker which has ended had not read.
+    /// Marks of requests that a dead worker had not read.
     unread: Mutex<Vec<Mark>>,
 }
 
 impl PrefetchQueue {
-    /// A prefetch queue, and the worker's end of it.
+    /// Returns a prefetch queue, and the worker's end of it.
     pub(crate) fn pair() -> io::Result<(PrefetchQueue, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -46,7 +50,7 @@ impl PrefetchQueue {
         Ok((PrefetchQueue { ours, theirs, unread: Mutex::default() }, its))
     }
 
-    /// Puts a request behind those that lie there; false if it has no room.
+    /// Appends a request to the queue; returns false if there is no room.
     pub(crate) fn put<const N: usize>(&self, parts: &[&[u8]; N]) -> bool {
         if parts.iter().map(|part| part.len()).sum::<usize>() > LARGEST {
             return false;
@@ -56,22 +60,22 @@ impl PrefetchQueue {
         sendmsg(&self.ours, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }
 
-    /// Takes those of these requests back that the worker has not read; none of them as long as it
-    /// has not read the one before them, whose place the next would take.
+    /// Takes back those of these requests that the worker has not read. Takes none back if an
+    /// earlier request is unread, because the next request would take its place.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
         if !self.first().is_some_and(|first| marks.contains(&first)) {
             return Vec::new();
         }
-        // The worker may read the one or other between these: then it is not among them.
+        // The worker may read some of them meanwhile; these are not returned.
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
     }
 
-    /// The first request that the worker has not read.
+    /// Returns the first request that the worker has not read.
     pub(crate) fn first(&self) -> Option<Mark> {
         self.receive(RecvFlags::PEEK)
     }
 
-    /// Whether a worker that has ended had not read the request with this mark. True only once.
+    /// Returns true, once, if a worker that has ended had not read the request with this mark.
     pub(crate) fn had_not_read(&self, mark: Mark) -> bool {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         unread.extend(std::iter::from_fn(|| self.receive(RecvFlags::empty())));
@@ -79,14 +83,14 @@ impl PrefetchQueue {
         found.map(|at| unread.swap_remove(at)).is_some()
     }
 
-    /// The mark of the first request; `None` if there is none.
+    /// Returns the mark of the first request; `None` if there is none.
     fn receive(&self, flags: RecvFlags) -> Option<Mark> {
         let mut head = [0; HEAD];
         loop {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
-                // Not even a whole head: a script has shut it down.
+                // Less than a head: a script has shut down the socket.
                 Ok(_) | Err(_) => return None,
             }
         }

@@ -1,11 +1,12 @@
 //! Starts the process of one worker.
 //!
-//! A worker has three sockets (`hosts/README.md` has what goes over them): the script's descriptor
-//! 1; the prefetch queue; and the control socket, which carries what the prefetch queue has no room
-//! for, reports that the worker is ready, and closes when either side has gone. Behind the output
-//! of a request the worker writes an end marker with 16 random bytes that came with the request:
-//! output, end and wake-up are one, and the next output can follow at once. The prefetch queue is a
-//! fourth descriptor, for which there is a call of our own (`sys/spawn.rs`).
+//! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is the
+//! script's descriptor 1. The prefetch queue is a fourth descriptor, which our own spawn supports
+//! (`sys/spawn.rs`). The control socket carries requests that do not fit the prefetch queue,
+//! reports that the worker is ready, and closes when either side ends.
+//!
+//! After the output of a request the worker writes an end marker, with 16 random bytes from the
+//! request. Output, end and wake-up use one socket, and the next output can follow at once.
 
 use crate::executable;
 use crate::host::Host;
@@ -27,13 +28,13 @@ use std::os::unix::fs::fchown;
 use std::path::{self, PathBuf};
 use std::process::Command;
 
-/// What of the gateway's environment the workers inherit.
+/// Variables of the gateway's environment that workers inherit.
 const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
-/// A process that has been started, with this side's ends of what connects it.
+/// A process that has been started, with this side's ends of its sockets.
 pub(crate) struct Process {
     pub(crate) child: Child,
-    /// Readable when the process has ended.
+    /// Readable after the process has ended.
     pub(crate) at_end: OwnedFd,
     pub(crate) control: OwnedFd,
     pub(crate) output: OwnedFd,
@@ -42,14 +43,14 @@ pub(crate) struct Process {
     pub(crate) stderr: OwnedFd,
 }
 
-/// Who workers run as, and where.
+/// The user and the cgroup of workers.
 pub(crate) struct Place {
     pub(crate) identity: Option<Identity>,
     pub(crate) cgroup: Option<LimitedCgroup>,
 }
 
-/// Starts a worker in a process group of its own. Call it on a thread that outlives the workers:
-/// they are killed when it ends.
+/// Starts a worker in its own process group. Call this on a thread that outlives the workers: the
+/// kernel kills them when it ends.
 pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     let helper = place.identity.as_ref().and_then(Identity::helper);
     let parent = helper.map_or_else(std::process::id, Helper::pid);
@@ -60,10 +61,10 @@ pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
     if let Some(identity) = place.identity.as_ref().filter(|identity| identity.helper().is_none()) {
-        // So that a script can open /dev/stderr. A helper does it itself.
+        // So that a script can open /dev/stderr. A helper does this itself.
         fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
     }
-    // Fits the socket's buffer, so that it does not wait for the process.
+    // The message fits the socket's buffer, so that this does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
     let descriptors = [its_control, its_output, its_stderr, its_prefetch];
@@ -100,7 +101,7 @@ fn start_by(
     place: &Place,
     descriptors: &[OwnedFd; DESCRIPTORS],
 ) -> io::Result<(Child, OwnedFd)> {
-    // What is not there is an error of the start, as it is without a helper.
+    // A missing program is an error of the start, as without a helper.
     program(command, spec)?;
     let mut launch = launch_of(command, spec, place);
     launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());
@@ -116,15 +117,15 @@ fn start_by(
     Ok((Child::Helped(child), at_end))
 }
 
-/// Where the program of a worker is.
+/// Returns the path of a worker's program.
 fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
     let name = command.get_program().to_string_lossy();
     let found = executable::find(&name, &spec.env, spec.kind.dir());
     path::absolute(found.map_err(|absent| io::Error::new(io::ErrorKind::NotFound, absent.what))?)
 }
 
-/// The same command with the environment and in the directory of workers, as another user and
-/// within limits where that is asked for.
+/// Returns the command with the environment and directory of workers, and with the user and limits
+/// of the application.
 pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
     let launch = launch_of(&command, spec, place);
     let mut command = if launch.is_needed() { launch.command() } else { command };
@@ -135,7 +136,7 @@ pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Place) -> Comma
 fn environment(spec: &AppSpec) -> impl Iterator<Item = (OsString, OsString)> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-    // As in a map: the later of two variables of a name counts.
+    // As in a map, the later of two variables with one name counts.
     let all: BTreeMap<OsString, OsString> =
         inherited.chain(spec.env.iter().map(|(name, value)| (name.into(), value.into()))).collect();
     all.into_iter()

@@ -1,4 +1,4 @@
-//! What an application is and how its workers are kept.
+//! The description of an application and the rules for its workers.
 
 use crate::executable;
 use forebay_process::Identity;
@@ -14,41 +14,41 @@ use std::time::Duration;
 pub struct AppSpec {
     /// The name in logs and in status.
     pub name: String,
-    /// What the workers run.
+    /// The program of the workers.
     pub kind: Kind,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: Workers,
-    /// A worker is replaced after this many requests (each one up to a tenth earlier, so that they
-    /// do not all go at once).
+    /// A worker is replaced after this many requests. The limit of each worker is up to a tenth
+    /// lower, so that they do not all end together.
     pub max_requests: Option<u64>,
     /// A request that takes longer ends its worker, with the processes that the script started.
     pub request_timeout: Duration,
-    /// How many requests may wait for a worker; one more is refused.
+    /// Most requests that wait for a worker; further ones are refused.
     pub queue: usize,
-    /// How long a request waits for a worker.
+    /// Longest time that a request waits for a worker.
     pub queue_timeout: Duration,
     /// Environment variables of the workers, besides PATH, TZ, PERL5LIB, PYTHONPATH and
     /// LD_LIBRARY_PATH, which they inherit.
     pub env: Vec<(String, String)>,
     /// A worker whose resident memory exceeds this many bytes is replaced after its request.
     pub max_memory: Option<u64>,
-    /// A worker that has used so much CPU time is replaced (each one up to a tenth earlier).
+    /// A worker that has used this much CPU time is replaced (up to a tenth earlier).
     pub max_cpu: Option<Duration>,
     /// Workers above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
-    /// A worker is replaced when it is so old (each one up to a tenth earlier).
+    /// A worker of this age is replaced (up to a tenth earlier).
     pub max_age: Option<Duration>,
     /// Files and directories whose change replaces the workers, one by one.
     pub watch: Vec<PathBuf>,
-    /// Files whose change does so at [`App::reloaded`](crate::App::reloaded).
+    /// Files whose change replaces the workers at [`App::reloaded`](crate::App::reloaded).
     pub files: Vec<PathBuf>,
     /// The user that workers run as, by name.
     pub user: Option<String>,
     /// The group that workers run as, by name.
     pub group: Option<String>,
-    /// What each worker may use.
+    /// Limits of each worker.
     pub limits: ProcessLimits,
-    /// What all workers may use together.
+    /// Limits of all workers together.
     pub cgroup: CgroupLimits,
 }
 
@@ -78,7 +78,7 @@ impl AppSpec {
         }
     }
 
-    /// What would fail whoever starts it: the directory, the interpreter, the user.
+    /// Checks the directory, the interpreter and the user, without which no worker can start.
     pub fn check(&self) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         let dir = self.kind.dir();
@@ -100,14 +100,14 @@ impl AppSpec {
     }
 }
 
-/// What the workers run.
+/// The program of the workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// CGI scripts written in Perl, in warm interpreters.
     PerlCgi {
-        /// Where the scripts are; the workers' directory.
+        /// Directory of the scripts and of the workers.
         dir: PathBuf,
-        /// How the scripts are run.
+        /// Mode of execution.
         mode: PerlMode,
     },
     /// A PSGI application, loaded once by each worker.
@@ -119,9 +119,9 @@ pub enum Kind {
     },
     /// CGI scripts written in Python, in warm interpreters.
     PythonCgi {
-        /// Where the scripts are; the workers' directory.
+        /// Directory of the scripts and of the workers.
         dir: PathBuf,
-        /// How the scripts are run.
+        /// Mode of execution.
         mode: PythonMode,
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
@@ -130,7 +130,7 @@ pub enum Kind {
     Wsgi {
         /// `module:callable`, both of which may have dots.
         module: String,
-        /// What the module is looked up in before anything else; the workers' directory.
+        /// Directory in which the module is looked up first; the workers' directory.
         dir: PathBuf,
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
@@ -148,7 +148,7 @@ impl Kind {
         }
     }
 
-    /// The key that says which interpreter it is.
+    /// Returns the configuration key that selects the interpreter.
     pub(crate) fn interpreter_key(&self) -> &'static [&'static str] {
         match self {
             Kind::PythonCgi { python: Some(_), .. } | Kind::Wsgi { python: Some(_), .. } => {
@@ -158,7 +158,7 @@ impl Kind {
         }
     }
 
-    /// The program that runs the workers, as it is looked up in PATH.
+    /// Returns the program of the workers, to be looked up in PATH.
     pub(crate) fn interpreter(&self) -> Cow<'_, str> {
         match self {
             Kind::PerlCgi { .. } | Kind::Psgi { .. } => "perl".into(),
@@ -169,22 +169,22 @@ impl Kind {
     }
 }
 
-/// How Perl scripts are run.
+/// Mode of execution of Perl scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerlMode {
     /// As `ModPerl::Registry`: compiled once, run in place, without a change of directory.
     Registry,
-    /// As `ModPerl::RegistryPrefork`: the same, in the directory of the script.
+    /// As `ModPerl::RegistryPrefork`: compiled once, run in the directory of the script.
     RegistryPrefork,
     /// As `ModPerl::PerlRunPrefork`: compiled for each request, in one process, and forgotten.
     PerlRun,
     /// Compiled once in a process that forks for each request.
     Fork,
-    /// A new process for each request, whatever language the script is written in.
+    /// A new process for each request, for scripts in any language.
     Cgi,
 }
 
-/// How Python scripts are run.
+/// Mode of execution of Python scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PythonMode {
     /// Compiled once, run in a fresh module in a process that stays.
@@ -193,7 +193,7 @@ pub enum PythonMode {
     Fork,
 }
 
-/// How many workers there are: always `min`, more on demand up to `max`.
+/// The number of workers: always `min`, more on demand up to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workers {
     /// Kept running at all times.

@@ -1,5 +1,5 @@
-//! The starts of an application's processes: who waits for the first, what follows when one comes
-//! to nothing, and when the next may be.
+//! The starts of an application's processes: the report of the first, the pause after a failure,
+//! and the time of the next.
 
 use crate::backoff::Backoff;
 use crate::stderr::Log;
@@ -11,26 +11,27 @@ use tokio::time::Instant;
 pub(crate) struct Starts {
     app: String,
     sink: Log,
-    /// Hears when the first process is ready.
+    /// Receives the result of the first start.
     first: Option<First>,
     backoff: Backoff,
-    /// No start before this.
+    /// No start before this time.
     not_before: Option<Instant>,
 }
 
-/// What follows from a start that came to nothing.
+/// The consequence of a failed start.
 pub(crate) enum Failed {
-    /// There is a pause before the next.
+    /// A pause follows.
     Paused,
-    /// It was the very first, or one of so many in a row that requests should not wait; why.
+    /// It was the first start, or one of so many failures that requests should not wait. Contains
+    /// the reason.
     Loop(String),
 }
 
-/// Whether there may be a start now.
+/// The state of the pause between starts.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Pause {
     None,
-    /// There was one, until now.
+    /// A pause has just ended.
     Over,
     Lasts,
 }
@@ -45,17 +46,17 @@ impl Starts {
         (self.sink)(&format!("[{}] {text}", self.app));
     }
 
-    /// A process is ready, or none has to be for now.
+    /// Reports success: a process is ready, or none is needed for now.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
     }
 
-    /// A process has done work, or has stayed.
+    /// Resets the backoff: a process has done work, or has lasted.
     pub(crate) fn proved(&mut self) {
         self.backoff.succeeded();
     }
 
-    /// A start came to nothing. `last_lines` is what the process wrote.
+    /// Handles a failed start. `last_lines`: the last output of the process.
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
@@ -71,12 +72,12 @@ impl Starts {
         Failed::Loop(text)
     }
 
-    /// Whether starts fail at present.
+    /// Returns true if starts fail at present.
     pub(crate) fn are_paused(&self) -> bool {
         self.not_before.is_some()
     }
 
-    /// When the pause ends.
+    /// Returns the end of the pause.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.not_before
     }
@@ -100,17 +101,17 @@ impl Starts {
     }
 }
 
-/// Up to a tenth less, so that what has started together does not end together.
+/// Returns up to a tenth less, so that processes that have started together do not end together.
 pub(crate) fn a_little_less(most: u64) -> u64 {
     (most - fastrand::u64(0..=most / 10)).max(1)
 }
 
-/// When a process that starts now is too old, up to a tenth earlier.
+/// Returns the time at which a process that starts now is too old, up to a tenth earlier.
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }
 
-/// Up to a tenth less.
+/// Returns up to a tenth less.
 pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
     most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }

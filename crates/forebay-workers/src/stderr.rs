@@ -1,4 +1,4 @@
-//! The standard error of one worker: each line goes to the log, the last ones are kept to explain
+//! The standard error of one worker. Each line goes to the log; the last ones are kept to explain
 //! an early end.
 
 use crate::sys;
@@ -13,10 +13,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 const LINES_KEPT: usize = 20;
-/// Bytes taken at once before others get their turn.
+/// Bytes read at once before other tasks run.
 const BURST: usize = 256 * 1024;
 
-/// Where the lines of all workers of an application go.
+/// The receiver of the lines of all workers of an application.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Stderr {
@@ -33,13 +33,13 @@ struct Text {
 }
 
 impl Stderr {
-    /// `fd` is the reading end of the pipe, non-blocking.
+    /// Registers `fd`, the non-blocking reading end of the pipe.
     pub(crate) fn new(fd: OwnedFd, prefix: String, log: Log) -> io::Result<Stderr> {
         let fd = sys::register(fd, Interest::READABLE)?;
         Ok(Stderr { fd, prefix, log, text: RefCell::default() })
     }
 
-    /// Passes lines on until every process that has the other end has closed it.
+    /// Logs lines until all processes have closed the writing end.
     pub(crate) async fn follow(&self) {
         while let Ok(mut guard) = self.fd.readable().await {
             match self.take_burst() {
@@ -50,19 +50,19 @@ impl Stderr {
         }
     }
 
-    /// Passes on what has been written so far.
+    /// Logs the output written so far.
     pub(crate) fn catch_up(&self) {
         let _ = self.take_burst();
         let Text { lines, last } = &mut *self.text.borrow_mut();
         lines.end(|line| self.emit(line, last));
     }
 
-    /// The last lines, joined by newlines.
+    /// Returns the last lines, joined by newlines.
     pub(crate) fn last_lines(&self) -> String {
         Vec::from(self.text.borrow().last.clone()).join("\n")
     }
 
-    /// True at the end of the file, an error when there is nothing for now.
+    /// Returns true at the end of the file, an error if there is nothing to read now.
     fn take_burst(&self) -> Result<bool, Errno> {
         let mut chunk = [0; 8 * 1024];
         let mut taken = 0;

@@ -2,9 +2,9 @@
 //! them.
 //!
 //! One thread starts them all, because the kernel kills a worker when the thread that started it
-//! ends. It takes no part in a request: the gateway's threads take processes from a pool and send
-//! the supervisor a command only where one has to be started or ended. What kinds of processes differ in is a
-//! [`ProcessKind`].
+//! ends. It takes no part in a request. The gateway's threads take processes from a pool, and send
+//! the supervisor a command only to start or end a process. [`ProcessKind`] holds the differences
+//! between kinds of processes.
 
 mod ends;
 mod handle;
@@ -29,35 +29,36 @@ use tokio::time::Instant;
 pub(crate) use handle::Handle;
 pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
 
-/// How often age, memory, CPU time and files are looked at.
+/// Interval of the checks of age, memory, CPU time and files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Commands of the gateway's threads to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A request waits and there may be more processes.
+    /// A request waits, and more processes may be started.
     RequestWaits,
-    /// This process has had as many requests as it may.
+    /// This process has reached its limit of requests.
     Replace(u64),
-    /// This process answers nothing; whether it has more than the one request that showed so.
+    /// This process does not answer. `has_others`: it has more requests than the one that timed
+    /// out.
     Hung { id: u64, has_others: bool },
     /// This process does not listen any more.
     Refused(u64),
     /// This process takes no further request, as it is about to end.
     Leaves(u64),
-    /// A process that gets no further request has had its last one.
+    /// A retired process has finished its last request.
     Drained,
     /// The configuration was read again: replace the processes if their files have changed.
     Reloaded,
-    /// Somebody wants other processes.
+    /// Replace all processes, by request of an administrator.
     Restart,
-    /// End everything.
+    /// End all processes.
     Shutdown { grace: Duration, done: oneshot::Sender<()> },
-    /// Nobody uses it any more.
+    /// The application is not used any more.
     Abandoned,
 }
 
-/// What becomes of a process.
+/// A change in the life of a process.
 #[derive(Debug)]
 pub(crate) enum Event<R> {
     Ready(u64, R),
@@ -75,11 +76,11 @@ struct Supervisor<K: ProcessKind> {
     event_inbox: mpsc::UnboundedReceiver<Event<K::Ready>>,
     entries: HashMap<u64, Entry<K::Process>>,
     last_id: u64,
-    /// Of the files that are watched, and of those that a reload looks at.
+    /// State of the watched files, and of those that a reload checks.
     changes: Changes,
     at_reload: Changes,
     looked: Instant,
-    /// Processes that run by old files, to be replaced one after the other.
+    /// Processes with old files, to be replaced one by one.
     outdated: VecDeque<u64>,
     closing: Option<Closing>,
 }
@@ -90,30 +91,31 @@ struct Entry<P> {
     stderr: Rc<Stderr>,
     /// The process that is retired when this one is ready.
     replaces: Option<u64>,
-    /// A replacement has been started.
+    /// True after a replacement has been started.
     is_being_replaced: bool,
     started: Instant,
-    /// It is replaced after this many requests, at this age, and with so much CPU time.
+    /// The process is replaced after this many requests, at this time, or after this CPU time.
     limit: u64,
     replace_at: Option<Instant>,
     max_cpu: Option<Duration>,
     was_ready: bool,
     ending: Ending,
-    /// Why it is ended, where that is its own fault.
+    /// Reason for its end, if that is its own fault.
     fault: Option<Fault>,
-    /// As of the last turn.
+    /// State at the last turn of the loop.
     seen: Snapshot,
 }
 
-/// How far the end of a process is.
+/// Progress of the end of a process.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     No,
-    /// It gets no request any more, and may finish those it has, until then if there is a limit.
+    /// It gets no further request, and may finish those it has, until the time limit if there is
+    /// one.
     Draining(Option<Instant>),
-    /// It has been asked to end, and is forced to then.
+    /// It has been asked to end, and is killed at this time.
     Stopping(Instant),
-    /// Force has been used, and is used again then.
+    /// It has been killed, and is killed again at this time.
     Forced(Instant),
 }
 
@@ -276,7 +278,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.starts.ready();
     }
 
-    /// Does what the time of day and the number of processes ask for.
+    /// Takes the steps that are due by time and by the number of processes.
     fn look_after(&mut self) {
         let now = Instant::now();
         self.refresh();
@@ -294,7 +296,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.renew(now);
         match self.starts.resume(now) {
             Pause::Lasts => return,
-            // Only a request that waits can bring the next start about.
+            // Only a waiting request can cause the next start.
             Pause::Over if self.kind.rules().workers.min == 0 => self.kind.let_wait(),
             Pause::Over | Pause::None => {}
         }
@@ -320,8 +322,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// The next time at which something may have to be done. What the pool does by itself later
-    /// than now cannot be due before this.
+    /// Returns the next time at which a step may be due. Limits that begin in the pool after now
+    /// cannot be due earlier.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let rules = self.kind.rules();
@@ -343,8 +345,8 @@ impl<K: ProcessKind> Supervisor<K> {
             .map_or(now, |next| next.max(now))
     }
 
-    /// Processes that serve or are about to. One that is being replaced and its replacement count
-    /// as one.
+    /// Returns the number of processes that serve or start. A process and its replacement count as
+    /// one.
     fn live(&self) -> usize {
         let replaces_live = |entry: &Entry<K::Process>| {
             entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(Entry::stays))

@@ -1,4 +1,4 @@
-//! The one place with `unsafe`.
+//! The only module with `unsafe`.
 #![allow(unsafe_code)]
 
 pub(crate) mod spawn;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a descriptor with the runtime of the calling thread. It may stay in blocking mode if
-/// only calls that do not block are made on it.
+/// Registers a descriptor with the runtime of the calling thread. A blocking descriptor is allowed
+/// if callers use only calls that do not block.
 pub(crate) fn register(
     fd: impl Into<Arc<OwnedFd>>,
     interest: Interest,
 ) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let fd = fd.into();
-    // SAFETY: the result shares the descriptor, and an OwnedFd keeps its number and stays open as
-    // long as it lives, which is what registering a descriptor by its number asks for.
+    // SAFETY: the result shares the descriptor. An OwnedFd keeps its number and stays open as long
+    // as it lives, as the registration by number requires.
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 

@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// Where a supervisor says that its first process is ready, or why there is none.
+/// Receives the result of a supervisor's first start.
 pub(crate) type First = mpsc::Sender<Result<(), StartError>>;
 
-/// The first start of an application, under way or over.
+/// The first start of an application, in progress or finished.
 pub struct FirstStart {
     app: String,
     outcome: mpsc::Receiver<Result<(), StartError>>,
 }
 
 impl FirstStart {
-    /// Waits until a process is ready or the first one has come to nothing, for `limit` at the
-    /// most: `None` where neither has happened by then. Blocks; asked once more it knows nothing.
+    /// Waits until a process is ready or the first start has failed, for at most `limit`. Returns
+    /// `None` after that time. Blocks. Returns a result only once.
     pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
         match self.outcome.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),
@@ -28,7 +28,7 @@ impl FirstStart {
         }
     }
 
-    /// As [`FirstStart::wait`], however long it takes.
+    /// Waits as [`FirstStart::wait`], without a limit.
     pub fn wait_for_end(&self) -> Result<(), StartError> {
         self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
     }
@@ -38,7 +38,7 @@ impl FirstStart {
     }
 }
 
-/// Runs what `supervise` makes of its inbox on a thread for the application `name`.
+/// Runs the future of `supervise` on a thread for the application `name`.
 pub(crate) fn start<C, S, F>(
     name: &str,
     supervise: S,

@@ -1,24 +1,25 @@
-//! The queue of those who wait for a worker or for a permit at an instance, and when none may wait.
+//! The queue of requests that wait for a worker or for a permit at an instance, and the conditions
+//! that refuse them.
 
 use crate::error::Unavailable;
 use std::collections::VecDeque;
 
 /// A request that waits.
 pub(crate) trait Waiter {
-    /// Whether somebody waits for the outcome still.
+    /// Returns true if the outcome is still awaited.
     fn is_open(&self) -> bool;
 
     /// Ends the wait.
     fn refuse(self, why: Unavailable);
 }
 
-/// Requests that wait, the next one first.
+/// Waiting requests, the next one first.
 #[derive(Debug)]
 pub(crate) struct Waiters<W> {
     pub(crate) requests: VecDeque<W>,
     is_closed: bool,
     crash_loop: Option<String>,
-    /// Requests may not wait for the next start.
+    /// True if requests may not wait for the next start.
     refuses: bool,
 }
 
@@ -30,7 +31,8 @@ impl<W> Default for Waiters<W> {
 }
 
 impl<W: Waiter> Waiters<W> {
-    /// Whether one more may wait beside at most `limit` in all. Those who have left are forgotten.
+    /// Returns true if one more request may wait, with at most `limit` in all. Drops requests that
+    /// are not wanted any more.
     pub(crate) fn has_room(&mut self, limit: usize) -> bool {
         if self.requests.len() >= limit {
             self.requests.retain(W::is_open);
@@ -38,18 +40,18 @@ impl<W: Waiter> Waiters<W> {
         self.requests.len() < limit
     }
 
-    /// How many wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn count(&self) -> usize {
         self.requests.iter().filter(|request| request.is_open()).count()
     }
 
-    /// Why nobody may wait at present.
+    /// Returns the reason why no request may wait at present.
     pub(crate) fn refusal(&self) -> Option<Unavailable> {
         let why = self.crash_loop.as_ref().filter(|_| self.refuses)?;
         Some(Unavailable::CrashLoop(why.clone()))
     }
 
-    /// Refuses those who wait and, until the next start, those who come.
+    /// Refuses waiting requests and, until the next start, new ones.
     pub(crate) fn begin_crash_loop(&mut self, why: String) {
         self.crash_loop = Some(why.clone());
         self.refuses = true;
@@ -66,12 +68,12 @@ impl<W: Waiter> Waiters<W> {
         self.refuses = false;
     }
 
-    /// What the processes wrote that end as soon as they are started.
+    /// Returns the last output of processes that end right after their start.
     pub(crate) fn crash_loop(&self) -> Option<String> {
         self.crash_loop.clone()
     }
 
-    /// Refuses everybody from now on.
+    /// Refuses all requests from now on.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         self.refuse_all(&Unavailable::ShuttingDown);

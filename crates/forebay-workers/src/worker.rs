@@ -1,4 +1,4 @@
-//! A worker as the gateway holds it (its sockets), and what everybody may see of it.
+//! A worker as the gateway holds it (its sockets), and its state that all threads may read.
 
 use crate::control::{REPLY, Reply};
 use crate::link::{Link, Noise, Output};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The longest start of an environment block that is kept to show the current request.
 const KEPT_OF_REQUEST: usize = 16 * 1024;
 
-/// A worker that is idle or leased. To drop it is to end it: the process sees its control socket
+/// A worker that is idle or leased. Dropping it ends the process, which sees its control socket
 /// close and exits.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -27,23 +27,23 @@ pub(crate) struct Worker {
     pub(crate) output: Output,
     /// A second message that came with the last one.
     unheard: Option<[u8; REPLY]>,
-    /// What was received behind the end of the last request: output of the one that runs now.
+    /// Bytes received after the end of the last request: output of the current one.
     pub(crate) carryover: Vec<u8>,
-    /// It is to run on the processor of the thread that uses it.
+    /// True if the worker has to run on the processor of the thread that uses it.
     pub(crate) is_near: bool,
-    /// The one processor that it may run on; `None`: on all that were found.
+    /// The only processor that it may run on; `None`: all processors.
     pub(crate) processor: Option<usize>,
 }
 
 impl Worker {
-    /// One that no thread has used yet.
+    /// A worker that no thread has used yet.
     pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Output) -> Worker {
         let carryover = Vec::new();
         let (unheard, processor) = (None, None);
         Worker { shared, control, output, unheard, carryover, is_near: false, processor }
     }
 
-    /// Registers the sockets with the runtime of the calling thread; and says what has come while
+    /// Registers the sockets with the runtime of the calling thread. Also returns what came while
     /// the worker was idle.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
@@ -58,7 +58,7 @@ impl Worker {
         Ok((self, noise))
     }
 
-    /// What the worker says, [`Reply::Waiting`] among it.
+    /// Reads the next message of the worker, including [`Reply::Waiting`].
     pub(crate) fn hear(&mut self) -> Heard {
         if let Some(message) = self.unheard.take() {
             return Heard::of(&message);
@@ -74,14 +74,15 @@ impl Worker {
                 Heard::of(first)
             }
             Ok(Some(read)) => {
-                // A stream socket gives all that it has: room left over means that it is empty.
+                // A stream socket returns all that it has, so a short read means that it is empty.
                 self.control.forget_readiness();
                 Heard::of(&bytes[..read])
             }
         }
     }
 
-    /// Waits for what the worker says, as [`Worker::hear`]. An error means that the runtime is gone.
+    /// Waits for the next message, as in [`Worker::hear`]. An error means that the runtime has
+    /// ended.
     pub(crate) async fn heard(&mut self) -> io::Result<Heard> {
         loop {
             match self.hear() {
@@ -93,8 +94,8 @@ impl Worker {
         }
     }
 
-    /// What it has said although nothing was asked. Without `look`, no system call unless the runtime
-    /// has noticed something.
+    /// Returns what the worker sent unasked. Without `look`, makes no system call unless the
+    /// runtime has reported readiness.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -102,7 +103,7 @@ impl Worker {
         loop {
             match self.hear() {
                 Heard::Nothing => return None,
-                // Behind a request whose output was looked for before.
+                // Sent after a request whose output was read earlier.
                 Heard::Said(Reply::Waiting) => {}
                 Heard::Said(_) | Heard::Nonsense(..) => return Some(Noise::Bytes),
                 Heard::Closed { .. } => return Some(Noise::HungUp),
@@ -110,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Has the process run where the calling thread does, if it is to be near. What cannot be
-    /// changed stays: the worker may be another user's, or have ended.
+    /// Moves the process to the calling thread's processor if it is to run there. Ignores errors:
+    /// the worker may belong to another user, or have ended.
     fn follow_thread(&mut self) {
         let wanted = kept_processor().filter(|_| self.is_near);
         if self.processor != wanted {
@@ -125,14 +126,14 @@ impl Worker {
     }
 }
 
-/// What comes of listening to a worker.
+/// The result of reading from a worker's control socket.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Nothing,
     Said(Reply),
-    /// These bytes, so many of them.
+    /// Bytes that are no message, and their number.
     Nonsense([u8; REPLY], usize),
-    /// It has closed the socket; whether it had not read all that lay there.
+    /// The worker has closed the socket. `unread`: it had not read all bytes in it.
     Closed {
         unread: bool,
     },
@@ -150,45 +151,45 @@ impl Heard {
     }
 }
 
-/// What a worker does.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
-    /// Its interpreter is being started.
+    /// Its interpreter starts.
     Starting,
     /// It waits for a request.
     Idle,
     /// It runs a request.
     Busy,
-    /// Its control socket was closed, or it was killed: it is about to end.
+    /// Its control socket was closed, or it was killed; it ends soon.
     Ending,
 }
 
-/// A worker at this moment.
+/// The status of a worker at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerStatus {
     /// Process id.
     pub pid: u32,
-    /// What it does.
+    /// Its state.
     pub state: WorkerState,
-    /// Requests it was given since its start.
+    /// Requests since its start.
     pub requests: u64,
     /// Time since its start.
     pub age: Duration,
     /// Resident memory in bytes; 0 if it cannot be read.
     pub rss: u64,
-    /// CPU time since its start, with that of what it has started and waited for.
+    /// CPU time since its start, including that of children that it has waited for.
     pub cpu: Duration,
-    /// Requests that lay in its prefetch queue when it was done with the one before.
+    /// Requests that were already in its prefetch queue when it finished the previous one.
     pub prefetched: u64,
     /// Method and target of the request it runs.
     pub current_request: Option<String>,
 }
 
-/// Why a worker was killed.
+/// The reason why a worker was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Killed {
     RequestTimeout,
-    /// The client left, or the gateway gave the reply up.
+    /// The client disconnected, or the gateway dropped the reply.
     LeaseDropped,
     /// It wrote while it had no request.
     WroteWhileIdle,
@@ -197,42 +198,42 @@ pub(crate) enum Killed {
     Shutdown,
 }
 
-/// What a worker has done in a window.
+/// Activity of a worker in a period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// How often it went to sleep.
+    /// Number of times it went to sleep.
     pub(crate) sleeps: u64,
-    /// How many requests it found in its prefetch queue, for which it need not have slept.
+    /// Number of requests found in its prefetch queue, for which it had no need to sleep.
     pub(crate) prefetched: u64,
 }
 
-/// What is known of one worker process, shared by pool, lease and supervisor.
+/// Facts about one worker process, shared by pool, lease and supervisor.
 #[derive(Debug)]
 pub(crate) struct WorkerShared {
-    /// Counts workers of this application; process ids may come again.
+    /// Number of this worker in its application; process ids may be reused.
     pub(crate) id: u64,
     pub(crate) pid: Pid,
     child: Child,
     pub(crate) started: Instant,
     pub(crate) prefetch: PrefetchQueue,
-    /// Another request may be put into the prefetch queue, behind the one that runs.
+    /// True if more requests may be put into the prefetch queue, after the current one.
     pub(crate) open: AtomicBool,
-    /// Replaced after this many requests.
+    /// The worker is replaced after this many requests.
     pub(crate) limit: u64,
     pub(crate) requests: AtomicU64,
-    /// It is given no further request.
+    /// True if it gets no further request.
     pub(crate) retired: AtomicBool,
-    /// The supervisor was sent `Replace` for it: it has had `limit` requests.
+    /// True if the supervisor was sent `Replace` for it, after `limit` requests.
     pub(crate) reported: AtomicBool,
-    /// Its request has become a tunnel, which may last for as long as it carries something.
+    /// True if its request has become a tunnel, which may last as long as it carries data.
     pub(crate) tunnels: AtomicBool,
     state: AtomicU8,
-    /// When the state began, in microseconds since `started`.
+    /// Start of the state, in microseconds since `started`.
     since: AtomicU64,
-    /// How often it had gone to sleep when that was last looked at.
+    /// Number of sleeps at the last look.
     sleeps: AtomicU64,
-    /// How many of its requests lay in the prefetch queue when it was done with the one before; and
-    /// how many had when that was last looked at.
+    /// Number of requests that were in the prefetch queue when the worker finished the previous
+    /// one; and that number at the last look.
     prefetched: AtomicU64,
     prefetched_before: AtomicU64,
     request: Mutex<Vec<u8>>,
@@ -282,7 +283,7 @@ impl WorkerShared {
         self.state.store(state as u8, Ordering::Relaxed);
     }
 
-    /// Counts a request and keeps what names it.
+    /// Counts a request and keeps the start of its environment.
     pub(crate) fn begin_request(&self, env_block: &[u8]) {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         request.clear();
@@ -292,7 +293,8 @@ impl WorkerShared {
         self.enter(WorkerState::Busy);
     }
 
-    /// Takes in how often it has slept in its life; what it has done since the last time.
+    /// Stores the number of sleeps since the process started, and returns the activity since the
+    /// last call.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
         let prefetched = self.prefetched.load(Ordering::Relaxed);
@@ -300,7 +302,7 @@ impl WorkerShared {
         Window { sleeps: sleeps.saturating_sub(before), prefetched: prefetched - prefetched_before }
     }
 
-    /// Counts a request that it has found in its prefetch queue.
+    /// Counts a request that the worker has found in its prefetch queue.
     pub(crate) fn count_prefetched(&self) {
         self.prefetched.fetch_add(1, Ordering::Relaxed);
     }
@@ -314,12 +316,12 @@ impl WorkerShared {
         }
     }
 
-    /// When its state began.
+    /// Returns the start of the current state.
     pub(crate) fn since(&self) -> Instant {
         self.started + Duration::from_micros(self.since.load(Ordering::Relaxed))
     }
 
-    /// What its process uses.
+    /// Returns the memory and CPU time of the process.
     pub(crate) fn usage(&self) -> Usage {
         usage_of(self.pid.as_raw_pid())
     }
@@ -340,13 +342,13 @@ impl WorkerShared {
         }
     }
 
-    /// Ends the worker's process group at once, unless the process is gone. The first reason stays.
+    /// Kills the worker's process group unless the process was reaped. Keeps the first reason.
     pub(crate) fn kill(&self, why: Killed) {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
         life.killed.get_or_insert(why);
         if !life.reaped {
-            // Not reaped, so the number is still this process's.
+            // Not reaped, so the number still belongs to this process.
             self.child.kill_group();
         }
     }
@@ -355,13 +357,13 @@ impl WorkerShared {
         self.life.lock().unwrap_or_else(PoisonError::into_inner).killed
     }
 
-    /// Reaps the process if it has ended. What is left in its process group is killed if it was
-    /// killed itself, or ended badly, or if `sweep` says so.
+    /// Reaps the process if it has ended. Kills the rest of its process group if the process was
+    /// killed, if it ended badly, or if `sweep` is true.
     pub(crate) fn reap(&self, sweep: bool) -> io::Result<Option<ExitStatus>> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ended) = self.child.ended()? else { return Ok(None) };
         if sweep || ended.code() != Some(0) {
-            // Not reaped yet, so the number is still this group's.
+            // Not reaped yet, so the number still belongs to this group.
             self.child.kill_group();
         }
         let status = self.child.reap()?;
@@ -380,20 +382,20 @@ impl WorkerShared {
 
 #[cfg(test)]
 impl WorkerShared {
-    /// Of a worker that a test plays itself: there is no process, so no signal is sent.
+    /// A worker that a test plays itself: there is no process, so no signal is sent.
     pub(crate) fn without_process(id: u64, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
         let shared = WorkerShared::new(id, Pid::from_raw(i32::MAX).unwrap(), prefetch, limit);
         shared.life.lock().unwrap().reaped = true;
         shared
     }
 
-    /// The test's worker has ended like this.
+    /// Reports that the test's worker has ended with this status.
     pub(crate) fn report_end(&self, status: ExitStatus) {
         self.exit.send_replace(Some(status));
     }
 }
 
-/// Method and target from an environment block.
+/// Returns method and target from an environment block.
 fn request_line(env_block: &[u8]) -> String {
     let fields: Vec<&[u8]> = env_block.split(|&byte| byte == 0).collect();
     let value = |name: &str| {

@@ -1,5 +1,5 @@
-//! Workers, as the supervisor starts and ends them: they say over their control socket that they
-//! are ready, the pool hands their sockets to requests, and they end when these are closed.
+//! Workers as a kind of process for the supervisor. A worker reports on its control socket that it
+//! is ready. The pool lends its sockets to requests, and it ends when they are closed.
 
 use crate::error::Exit;
 use crate::pool::Pool;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A worker that has not said that it is ready by then is killed.
+/// A worker that is not ready after this time is killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A worker that has been asked to end and has not by then is killed.
+/// A worker that has not ended this long after it was asked is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a worker that closes its control socket before it is ready has to end by itself.
+/// Time to end by itself for a worker that closes its control socket before it is ready.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The workers of one application.
@@ -28,7 +28,7 @@ pub(super) struct WorkerKind {
     rules: Rules,
     place: Place,
     pool: Arc<Pool>,
-    /// `None` where it cannot be started: there is no shell.
+    /// `None` if it cannot be started, because there is no shell.
     group_reaper: Option<GroupReaper>,
 }
 
@@ -54,8 +54,8 @@ impl WorkerKind {
         WorkerKind { spec, rules, place, pool, group_reaper: GroupReaper::start().ok() }
     }
 
-    /// A CGI script may replace its process by another program, or end it: as a process of its own
-    /// it would have ended well.
+    /// Returns true if a CGI script has replaced or ended its process. As a process of its own it
+    /// would have ended well.
     fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
         matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
             && worker.state() == WorkerState::Busy
@@ -86,7 +86,7 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // The helper has a reaper of its own, which may kill the groups of other users.
+        // The helper has its own reaper, which may kill the groups of other users.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }
@@ -138,8 +138,7 @@ impl ProcessKind for WorkerKind {
         self.pool.retire(worker);
     }
 
-    /// Its sockets are closed where the pool has them. Those of one that starts or has a request
-    /// are elsewhere.
+    /// Closes the sockets of an idle worker. Starting or busy workers have their sockets elsewhere.
     fn request_stop(&self, worker: &Arc<WorkerShared>) -> bool {
         self.pool.retire(worker)
     }
@@ -156,7 +155,7 @@ impl ProcessKind for WorkerKind {
         worker.kill(Killed::Shutdown);
     }
 
-    /// Nothing stands between a worker and its supervisor.
+    /// A worker has no guardian between it and its supervisor.
     fn program_ended(&self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
 
     fn may_end(&self, worker: &Arc<WorkerShared>, reaped: Exit) -> bool {
@@ -212,8 +211,7 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         requests: worker.requests.load(Ordering::Relaxed),
         under_way: match state {
             WorkerState::Starting => 0,
-            // One that is retired and not ending has been taken for a request that is about to
-            // begin.
+            // A retired worker that is idle was assigned to a request that is about to begin.
             WorkerState::Idle => usize::from(is_retired),
             WorkerState::Busy | WorkerState::Ending => 1,
         },

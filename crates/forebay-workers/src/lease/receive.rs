@@ -1,4 +1,4 @@
-//! Waiting for what a worker says and writes, and taking it in.
+//! Waiting for messages and output of a worker, and reading them.
 
 use crate::worker::Worker;
 use rustix::buffer::spare_capacity;
@@ -6,29 +6,29 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Bytes by which a buffer grows when it is full.
+/// Growth of a full buffer in bytes.
 const READ_AT_ONCE: usize = 64 * 1024;
-/// Below this much room a buffer counts as full.
+/// A buffer with less room than this counts as full.
 const LEAST_ROOM: usize = 8 * 1024;
-/// How long a worker may be silent before its output is passed on, and its process watched. Most
+/// Silence of a worker after which its output is forwarded and its process watched. Most requests
 /// have ended by then.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Why [`readable`] has come back.
+/// The reason why [`readable`] has returned.
 pub(super) enum Wake {
     /// There may be output.
     Output,
-    /// The worker may have said something, or have closed its control socket.
+    /// The worker may have sent a message, or closed its control socket.
     Control,
-    /// It is silent.
+    /// The worker is silent.
     Pause,
-    /// The worker has ended. Children that it has left may hold its sockets open for long.
+    /// The worker has ended. Its children may keep its sockets open for a long time.
     Exit,
 }
 
-/// Waits until there may be something to read, or the worker has ended; for a [`PAUSE`] at the most
-/// while its output is not watched. `closed`: nothing is to be expected from the control socket.
-/// `has_output`: nor is it waited for long.
+/// Waits until there may be something to read, or the worker has ended. Waits for at most a
+/// [`PAUSE`] if `has_output`, or while the output is not watched. `closed`: the control socket is
+/// at its end.
 pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
     let input = || {
         std::future::poll_fn(|context| {
@@ -54,7 +54,8 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
     }
 }
 
-/// Bytes appended to `buf`: 0 at the end of the stream, `None` if there are none for now.
+/// Appends output to `buf` and returns its length: 0 at the end of the stream, `None` if there is
+/// none for now.
 pub(super) fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
     if buf.capacity() - buf.len() < LEAST_ROOM {
         buf.reserve(READ_AT_ONCE);

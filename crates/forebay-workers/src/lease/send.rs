@@ -1,4 +1,4 @@
-//! Handing a request over to a worker, however slowly it takes it in.
+//! Sending a request to a worker, which may read it slowly.
 
 use crate::control::{self, Body, Mark};
 use crate::sys;
@@ -15,14 +15,14 @@ use tokio::io::unix::AsyncFd;
 
 const BODY_CHUNK: usize = 64 * 1024;
 
-/// Why a request could not be handed over.
+/// The reason why a request could not be sent.
 pub(super) enum SendFault {
     TooBig,
     Body(io::Error),
     Socket,
 }
 
-/// Hands over a request that does not fit the worker's prefetch queue.
+/// Sends a request that does not fit the worker's prefetch queue.
 pub(super) async fn stream(
     worker: &Worker,
     block: &[u8],
@@ -60,7 +60,7 @@ async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), Send
     Ok(())
 }
 
-/// Sends all parts, waiting for the worker to take them in where they exceed the socket's buffer.
+/// Sends all parts. Waits for the worker if they exceed the socket's buffer.
 async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
     let mut slices = parts.map(IoSlice::new);
     let mut left = &mut slices[..];

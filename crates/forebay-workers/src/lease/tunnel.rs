@@ -1,17 +1,18 @@
-//! Workers that take a client's connection over: the output socket becomes one end of a tunnel.
+//! Workers that take over a client's connection: the output socket becomes one end of a tunnel.
 
 use super::Lease;
 use tokio::task::JoinHandle;
 
-/// A worker at the far end of a tunnel. It ends when this is dropped, or once it has said that it
-/// is done with the request; what it wrote before can still be read.
+/// A worker at the far end of a tunnel. It ends when this is dropped, or after it has reported the
+/// end of the request. Output that it wrote before can still be read.
 pub struct Tunnelled(JoinHandle<()>);
 
 impl Tunnelled {
     pub(super) fn new(mut lease: Lease) -> Tunnelled {
         Tunnelled(tokio::task::spawn_local(async move {
             lease.done().await;
-            // Its sockets have carried what no other request may see: dropping the lease ends it.
+            // Its sockets have carried data that no other request may see. Dropping the lease ends
+            // the worker.
             drop(lease);
         }))
     }

@@ -1,4 +1,4 @@
-//! A worker that has a request, and what lies behind that in its prefetch queue.
+//! A worker that has a request, and the requests that follow in its prefetch queue.
 
 use super::inner::Waiting;
 use crate::activity::Activity;
@@ -12,22 +12,24 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Requests that may lie in a prefetch queue. With one a worker would often be done before the next
-/// has come; with four the gateway switched 0.50 times a request where 64 clients ask, with 16 it is 0.28.
+/// Most requests in a prefetch queue. With one, a worker would often finish before the next
+/// arrives. With 64 clients, the gateway switched 0.50 times per request with four, and 0.28 times
+/// with 16.
 const DEPTH: usize = 16;
-/// CPU time from which on a request is one that takes long: with cold caches one of 90 us takes 0.5 ms.
+/// A request that takes this much CPU time is long: with cold caches a request of 90 us takes 0.5
+/// ms.
 const LONG: Duration = Duration::from_millis(2);
 
 /// A worker that has a request.
 #[derive(Debug)]
 pub(super) struct Busy {
     pub(super) shared: Arc<WorkerShared>,
-    /// The one that the request is on. Others do not put requests behind it, so that nothing can
-    /// happen between two steps of its own.
+    /// The thread of the current request. Other threads add no requests after it, so that nothing
+    /// can happen between two steps of this thread.
     pub(super) thread: ThreadId,
-    /// What lies in the worker's prefetch queue, or has just been read, in this order.
+    /// The requests in the worker's prefetch queue, or just read from it, in this order.
     pub(super) queued: VecDeque<Waiting>,
-    /// CPU time of the process when somebody first looked whether this request takes long.
+    /// CPU time of the process at the first check for a long request.
     cpu_at_first_look: Option<Duration>,
 }
 
@@ -44,7 +46,7 @@ impl Busy {
         self.queued.iter().any(|request| request.mark == mark)
     }
 
-    /// Takes everything back that the worker has not read, the last first.
+    /// Takes back all requests that the worker has not read, the last first.
     pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
         let unread = self.shared.prefetch.take_back(&marks);
@@ -55,7 +57,7 @@ impl Busy {
         taken.into_iter().rev()
     }
 
-    /// Whether this request may lie in the worker's prefetch queue.
+    /// Returns true if this request may be put into the worker's prefetch queue.
     pub(super) fn may_take(&self, request: &Waiting, now: Instant) -> bool {
         request.message.is_some()
             && self.queued.len() < DEPTH
@@ -65,7 +67,7 @@ impl Busy {
             && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 
-    /// Whether the process waits for a processor, and has hardly run since this was asked first.
+    /// Returns true if the process waits for a processor, and has hardly run since the first call.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
         activity.is_runnable && activity.cpu.saturating_sub(first) < LONG

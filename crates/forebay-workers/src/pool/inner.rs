@@ -1,4 +1,4 @@
-//! What the pool keeps, and who gets which worker.
+//! The state of the pool, and the assignment of workers to requests.
 
 use super::busy::Busy;
 use super::{Given, Message};
@@ -17,26 +17,28 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A request that has waited this long is first, whatever thread it waits on, unless that has a worker at
-/// work: with 128 clients all have waited so long, and workers went from thread to thread with each request.
+/// A request that has waited this long comes first, on whatever thread it waits, unless that thread
+/// has a running worker. Without this exception, with 128 clients all have waited so long, and
+/// workers changed threads with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// How long nothing is put into prefetch queues after something had to be taken back: these
-/// requests take long, some of them at least, or have long replies.
+/// Time without prefetching after a request had to be taken back: some of these requests take long,
+/// or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
-/// How far into the queue to look for a request on the worker's own thread.
+/// The part of the queue that is searched for a request on the worker's own thread.
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// The one that became idle last is last.
+    /// The most recently used worker is last.
     pub(super) idle: Vec<Worker>,
-    /// Those that have a request.
+    /// Workers that have a request.
     pub(super) busy: Vec<Busy>,
     pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,
-    /// The threads keep to one processor each, and so do workers whose requests only compute.
+    /// True if threads are pinned to one processor each, and so are workers whose requests only
+    /// compute.
     pub(super) is_near: bool,
-    /// Nothing is put into prefetch queues before then.
+    /// No request is put into a prefetch queue before this time.
     respite: Option<Instant>,
     /// Every worker that is not reaped.
     pub(super) all: Vec<Arc<WorkerShared>>,
@@ -50,19 +52,19 @@ pub(super) struct Waiting {
     pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
     pub(super) thread: ThreadId,
     pub(super) since: Instant,
-    /// Since when it lies in a worker's prefetch queue.
+    /// Time since when it is in a worker's prefetch queue.
     pub(super) put: Cell<Option<Instant>>,
     pub(super) mark: Mark,
     pub(super) message: Message,
-    /// Somebody waits for the reply.
+    /// True if a client still waits for the reply.
     pub(super) is_wanted: bool,
-    /// It asks for an idle worker by itself from time to time ([`super::Pool::hurry`]).
+    /// True if it asks for an idle worker from time to time ([`super::Pool::hurry`]).
     pub(super) hurries: bool,
 }
 
 impl Inner {
-    /// Whether a request on `thread` should wait for a worker that is busy although another is
-    /// idle: where threads keep to a processor, if that has one at work.
+    /// Returns true if a request on `thread` should wait for a busy worker although another is
+    /// idle. With pinned threads, this requires a running worker on that thread.
     pub(super) fn holds(&self, thread: ThreadId, now: Instant) -> bool {
         if !self.is_near {
             return self.pace.holds(&self.all, now);
@@ -70,22 +72,22 @@ impl Inner {
         self.pace.computes() && self.has_at_work(thread, now)
     }
 
-    /// Whether a worker is at work for this thread.
+    /// Returns true if this thread has a running worker.
     fn has_at_work(&self, thread: ThreadId, now: Instant) -> bool {
         self.busy.iter().any(|busy| {
             busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
         })
     }
 
-    /// Whether a request of the queue goes before those of the worker's own thread: it has waited long,
-    /// and its thread has no worker that comes to it.
+    /// Returns true if a request of the queue precedes those of the worker's own thread: it has
+    /// waited long, and its own thread has no running worker.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
         now.saturating_duration_since(first.since) > PATIENCE
             && !self.has_at_work(first.thread, now)
     }
 
-    /// Puts a request into the prefetch queue of a worker that will be done soon, if it only
-    /// computes, else into the queue.
+    /// Puts a request that only computes into the prefetch queue of a worker that will finish soon.
+    /// Else puts it into the queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
         let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
@@ -99,25 +101,25 @@ impl Inner {
         }
     }
 
-    /// Whether requests are put behind others: where they only compute, and are short.
+    /// Returns true if prefetching is useful: requests only compute, and are short.
     fn may_prefetch(&self, now: Instant) -> bool {
         self.pace.computes() && self.respite.is_none_or(|end| end <= now)
     }
 
-    /// A request had to be taken back from the prefetch queue it lay in.
+    /// Pauses prefetching, because a request had to be taken back.
     pub(super) fn rest(&mut self) {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// The worker in whose prefetch queue this request lies, what lies there first, and since when the
-    /// request does.
+    /// Returns the worker whose prefetch queue holds this request, the first request there, and the
+    /// time since when the request is there.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;
         Some((busy.shared.clone(), busy.queued.front()?.mark, request.put.get()?))
     }
 
-    /// Whether a worker that is busy is not let run.
+    /// Returns true if a busy worker gets no processor time.
     pub(super) fn is_starved(&mut self, worker: u64, activity: Activity) -> bool {
         let mut busy = self.busy.iter_mut();
         busy.find(|busy| busy.shared.id == worker).is_some_and(|busy| busy.is_starved(activity))
@@ -127,13 +129,13 @@ impl Inner {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the queue or back from a worker; `None` if that is too late.
+    /// Takes a request out of the queue or back from a worker. Returns `None` if it is too late.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
         }
         let mut found = None;
-        // All of them: one alone cannot be taken from behind others.
+        // Takes back all: one request alone cannot be removed from among others.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
@@ -156,8 +158,8 @@ impl Inner {
         self.replace_busy();
     }
 
-    /// There may be fewer workers at work than before: wakes an idle one for the first in the queue, if
-    /// that should not wait.
+    /// Assigns an idle worker to the first request in the queue, if that should not wait. Called
+    /// when fewer workers may be running than before.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())
@@ -167,7 +169,7 @@ impl Inner {
         }
     }
 
-    /// Gives a worker that has no request the next one, if there is one.
+    /// Assigns the next request, if any, to a worker without one.
     pub(super) fn employ(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
@@ -182,8 +184,9 @@ impl Inner {
         self.idle.push(worker);
     }
 
-    /// Hands a worker to a request with what is `queued` behind it in the prefetch queue, and fills
-    /// that. The worker comes back if nobody waits for it any more and it has no request.
+    /// Assigns a worker to a request, with the requests `queued` in its prefetch queue, and fills
+    /// that queue. Returns the worker if the request is not wanted any more and the worker has not
+    /// got it.
     pub(super) fn hand(
         &mut self,
         worker: Worker,
@@ -220,8 +223,9 @@ impl Inner {
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // What has waited long and does not fit gets the worker when the prefetch queue is empty: the first
-        // of all where that is urgent, and the first of this thread.
+        // A request that has waited long and does not fit gets the worker once the prefetch queue
+        // is empty. This applies to the first of all if that is urgent, and to the first of this
+        // thread.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -243,8 +247,8 @@ impl Inner {
         }
     }
 
-    /// A worker has ended. What lay behind its last request, and was not read, is for others. What
-    /// it has read is lost if its last lease `gives_up`, else that one hands the worker on.
+    /// Returns the unread requests of a worker that has ended to the queue. Requests that it has
+    /// read are lost if its last lease `gives_up`; else that lease passes the worker on.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
@@ -264,8 +268,8 @@ impl Inner {
         self.replace_busy();
     }
 
-    /// What lies behind the request in the prefetch queue. If the worker `ends`, no more than it
-    /// has read.
+    /// Returns the requests that follow in the prefetch queue. If the worker `ends`, only those
+    /// that it has read.
     pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
@@ -280,8 +284,8 @@ impl Inner {
         busy.queued
     }
 
-    /// The worker used last, among those registered with `thread`'s runtime if there are any: they
-    /// run on its processor where their requests only compute.
+    /// Returns the most recently used worker, among those registered with `thread`'s runtime if
+    /// there are any. Such workers run on its processor if their requests only compute.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
@@ -292,15 +296,15 @@ impl Inner {
     fn pop_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
         let mut worker = here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())?;
-        // A second one of this thread's goes wherever there is room.
+        // A second worker of this thread runs on any processor.
         let is_first = !self.busy.iter().any(|busy| busy.thread == thread);
         worker.is_near = self.is_near && is_first && self.pace.computes();
         Some(worker)
     }
 
-    /// Who gets this worker: the first in the queue, but rather one on the worker's own thread if
-    /// nobody waits long, because to move a worker to another thread costs system calls. Nobody, if it
-    /// [would be one too many](Self::is_needed).
+    /// Returns the next request for this worker: the first in the queue, or one on the worker's own
+    /// thread if none has waited long, because moving a worker to another thread costs system
+    /// calls. Returns `None` if the worker [is not needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;
@@ -317,9 +321,9 @@ impl Inner {
         nearby.position(|request| worker.is_at_home(request.thread))
     }
 
-    /// Whether a worker that has become free should run this request. Where requests only compute, and
-    /// the processors have work, it should rest: else whatever woke one more than those would have it run,
-    /// with cold caches, for as long as there is a queue.
+    /// Returns true if a free worker should run this request. If requests only compute and all
+    /// processors are busy, the worker should rest. Else one more worker would run with cold caches
+    /// for as long as there is a queue.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);
         !self.pace.holds(at_work, now) || self.is_near && !self.has_at_work(request.thread, now)

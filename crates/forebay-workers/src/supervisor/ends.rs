@@ -1,4 +1,4 @@
-//! How processes end, asked or unasked, and what follows.
+//! The end of processes, requested or not, and the consequences.
 
 use super::{Ending, Entry, Fault, ProcessKind, Stage, Supervisor};
 use crate::error::Exit;
@@ -6,12 +6,12 @@ use crate::starts::Failed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A process that ends sooner than this, without a request, counts as a failed start.
+/// A process that ends within this time, without a request, counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
-/// From one use of force to the next: a guardian takes up to 10 s to end what it guards.
+/// Time between two kills: a guardian takes up to 10 s to end its processes.
 const FORCE: Duration = Duration::from_secs(12);
 
-/// What is done next about a process.
+/// The next step to end a process.
 pub(super) enum Step {
     Stop,
     Force(Option<Fault>),
@@ -19,8 +19,8 @@ pub(super) enum Step {
 }
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// The process gets no further request, and ends when it has had its last one, or when its time
-    /// for that is over.
+    /// Gives the process no further request. It ends after its last request, or when its time limit
+    /// is over.
     pub(super) fn retire(&mut self, id: u64) {
         let limit = self.drain_end();
         if let Some(entry) = self.entries.get_mut(&id)
@@ -31,13 +31,14 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// When a process that is retired now is asked to end though it has requests.
+    /// Returns the time at which a process that is retired now is asked to end although it has
+    /// requests.
     fn drain_end(&self) -> Option<Instant> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
     }
 
-    /// Another process takes its place. Where it has further requests these are given their time,
-    /// since it may have been slow with one alone.
+    /// Replaces a process that does not answer. Its other requests get time to finish, since it may
+    /// have been slow with only one of them.
     pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
         let limit = self.drain_end();
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -58,7 +59,7 @@ impl<K: ProcessKind> Supervisor<K> {
         ));
     }
 
-    /// The process said that it is about to end, which it may once its requests are done.
+    /// Lets a process end that has announced its end, after its requests are done.
     pub(super) fn let_go(&mut self, id: u64) {
         let limit = self.drain_end();
         if let Some(entry) = self.entries.get_mut(&id)
@@ -103,8 +104,8 @@ impl<K: ProcessKind> Supervisor<K> {
         let end = has_crashed.then(|| self.kind.describe_end(&entry.process, reaped, entry.fault));
         self.kind.remove(entry.process, reaped, has_crashed);
         match end {
-            // A process that serves and gets SIGKILL or SIGTERM was killed from outside, which is
-            // no fault of its own.
+            // SIGKILL or SIGTERM for a serving process came from outside, so it is not the fault of
+            // the process.
             Some(end) if has_proved || entry.was_ready && end.was_killed => {
                 self.starts.log(&end.text);
             }
@@ -113,17 +114,17 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// A start came to nothing: waits before the next.
+    /// Handles a failed start: pauses before the next one.
     pub(super) fn start_failed(&mut self, text: &str, last_lines: &str) {
         match self.starts.failed(text, last_lines) {
             Failed::Loop(why) if !self.serves() => self.kind.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }
-        // What is there runs on by the old files until they change again.
+        // Existing processes keep running with the old files until these change again.
         self.outdated.clear();
     }
 
-    /// Takes the end of a process, or its failure to start, one step further.
+    /// Takes the next step to end a process, or to give up its start.
     pub(super) fn advance(&mut self, id: u64, now: Instant) {
         let stop_timeout = self.kind.rules().stop_timeout;
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -136,7 +137,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// What is done about a process if nothing happens before, and when.
+    /// Returns the next step for a process if nothing else happens, and its time.
     pub(super) fn next_step(&self, entry: &Entry<K::Process>) -> Option<(Instant, Step)> {
         let rules = self.kind.rules();
         let closing = self.closing.as_ref().map(|closing| closing.until);
@@ -187,7 +188,7 @@ impl Ending {
 }
 
 impl<P> Entry<P> {
-    /// The process's start was a success: it has had a request, or has lasted.
+    /// Returns true if the start of the process succeeded: it has had a request, or has lasted.
     pub(super) fn has_proved(&self) -> bool {
         self.was_ready && (self.seen.requests > 0 || self.started.elapsed() >= EARLY)
     }

@@ -1,4 +1,4 @@
-//! What those hold of a supervisor whose processes it keeps.
+//! The handle of a supervisor.
 
 use super::{Command, ProcessKind, Supervisor};
 use crate::stderr::Log;
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// A supervisor's thread. Dropped without [`shutdown`](Handle::shutdown), it ends all processes.
+/// A supervisor's thread. Dropping it without [`shutdown`](Handle::shutdown) ends all processes.
 #[derive(Debug)]
 pub(crate) struct Handle {
     commands: mpsc::UnboundedSender<Command>,
@@ -17,8 +17,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts the thread of the application `name`, which starts the first processes of the kind
-    /// that `make` makes there.
+    /// Starts the thread of the application `name`. There `make` creates the kind of process, and
+    /// the thread starts the first processes.
     pub(crate) fn start<K: ProcessKind>(
         name: &str,
         log: Log,
@@ -38,18 +38,18 @@ impl Handle {
         self.commands.clone()
     }
 
-    /// Has all processes end, those with requests after these or after `grace`. When this returns,
-    /// none is left.
+    /// Ends all processes: busy ones after their requests, or after `grace`. No process is left
+    /// when this returns.
     pub(crate) async fn shutdown(&self, grace: Duration) {
         let (done, all_ended) = oneshot::channel();
         if self.commands.send(Command::Shutdown { grace, done }).is_ok() {
             let _ = all_ended.await;
         }
-        // It has nothing left to do but to return.
+        // The thread has only to return.
         self.join();
     }
 
-    /// As [`shutdown`](Handle::shutdown) without grace, for who has no event loop. Blocks.
+    /// Ends all processes without grace, for callers without an event loop. Blocks.
     pub(crate) fn end(&self) {
         let (done, _) = oneshot::channel();
         self.send(Command::Shutdown { grace: Duration::ZERO, done });
@@ -72,7 +72,7 @@ impl Drop for Handle {
 
 #[cfg(test)]
 impl Handle {
-    /// Of a supervisor that a test plays itself.
+    /// Returns the handle of a supervisor that a test plays itself.
     pub(crate) fn without_thread() -> (Handle, mpsc::UnboundedReceiver<Command>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         (Handle { commands, thread: Mutex::new(None) }, inbox)

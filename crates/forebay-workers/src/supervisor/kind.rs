@@ -1,5 +1,4 @@
-//! What kinds of processes differ in: how one is started and known to be ready, who gives it its
-//! requests, and how it is asked to end.
+//! The differences between kinds of processes: start, readiness, assignment of requests, and end.
 
 use super::Event;
 use crate::error::Exit;
@@ -14,16 +13,16 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
-/// A kind of process, with what it takes to start one and the pool that gives them requests.
+/// A kind of process: starts processes, and holds the pool that assigns requests to them.
 pub(crate) trait ProcessKind: 'static {
     /// One process, as the supervisor holds it.
     type Process;
-    /// What a process that is ready serves by.
+    /// The value that a ready process needs to serve requests.
     type Ready: 'static;
-    /// What the log calls a process, and several.
+    /// The words for one process and for several in the log.
     const NOUN: (&'static str, &'static str);
 
-    /// By which rules processes are kept.
+    /// Returns the rules by which processes are kept.
     fn rules(&self) -> &Rules;
 
     /// Starts a process. The error names what cannot be started.
@@ -31,150 +30,151 @@ pub(crate) trait ProcessKind: 'static {
     where
         Self: Sized;
 
-    /// Lists a process in the pool, which gives it no request yet.
+    /// Adds a process to the pool, which assigns no request to it yet.
     fn add(&self, process: &Self::Process);
 
-    /// What it is called by in the log.
+    /// Returns its process id, for the log.
     fn pid(&self, process: &Self::Process) -> u32;
 
-    /// What it uses; nothing if that cannot be read.
+    /// Returns its memory and CPU time; zero if they cannot be read.
     fn usage(&self, process: &Self::Process) -> Usage;
 
-    /// How all processes of the pool are at this moment.
+    /// Returns the state of all processes of the pool.
     fn snapshots(&self) -> Vec<Snapshot>;
 
-    /// How many processes those who wait could be served by, besides the ones that serve.
+    /// Returns the number of processes that waiting requests need in addition to the serving ones.
     fn missing(&self) -> usize;
 
-    /// Requests are given to the process from now on.
+    /// Lets the pool assign requests to the process from now on.
     fn serve(&self, process: &Self::Process, ready: Self::Ready);
 
-    /// The process is given no further request.
+    /// Lets the pool assign no further request to the process.
     fn retire(&self, process: &Self::Process);
 
-    /// Asks a process to end that has nothing to do, or no more time. False where that cannot be
-    /// asked, and force has to be used.
+    /// Asks a process to end, because it is idle or its time is over. Returns false if it cannot be
+    /// asked and has to be killed.
     fn request_stop(&self, process: &Self::Process) -> bool;
 
-    /// Ends the process by force.
+    /// Kills the process.
     fn force(&self, process: &Self::Process, fault: Option<Fault>);
 
-    /// Force was used some time ago, and the process has not ended.
+    /// Kills the process again, because it has not ended some time after `force`.
     fn force_again(&self, process: &Self::Process);
 
-    /// The program has ended; what looks after it has not yet.
+    /// Notes that the program has ended, while its guardian still runs.
     fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
-    /// Whether a process that nobody has asked to end may do so like this.
+    /// Returns true if a process may end in this way without being asked.
     fn may_end(&self, process: &Self::Process, reaped: Exit) -> bool;
 
-    /// How a process that has crashed came to its end, for the log.
+    /// Describes the end of a process that has crashed, for the log.
     fn describe_end(&self, process: &Self::Process, reaped: Exit, why: Option<Fault>) -> End;
 
     /// Forgets a process that has ended.
     fn remove(&mut self, process: Self::Process, reaped: Exit, crashed: bool);
 
-    /// Refuses all requests that wait and, while nothing serves, all that come.
+    /// Refuses all waiting requests, and new ones while no process serves.
     fn begin_crash_loop(&self, why: String);
 
-    /// Lets requests wait again, for the next attempt.
+    /// Lets requests wait again, for the next attempt to start a process.
     fn let_wait(&self);
 
     /// Refuses all requests from now on.
     fn close(&self);
 }
 
-/// By which rules processes are kept. Times are as in the specification of an application or a
-/// program.
+/// The rules by which processes are kept. Times have the meaning of those in the specification of
+/// an application or a program.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) name: String,
     pub(crate) workers: Workers,
-    /// One is started before all others, even where none has to run: what cannot be compiled shows
-    /// at once, and once.
+    /// True if one process starts before all others, even if none is needed. Then an error, for
+    /// example of compilation, shows at once, and only once.
     pub(crate) first_alone: bool,
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) max_memory: Option<u64>,
     pub(crate) max_cpu: Option<Duration>,
     pub(crate) idle_timeout: Duration,
-    /// From a process's start until it is ready.
+    /// Limit from the start of a process until it is ready.
     pub(crate) start_timeout: Duration,
-    /// From asking a process to end until force is used.
+    /// Limit from the request to end until the process is killed.
     pub(crate) stop_timeout: Duration,
-    /// `stop_timeout` goes on when the time that a shutdown grants is over.
+    /// True if `stop_timeout` continues after the grace time of a shutdown.
     pub(crate) stop_outlasts_grace: bool,
-    /// How long a retired process may finish its requests; `None`: as long as these take.
+    /// Time in which a retired process may finish its requests; `None`: no limit.
     pub(crate) drain_timeout: Option<Duration>,
-    /// A process is ended whose request takes longer. `None`: who sent the request sees to that.
+    /// A process is ended if its request takes longer. `None`: the sender of the request has its
+    /// own limit.
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) watch: Vec<PathBuf>,
-    /// What is looked at when the configuration was read again.
+    /// Files that are checked after the configuration was read again.
     pub(crate) watch_at_reload: Vec<PathBuf>,
 }
 
 /// A process that is about to be started.
 pub(crate) struct New<R> {
-    /// Counts processes of this supervisor; process ids may come again.
+    /// Number of this process in its supervisor; process ids may be reused.
     pub(crate) id: u64,
     /// It is replaced after this many requests.
     pub(crate) limit: u64,
-    /// Where its program's end is reported, if that comes before the process's.
+    /// Receives the report that the program has ended, if that precedes the end of the process.
     pub(crate) events: UnboundedSender<Event<R>>,
 }
 
 /// A process that has been started.
 pub(crate) struct Started<K: ProcessKind> {
     pub(crate) process: K::Process,
-    /// The reading end of what it writes to standard error, non-blocking.
+    /// The reading end of its standard error, non-blocking.
     pub(crate) stderr: OwnedFd,
-    /// What its lines are called in the log.
+    /// The process id in the prefix of its log lines.
     pub(crate) stderr_name: u32,
-    /// Ends when it is ready; `None` where it will not be.
+    /// Resolves when it is ready; with `None` if it will not be.
     pub(crate) ready: Pin<Box<dyn Future<Output = Option<K::Ready>>>>,
-    /// Ends when it has ended and was reaped.
+    /// Resolves after it has ended and was reaped.
     pub(crate) reaped: Pin<Box<dyn Future<Output = Exit>>>,
 }
 
-/// How a process is at one moment.
+/// The state of a process at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Snapshot {
     pub(crate) id: u64,
     pub(crate) stage: Stage,
     pub(crate) requests: u64,
-    /// Requests that it has at this moment.
+    /// Current number of its requests.
     pub(crate) under_way: usize,
-    /// When the last request ended, or it became ready.
+    /// End of the last request, or time when it became ready.
     pub(crate) idle_since: Instant,
-    /// When its request began, where [`Rules::request_timeout`] counts for that.
+    /// Start of its request, if [`Rules::request_timeout`] applies to it.
     pub(crate) busy_since: Option<Instant>,
 }
 
 impl Snapshot {
-    /// Of a process that has just been started.
+    /// Returns the snapshot of a process that has just been started.
     pub(crate) fn of_new(id: u64, now: Instant) -> Snapshot {
         let (stage, idle_since) = (Stage::Starting, now);
         Snapshot { id, stage, requests: 0, under_way: 0, idle_since, busy_since: None }
     }
 }
 
-/// How far a process is.
+/// A stage in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Starting,
     Serving,
     /// It gets no further request.
     Retired,
-    /// The pool has asked it to end, as it had its last request.
+    /// The pool has asked it to end, after its last request.
     Ending,
 }
 
-/// Why the supervisor ends a process, where that is its own fault.
+/// The reason why the supervisor ends a process, if that is the fault of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     NotReady,
     RequestTimeout,
-    /// Nothing was heard of it.
+    /// It did not answer.
     Silent,
     /// It refused a connection.
     Refused,
@@ -182,9 +182,9 @@ pub(crate) enum Fault {
     Unexpected,
 }
 
-/// How a process that has crashed came to its end.
+/// The end of a process that has crashed.
 pub(crate) struct End {
     pub(crate) text: String,
-    /// By SIGKILL or SIGTERM, as from outside.
+    /// Killed with SIGKILL or SIGTERM, as from outside.
     pub(crate) was_killed: bool,
 }

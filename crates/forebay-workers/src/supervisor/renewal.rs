@@ -1,11 +1,11 @@
-//! Which processes are replaced or ended, though nothing is wrong with them: those that are idle,
-//! used up, too old or too large or have computed for too long, and those that run by files that have changed.
+//! Ends and replaces processes that work well: idle, used up, too old or too large ones, those that
+//! have used much CPU time, and those with changed files.
 
 use super::{Entry, LOOK_INTERVAL, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// Starts the process that takes the place of `id`, unless starts fail at present.
+    /// Starts a replacement of process `id`, unless starts fail at present.
     pub(super) fn replace(&mut self, id: u64) {
         let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
@@ -15,7 +15,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Ends what has been idle for too long, the longest idle one first.
+    /// Ends processes that have been idle for too long, the longest idle one first.
     pub(super) fn end_idle(&mut self, now: Instant) {
         let rules = self.kind.rules();
         let (min, limit) = (rules.workers.min, rules.idle_timeout);
@@ -30,7 +30,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Whether there is something to look at from time to time.
+    /// Returns true if processes or files have to be checked regularly.
     pub(super) fn needs_looks(&self) -> bool {
         let rules = self.kind.rules();
         let is_used_up = rules.max_requests.is_some() || rules.max_age.is_some();
@@ -38,7 +38,7 @@ impl<K: ProcessKind> Supervisor<K> {
         is_used_up || has_excess || !rules.watch.is_empty()
     }
 
-    /// Replaces processes, those with old files one after the other.
+    /// Replaces processes that have reached a limit, and those with old files one by one.
     pub(super) fn renew(&mut self, now: Instant) {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
@@ -54,7 +54,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.replace_outdated();
     }
 
-    /// Replaces the process if it is used up, too old or too large, or has computed for too long.
+    /// Replaces the process if it has reached a limit of requests, age, memory or CPU time.
     fn look_at(&mut self, id: u64, now: Instant) {
         let Some(entry) = self.entries.get(&id).filter(|entry| !entry.is_being_replaced) else {
             return;
@@ -70,7 +70,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// What a process has used too much of.
+    /// Returns the limit that a process exceeds, as words for the log.
     fn excess(&self, entry: &Entry<K::Process>) -> Option<&'static str> {
         let max_memory = self.kind.rules().max_memory;
         if max_memory.is_none() && entry.max_cpu.is_none() {
@@ -86,26 +86,26 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// The configuration was read again.
+    /// Replaces all processes if files have changed, after the configuration was read again.
     pub(super) fn look_after_reload(&mut self) {
         if self.closing.is_none() && self.at_reload.look_once() {
             self.outdate("files have changed");
         }
     }
 
-    /// Has all processes replaced.
+    /// Marks all processes for replacement.
     pub(super) fn outdate(&mut self, why: &str) {
         self.starts.log(&format!("{why}: its {} are replaced", K::NOUN.1));
         self.outdated = self.entries.keys().copied().collect();
     }
 
-    /// Replaces the next process that runs by old files, when the one before is done.
+    /// Replaces the next process with old files after the previous replacement has ended.
     fn replace_outdated(&mut self) {
         while let Some(&id) = self.outdated.front() {
             match self.entries.get(&id).filter(|entry| entry.stays()) {
                 None => drop(self.outdated.pop_front()),
                 Some(entry) if entry.is_being_replaced => return,
-                // It runs by old files or new ones: it may have read them before the change.
+                // A starting process may have read its files before or after the change.
                 Some(entry) if entry.seen.stage == Stage::Starting => return,
                 Some(_) => return self.replace(id),
             }
