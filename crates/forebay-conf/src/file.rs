@@ -250,9 +250,9 @@ pub enum EncodedSlashes {
 #[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
     /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
-    /// addresses, "unix:path", or "fd:name" for sockets that a service manager passes on under that
-    /// name. Prefix "https://": with TLS. Prefix "ajp://": for web servers that speak AJP 1.3
-    /// (mod_jk, mod_proxy_ajp).
+    /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager
+    /// passes on under that name. Prefix "https://": with TLS. Prefix "ajp://": for web servers
+    /// that speak AJP 1.3 (mod_jk, mod_proxy_ajp).
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// The host names of the site, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,

@@ -2,9 +2,9 @@
 
 /// Parses a number of bytes with or without a unit.
 ///
-/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache, so are `KiB`, `MiB` and `GiB`; `kB`,
-/// `MB` and `GB` are powers of 1000. Case does not matter. The error is a sentence without capital
-/// or full stop.
+/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache. `KiB`, `MiB` and `GiB` are the same;
+/// `kB`, `MB` and `GB` are powers of 1000. Case does not matter. The error is a sentence without
+/// capital or full stop.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

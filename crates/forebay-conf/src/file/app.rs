@@ -42,7 +42,7 @@ pub struct App {
     /// PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
-    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with; without it the path is PATH_INFO.
+    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with. Without it, the whole path is PATH_INFO.
     pub root: Option<At<String>>,
     /// php, and command that speaks fastcgi: endings of the files that may be run, such as [".php",
     /// ".phtml"]. A command may also have "*" for any file below `root`. Default: [".php"], but "*"
@@ -67,7 +67,7 @@ pub struct App {
     /// Forebay adds it again to the program's redirects and cookie paths. Default: none.
     pub strip_prefix: Option<At<String>>,
     /// command that speaks http or h2c: sends a client to the same process each time, with a
-    /// cookie, while that process runs and has a free connection. Default: no.
+    /// cookie. The process must still run and have a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
     pub ini: BTreeMap<String, At<String>>,

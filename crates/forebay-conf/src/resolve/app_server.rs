@@ -56,8 +56,8 @@ pub(super) fn fastcgi(
 /// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Returns the endings of scripts, if any were typed; an empty list for `"*"`, any file. php-fpm's
-/// configuration contains them unchanged, so only safe characters are accepted.
+/// Returns the endings of scripts, if any were typed. An empty list means `"*"`, any file. Only
+/// safe characters are accepted, because php-fpm's configuration contains the endings unchanged.
 pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Option<Vec<String>>> {
     let Some(at) = typed else { return Ok(None) };
     let items = at.items();
@@ -183,13 +183,13 @@ fn mount(typed: &At<String>) -> Outcome<String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Returns the buffer size. The minimum is a little more than one read.
+/// Returns the buffer size. A smaller buffer than the least would also fail for fast clients.
 fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
     const LEAST: u64 = 64 * 1024;
     match (typed, size(typed)?) {
         (Some(at), Some(size)) if size < LEAST => {
             Err(Problem::new(&at.span, format!("{size} bytes are too few"))
-                .help("the least is \"64k\": less comes in one piece to fast clients, too"))
+                .help("the least is \"64k\", which even fast clients need"))
         }
         (_, size) => Ok(size.map_or(1 << 20, |size| usize::try_from(size).unwrap_or(usize::MAX))),
     }

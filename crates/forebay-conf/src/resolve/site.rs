@@ -201,8 +201,8 @@ fn hands_on(route: &Route) -> bool {
     route.passes_on() || matches!(&route.action, Action::Files(files) if runs_below(files))
 }
 
-/// The number of routes at the top of a site that each route is compared with, so that the time
-/// does not grow with the square of the file's length.
+/// The number of routes at the top of a site that each route is compared with. Without this limit,
+/// the time would grow with the square of the number of routes.
 const MOST_COMPARED: usize = 1000;
 
 /// Records that a site answers for a host on some listeners. Fails if another one already does.

@@ -225,10 +225,10 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
     if *first == how {
         return Ok(());
     }
-    Err(Problem::new(span, format!("{socket} cannot be listened on {first} and {how}"))
+    Err(Problem::new(span, format!("{socket} is used both {first} and {how}"))
         .label(format!("{how} here"))
         .also(also, format!("{first} here"))
-        .help("give each a port of its own, as 80 and 443"))
+        .help("give each a port of its own, such as 80 and 443"))
 }
 
 /// Resolves the verification of servers.
