@@ -1,4 +1,4 @@
-//! Control groups (Linux, version 2), where this machine lets Forebay make them:
+//! Control groups (Linux, version 2), if this machine lets Forebay make them:
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
 
 use crate::Cpu;
@@ -10,16 +10,16 @@ use std::time::Duration;
 /// The period of cpu.max, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// A group that exists. It stays when this is dropped.
+/// An existing group. Dropping this does not remove it.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
 }
 
-/// What the processes of an application may use together. `None`: no limit.
+/// Limits of all processes of an application together. `None`: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// Bytes of memory; the kernel kills what exceeds it.
+    /// Bytes of memory; the kernel kills processes that exceed it.
     pub memory: Option<u64>,
     /// CPU time in percent of one core.
     pub cpu_percent: Option<u64>,
@@ -27,12 +27,12 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// A group with limits; dropped, it is removed, if no process is in it any more.
+/// A group with limits. Dropping this removes the group if it has no process any more.
 #[derive(Debug)]
 pub struct LimitedCgroup(Cgroup);
 
 impl Cgroup {
-    /// Creates a group below this process's own; none where that is not permitted.
+    /// Creates a group below this process's own; returns `None` if that is not permitted.
     pub fn create(name: &str) -> Option<Self> {
         let path = own_group()?.1.join(name);
         fs::create_dir(&path).ok()?;
@@ -44,7 +44,7 @@ impl Cgroup {
         None
     }
 
-    /// Groups beside it that other processes made, by name.
+    /// Returns groups next to this one that other processes made, by name.
     pub fn siblings() -> Vec<(String, Self)> {
         let entries = own_group().and_then(|(_, own)| fs::read_dir(own).ok());
         let named = |entry: fs::DirEntry| {
@@ -54,12 +54,12 @@ impl Cgroup {
         entries.into_iter().flatten().flatten().filter_map(named).collect()
     }
 
-    /// A group made by another process.
+    /// Returns a group that another process has made.
     pub fn existing(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Where it lies in the file system.
+    /// Returns its directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -69,7 +69,7 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.procs"), "0")
     }
 
-    /// CPU time of all processes that were ever in the group.
+    /// Returns the CPU time of all processes that were ever in the group.
     pub fn cpu(&self) -> io::Result<Cpu> {
         let text = fs::read_to_string(self.path.join("cpu.stat"))?;
         let field = |name: &str| {
@@ -82,13 +82,13 @@ impl Cgroup {
         }
     }
 
-    /// The processes in the group now.
+    /// Returns the processes that are in the group now.
     pub fn processes(&self) -> io::Result<Vec<i32>> {
         let text = fs::read_to_string(self.path.join("cgroup.procs"))?;
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
-    /// Ends every process in the group at once (Linux 5.14 and later).
+    /// Kills all processes in the group at once (Linux 5.14 and later).
     pub fn kill(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
@@ -103,10 +103,11 @@ impl Cgroup {
 }
 
 impl LimitedCgroup {
-    /// A group for `app` with these limits, or why there cannot be one. None without limits.
+    /// Returns a group for `app` with these limits, or the reason why none can be made. Returns
+    /// `None` without limits.
     ///
-    /// It is made below the group that Forebay is in, or beside it: a group with processes cannot
-    /// hand out controllers. So systemd has to delegate (`Delegate=yes`), best with
+    /// The group is made below Forebay's own group, or next to it: a group with processes cannot
+    /// enable controllers for others. So systemd has to delegate (`Delegate=yes`), best with
     /// `DelegateSubgroup=main`.
     pub(crate) fn make_here(
         app: &str,
@@ -127,12 +128,13 @@ impl LimitedCgroup {
         Err(why)
     }
 
-    /// A group that another process has made, as [`make_here`](LimitedCgroup::make_here).
+    /// Returns a group that another process has made as [`make_here`](LimitedCgroup::make_here)
+    /// does.
     pub(crate) fn made_at(path: PathBuf) -> LimitedCgroup {
         LimitedCgroup(Cgroup { path })
     }
 
-    /// Where it lies in the file system.
+    /// Returns its directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -151,7 +153,8 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
         if !has.split_whitespace().any(|name| name == *controller) {
             return Err(format!("there is no {controller} controller"));
         }
-        // Fails where it is handed out already by others' leave, which the next step finds out.
+        // Fails if another process has enabled the controller already; the next step notices a real
+        // error.
         let _ = fs::write(place.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let name: String =
@@ -165,7 +168,7 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
     Ok(group)
 }
 
-/// Controllers, files and what is written into them.
+/// Returns the controllers, their files and the text for each file.
 fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     let CgroupLimits { memory, cpu_percent, processes } = limits;
     let memory = memory.map(|most| ("memory", "memory.max", most.to_string()));
@@ -175,15 +178,15 @@ fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     [memory, cpu, pids].into_iter().flatten().collect()
 }
 
-/// Where version 2 is mounted, and the directory of the group that this process is in.
+/// Returns the mount point of version 2, and the directory of this process's group.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     find_group(&mounts, &groups)
 }
 
-/// Version 2 may be mounted anywhere, often at `/sys/fs/cgroup`, beside version 1 at
-/// `/sys/fs/cgroup/unified`; in a container a part of it alone.
+/// Finds version 2 at any mount point: often `/sys/fs/cgroup`, beside version 1
+/// `/sys/fs/cgroup/unified`. In a container only a part of it may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

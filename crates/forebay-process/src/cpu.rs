@@ -1,4 +1,4 @@
-//! CPU time, of whatever processes.
+//! CPU time of processes.
 
 use std::iter::Sum;
 use std::ops::{Add, Sub};

@@ -1,4 +1,4 @@
-//! The processes that a process has started, with all that those have started.
+//! The descendants of a process.
 
 use crate::Cpu;
 use std::collections::HashMap;
@@ -9,30 +9,30 @@ use std::time::Duration;
 /// A process, as proc_pid_stat(5) describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stat {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// The number of the process that has started it, or looks after it since.
+    /// Id of the parent: the process that started it, or that adopted it since.
     pub parent: i32,
-    /// The name of its program, cut by the kernel.
+    /// Name of its program, cut by the kernel.
     pub name: String,
-    /// CPU time that it has taken.
+    /// CPU time.
     pub cpu: Cpu,
     /// CPU time of children that it has waited for.
     pub cpu_of_children: Cpu,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Resident memory in bytes; 0 of a zombie.
+    /// Resident memory in bytes; 0 for a zombie.
     pub rss: u64,
 }
 
 impl Stat {
-    /// The process with this number, if there is one.
+    /// Returns the process with this id, if there is one.
     pub fn of(pid: i32) -> Option<Stat> {
         read(pid, Path::new("/proc").join(pid.to_string()).as_path())
     }
 }
 
-/// Every process below `root`, which is not among them. Zombies are.
+/// Returns all processes below `root`, without `root` and including zombies.
 pub fn descendants(root: i32) -> Vec<Stat> {
     let mut by_parent: HashMap<i32, Vec<Stat>> = HashMap::new();
     for folder in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -51,16 +51,16 @@ pub fn descendants(root: i32) -> Vec<Stat> {
     all
 }
 
-/// What processes use.
+/// Resources that processes use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Resident memory in bytes. Pages that several share count for each.
+    /// Resident memory in bytes. Shared pages count for each process.
     pub rss: u64,
-    /// CPU time since their start, with that of children that were waited for.
+    /// CPU time since their start, including that of children that were waited for.
     pub cpu: Duration,
 }
 
-/// What a process uses; nothing if there is none.
+/// Returns the resources of a process; zero if there is none.
 pub fn usage_of(pid: i32) -> Usage {
     Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
         rss: stat.rss,
@@ -68,7 +68,7 @@ pub fn usage_of(pid: i32) -> Usage {
     })
 }
 
-/// What all descendants of `root` use, and those that have ended below it.
+/// Returns the resources of all descendants of `root`, including ended ones.
 pub fn usage_below(root: i32) -> Usage {
     let ended = Stat::of(root).map_or(Duration::ZERO, |stat| stat.cpu_of_children.total());
     descendants(root).iter().fold(Usage { rss: 0, cpu: ended }, |all, stat| Usage {
@@ -77,8 +77,8 @@ pub fn usage_below(root: i32) -> Usage {
     })
 }
 
-/// Whether the end of the process has begun: the kernel marks a process before it closes what that
-/// has open, so that whoever sees a connection of it break finds the mark.
+/// Returns true if the end of the process has begun. The kernel marks a process before it closes
+/// its files, so the mark is visible to a peer that sees a connection break.
 pub fn is_exiting(pid: u32) -> bool {
     /// PF_EXITING in proc_pid_stat(5), field 9.
     const EXITING: u32 = 4;
@@ -94,10 +94,10 @@ fn read(pid: i32, folder: &Path) -> Option<Stat> {
 }
 
 fn parse(pid: i32, stat: &str) -> Option<Stat> {
-    // The name in parentheses may itself hold spaces and parentheses.
+    // The name in parentheses may itself contain spaces and parentheses.
     let (front, fields) = stat.rsplit_once(") ")?;
     let name = front.split_once('(')?.1.to_owned();
-    // The first one is the third of the manual page, the state.
+    // The first of these is field 3 of the manual page, the state.
     let fields: Vec<&str> = fields.trim_end().split(' ').collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let cpu = |user: usize, system: usize| {
@@ -129,7 +129,7 @@ mod tests {
         assert!(!is_exiting(std::process::id()));
         let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
         let pid = child.id();
-        // It has closed what it had open, so it is about to be a zombie or is one.
+        // The process has closed its files, so it is a zombie or becomes one soon.
         std::io::copy(child.stdout.as_mut().unwrap(), &mut std::io::sink()).unwrap();
         assert!(is_exiting(pid));
         child.wait().unwrap();

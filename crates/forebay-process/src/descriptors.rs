@@ -1,5 +1,6 @@
-//! How many descriptors our children may open: as many as we found that we may, not as many as a
-//! gateway needs. Programs that use `select`, or close all there could be, suffer from a high limit.
+//! The limit of open descriptors for child processes: the limit found at the start, not the higher
+//! one of a gateway. Programs that use `select`, or that close all possible descriptors, suffer
+//! from a high limit.
 
 use std::sync::OnceLock;
 
@@ -7,23 +8,23 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 static FOUND: OnceLock<Rlimit> = OnceLock::new();
 
-/// Takes note of the limit, before it is raised. The first time counts.
+/// Records the limit before it is raised. Only the first call counts.
 pub fn record_descriptors() {
     let _ = FOUND.set(getrlimit(Resource::Nofile));
 }
 
-/// The soft limit that was found, where it has been raised since.
+/// Returns the soft limit that was found, if it has been raised since.
 pub fn found_descriptors() -> Option<u64> {
     let found = FOUND.get()?;
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
 }
 
-/// Gives a process that has just been started the limit that was found. It may see ours for its
-/// first moments: to set it before would take a `fork`, which costs more the larger we are.
+/// Gives a new process the limit that was found. At first it may see the gateway's limit: to set it
+/// earlier would take a `fork`, which is slow for large processes.
 pub fn give_back_descriptors(process: Pid) {
     let Some(found) = FOUND.get() else { return };
     if getrlimit(Resource::Nofile) != *found {
-        // A process that has ended already needs none.
+        // A process that has already ended needs no limit.
         let _ = prlimit(Some(process), Resource::Nofile, *found);
     }
 }

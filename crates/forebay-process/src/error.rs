@@ -1,8 +1,8 @@
-//! Why an application could not be started.
+//! The reason why an application could not be started.
 
 use std::fmt;
 
-/// The application could not be started. The message says what was seen and what to do.
+/// The application could not be started. The message contains the observation and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError {
     app: String,
@@ -12,32 +12,32 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// `what` was seen of the application `app`.
+    /// Creates an error about the application `app`.
     pub fn new(app: &str, what: impl Into<String>) -> StartError {
         StartError { app: app.to_owned(), key: &[], what: what.into(), help: String::new() }
     }
 
-    /// With the key that is to blame, as a path in the application's table.
+    /// Adds the faulty key, as a path in the application's table.
     pub fn at(self, key: &'static [&'static str]) -> StartError {
         StartError { key, ..self }
     }
 
-    /// With what to do about it.
+    /// Adds the remedy.
     pub fn help(self, help: impl Into<String>) -> StartError {
         StartError { help: help.into(), ..self }
     }
 
-    /// The key of the application's table that is to blame, as a path; empty: the table.
+    /// Returns the faulty key of the application's table, as a path; empty: the whole table.
     pub fn key(&self) -> &'static [&'static str] {
         self.key
     }
 
-    /// What was seen, without the name of the application.
+    /// Returns the observation, without the name of the application.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What to do about it; empty where nobody knows.
+    /// Returns the remedy; empty if it is unknown.
     pub fn advice(&self) -> &str {
         &self.help
     }

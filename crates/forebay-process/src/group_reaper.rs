@@ -1,9 +1,9 @@
 //! Ends process groups when this process is killed.
 //!
-//! The kernel ends a worker with the supervisor's thread (`PR_SET_PDEATHSIG`, which each host asks
-//! for), but not the programs that the worker's script runs at that moment. A shell with nothing else
-//! to do reads the numbers of the workers' process groups from a pipe. The pipe closes when this
-//! process ends, however it ends; then the shell kills the groups that are left.
+//! The kernel ends a worker together with the supervisor's thread (`PR_SET_PDEATHSIG`, which each
+//! host requests). It does not end the programs of the worker's script. So an otherwise idle shell
+//! reads the ids of the workers' process groups from a pipe. The pipe closes when this process ends
+//! for any reason. Then the shell kills the remaining groups.
 
 use rustix::process::Pid;
 use std::io::{self, Write};
@@ -21,7 +21,7 @@ while read -r sign group; do
 done
 for g in $groups; do kill -KILL \"-$g\"; done";
 
-/// The shell, and what it knows.
+/// The shell, and the groups that it knows.
 #[derive(Debug)]
 pub struct GroupReaper {
     shell: Shell,
@@ -31,36 +31,36 @@ pub struct GroupReaper {
 #[derive(Debug)]
 struct Shell {
     process: Child,
-    /// `None` from the end on.
+    /// `None` after the end.
     pipe: Option<ChildStdin>,
 }
 
 impl GroupReaper {
-    /// Starts the shell, in a group of its own so that nothing meant for others ends it.
+    /// Starts the shell in its own group, so that no signal to others ends it.
     pub fn start() -> io::Result<GroupReaper> {
         Ok(GroupReaper { shell: Shell::start()?, groups: Vec::new() })
     }
 
-    /// From now on the group that `leader` leads ends with this process.
+    /// Adds the group of `leader`, which ends together with this process from now on.
     pub fn watch(&mut self, leader: Pid) {
         self.groups.push(leader);
         self.send('+', leader);
     }
 
-    /// The leader has ended; what its group has left is not looked after any more, as the number may
-    /// be another's soon.
+    /// Removes the group of a leader that has ended. The shell ignores the rest of the group,
+    /// because the id may soon be reused.
     pub fn forget(&mut self, leader: Pid) {
         self.groups.retain(|group| *group != leader);
         self.send('-', leader);
     }
 
-    /// A shell that somebody has ended, or that does not read, is replaced.
+    /// Sends a line to the shell. Replaces a shell that has ended or does not read.
     fn send(&mut self, sign: char, leader: Pid) {
         if self.shell.send(sign, leader).is_ok() {
             return;
         }
         let _ = self.shell.process.kill();
-        // Without another one, which this may be the wrong moment for, the next word starts it.
+        // If no shell can be started now, the next call tries again.
         let Ok(mut shell) = Shell::start() else { return };
         if self.groups.iter().all(|group| shell.send('+', *group).is_ok()) {
             self.shell = shell;
@@ -80,12 +80,12 @@ impl Shell {
             .process_group(0)
             .spawn()?;
         let pipe = process.stdin.take();
-        // A shell that does not get to read must not hold up requests.
+        // A shell that gets no processor time must not block requests.
         pipe.as_ref().map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
         Ok(Shell { process, pipe })
     }
 
-    /// A line is taken whole or not at all. A list that misses one could end another's group.
+    /// Writes a whole line or nothing: a list that lacks a line could kill a wrong group.
     fn send(&mut self, sign: char, leader: Pid) -> io::Result<()> {
         let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())

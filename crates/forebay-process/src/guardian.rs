@@ -1,14 +1,14 @@
-//! The guardian: a small process that starts one program, and ends all that this has started when
-//! the guardian's parent goes, however it goes.
+//! The guardian: a small process that starts one program, and ends all processes of that program
+//! when the guardian's parent ends for any reason.
 //!
 //! Forebay runs itself as guardian and holds the other end of its standard input. The guardian has
-//! a session of its own, so that no signal of a terminal reaches it or the program, and is the
-//! reaper of all that the program starts: a daemon stays its descendant. The program in turn is
-//! ended by the kernel with the guardian.
+//! its own session, so that no signal of a terminal reaches it or the program. It is the reaper of
+//! all that the program starts: a daemon stays its descendant. The kernel ends the program together
+//! with the guardian.
 //!
-//! Here is what guardians have in common; what ends when, and what is reported, is up to who runs
-//! one: [`guard_program`](crate::guard_program) for a program that listens by itself, the keeper of
-//! `forebay compare` for a server that is measured.
+//! This module holds the common part of guardians. Its users decide the order of ends and the
+//! reports: [`guard_program`](crate::guard_program) for a program that listens by itself, and the
+//! keeper of `forebay compare` for a measured server.
 
 use crate::Launch;
 use crate::cgroup::Cgroup;
@@ -26,9 +26,9 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// A process that outlives SIGKILL for so long hangs inside the kernel.
+/// A process that survives SIGKILL for this long hangs inside the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// Between two rounds of SIGKILL: a process may fork while its siblings are being killed.
+/// Pause between two rounds of SIGKILL: a process may fork while its siblings are killed.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// This process as guardian, with orders of the kind `O`.
@@ -41,26 +41,26 @@ pub struct Guardian<O> {
     any_is_alive: bool,
 }
 
-/// Why a guardian wakes up.
+/// The reason why a guardian wakes up.
 #[derive(Debug)]
 pub enum Wake<O> {
     /// Its parent sent an order.
     Order(O),
-    /// Its parent has gone, or a signal asks it to end.
+    /// Its parent has ended, or a signal asks it to end.
     End,
     /// The program has ended.
     ProgramEnded(WaitStatus),
-    /// Another process has ended, whose parent had ended before.
+    /// An orphan has ended: a process whose parent had ended before.
     OrphanEnded(Pid, WaitStatus),
     /// The last process has ended.
     AllEnded,
 }
 
 impl<O: Send + 'static> Guardian<O> {
-    /// Makes this process a guardian. `read` is run on a thread of its own: it passes each order on
-    /// until that returns false, and returns when the parent's end is closed.
+    /// Makes this process a guardian. Runs `read` on a separate thread. It passes orders on until
+    /// its argument returns false, and returns when the parent's end is closed.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Fails only for the leader of a process group, which has a terminal's signals to itself.
+        // Fails only for the leader of a process group, which gets no signals of other terminals.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();
@@ -77,8 +77,8 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(Self { sender, wakes, program: None, program_is_alive: false, any_is_alive: false })
     }
 
-    /// Starts the program, once, in a process group of its own; the kernel ends it with this
-    /// process. `configure` sets descriptors, environment and directory.
+    /// Starts the program, once, in its own process group; the kernel ends it with this process.
+    /// `configure` sets descriptors, environment and directory.
     pub fn start(
         &mut self,
         launch: Launch,
@@ -98,7 +98,7 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(program)
     }
 
-    /// What happens next; `None` once it is `until`.
+    /// Returns the next event; `None` if `until` is over.
     pub fn wait(&mut self, until: Option<Instant>) -> Option<Wake<O>> {
         let wake = match until {
             None => self.wakes.recv().ok()?,
@@ -114,25 +114,25 @@ impl<O: Send + 'static> Guardian<O> {
         Some(wake)
     }
 
-    /// The program, while it lives.
+    /// Returns the program while it lives.
     pub fn program(&self) -> Option<Pid> {
         self.program.filter(|_| self.program_is_alive)
     }
 
-    /// Whether a process lives that the guardian is to end.
+    /// Returns true if a process lives that the guardian has to end.
     pub fn any_is_alive(&self) -> bool {
         self.any_is_alive
     }
 
-    /// Asks each process that is left, and that `which` chooses, to end.
+    /// Asks all remaining processes that `which` selects to end.
     pub fn request_stop(&self, which: impl Fn(&Stat) -> bool) {
         for stat in self.left().into_iter().filter(which) {
             send(stat.pid, Signal::TERM);
         }
     }
 
-    /// Sends SIGKILL to all descendants, and to what is in `cgroup`, until there is none; returns
-    /// those that stay.
+    /// Sends SIGKILL to all descendants and to processes in `cgroup` until none is left. Returns
+    /// the processes that survive.
     pub fn end_by_force(&mut self, cgroup: Option<&Cgroup>) -> Vec<Stat> {
         let deadline = Instant::now() + KILL_PATIENCE;
         while self.any_is_alive && Instant::now() < deadline {
@@ -143,7 +143,7 @@ impl<O: Send + 'static> Guardian<O> {
             for stat in self.left() {
                 send(stat.pid, Signal::KILL);
             }
-            // Whatever wakes it: it is looked at what is left.
+            // Any event will do: the loop checks the remaining processes.
             let _ = self.wait(Some(Instant::now() + KILL_INTERVAL));
         }
         if self.any_is_alive { self.left() } else { Vec::new() }
@@ -154,7 +154,7 @@ impl<O: Send + 'static> Guardian<O> {
     }
 }
 
-/// Waits for every process that ends, until there is none.
+/// Waits for each process that ends, until none is left.
 fn reap<O>(program: Pid, sender: &Sender<Wake<O>>) {
     loop {
         let wake = match wait(WaitOptions::empty()) {

@@ -1,4 +1,4 @@
-//! Who a process runs as.
+//! The user and group of a process.
 
 use crate::StartError;
 use nix::errno::Errno;
@@ -8,18 +8,19 @@ use std::ffi::{CString, OsString};
 /// A user and a group, looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The user, and its name for the groups it is in.
+    /// The user, and its name for the lookup of its groups.
     pub user: Option<(u32, String)>,
-    /// The group; beside a user with its own groups, the first of them.
+    /// The group; the first of them if the user's own groups apply, too.
     pub group: Option<u32>,
-    /// Whether the group is the only one.
+    /// True if the group is the only one.
     pub alone: bool,
     /// HOME, USER and the like, as a login would set them.
     pub env: Vec<(&'static str, OsString)>,
 }
 
 impl Identity {
-    /// Looks up the names, whoever asks; `None` if neither is given. `app` is for messages.
+    /// Looks up the names, for any calling process; returns `None` if neither is given. `app` is
+    /// for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,
@@ -57,7 +58,7 @@ impl Identity {
         Ok(Some(Identity { user, group, alone: only.is_some(), env }))
     }
 
-    /// Makes this process that user's for good. Call it before there is another thread.
+    /// Makes this process permanently that of the user. Call it before there is another thread.
     pub fn assume(&self) -> Result<(), Errno> {
         if let Some(group) = self.group.map(Gid::from_raw) {
             match &self.user {
@@ -69,7 +70,7 @@ impl Identity {
             }
             setgid(group)?;
         }
-        // Last: it takes away the right to do the others.
+        // Last, because it removes the right to do the other steps.
         match &self.user {
             Some((uid, _)) => setuid(Uid::from_raw(*uid)),
             None => Ok(()),

@@ -1,8 +1,9 @@
-//! The last step before a program: this process becomes it, as another user and within limits.
+//! The last step before a program: this process becomes the program, as another user and within
+//! limits.
 //!
-//! Between fork and exec only code that is `unsafe` could do this. So the process that is started
-//! is Forebay itself (`forebay __launch OPTIONS -- PROGRAM ARGUMENTS`), which changes what the
-//! program inherits and then becomes the program, under the same process id.
+//! Between fork and exec only `unsafe` code could do this. So Forebay starts itself (`forebay
+//! __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then becomes the
+//! program under the same process id.
 
 use crate::Identity;
 use crate::cgroup::Cgroup;
@@ -19,50 +20,51 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A variable of the environment: `forebay compare` sets it for the servers that it starts, whose
-/// memory and descriptors its own tools (`perf`) may then look at as the same user.
+/// An environment variable that `forebay compare` sets for the servers that it starts. Its own
+/// tools (`perf`) may then read their memory and descriptors as the same user.
 pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
 /// The file from which the step before the program reads its environment.
 const ENVIRONMENT: &str = "/proc/self/fd/4";
-/// How a shell says that a command was not found or could not be run.
+/// Exit code of a shell for a command that was not found or could not be run.
 const CANNOT_RUN: u8 = 127;
-/// The first descriptor behind the standard ones, as systemd numbers what it passes on.
+/// The first descriptor after the standard ones, as in systemd's socket activation.
 const FIRST_INHERITED: i32 = 3;
 
-/// What a program is started with, beside its environment and its directory.
+/// The properties of a program besides its environment and its directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launch {
     /// The kernel kills the program when this process, its parent, ends.
     pub parent: Option<i32>,
-    /// What the program may use.
+    /// Limits of the program.
     pub limits: ProcessLimits,
     /// The soft limit on open files, which Forebay has raised for itself.
     pub files: Option<u64>,
     /// The control group to enter.
     pub cgroup: Option<PathBuf>,
-    /// The program may run outside of the control group where it is not let in.
+    /// The program may run outside of the control group if it cannot enter that group.
     pub cgroup_is_optional: bool,
     /// Cores to run on; empty: no change.
     pub cpus: Vec<usize>,
-    /// Descriptor 0 is a listening socket that becomes descriptor 3, by this name.
+    /// Descriptor 0 is a listening socket that becomes descriptor 3, with this name.
     pub inherit: Option<OsString>,
-    /// Descriptor 0 is a listening socket, and stays.
+    /// Descriptor 0 is a listening socket, and stays so.
     pub stdin: bool,
-    /// The user to become, and its name for the groups it is in.
+    /// The user to become, and its name for the lookup of its groups.
     pub user: Option<(u32, String)>,
     /// The group to become.
     pub group: Option<u32>,
-    /// Whether the group is the only one.
+    /// True if the group is the only one.
     pub alone: bool,
     /// The directory to enter as that user.
     pub dir: Option<PathBuf>,
-    /// Descriptor 4 has the program's environment, which counts for that user alone.
+    /// Descriptor 4 has the program's environment, which takes effect only after the change of
+    /// user.
     pub takes_environment: bool,
     /// The program and its arguments.
     pub argv: Vec<OsString>,
 }
 
-/// What each process may use at the most. `None`: what Forebay may.
+/// Limits of each process. `None`: those of Forebay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// Open files.
@@ -86,7 +88,7 @@ const NAMES: [(&str, Resource); 5] = [
 ];
 
 impl ProcessLimits {
-    /// Whether there is no limit.
+    /// Returns true if there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == ProcessLimits::default()
     }
@@ -110,7 +112,7 @@ impl ProcessLimits {
 }
 
 impl Launch {
-    /// Sets who the program runs as.
+    /// Sets the user of the program.
     pub fn as_user(&mut self, identity: Option<&Identity>) {
         if let Some(identity) = identity {
             self.user = identity.user.clone();
@@ -119,19 +121,19 @@ impl Launch {
         }
     }
 
-    /// Whether a process has to be started this way at all.
+    /// Returns true if a process needs this step.
     pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }
 
-    /// The process that becomes the program.
+    /// Returns the command of the process that becomes the program.
     pub fn command(&self) -> Command {
         let mut command = Command::new(myself());
         command.arg("__launch").args(self.arguments());
         command
     }
 
-    /// The arguments that [`Launch::parse`] reads.
+    /// Returns the arguments that [`Launch::parse`] reads.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut out: Vec<OsString> = Vec::new();
         let mut pair = |name: &str, value: OsString| out.extend([name.into(), value]);
@@ -176,7 +178,7 @@ impl Launch {
         out
     }
 
-    /// Reads what [`Launch::arguments`] has written.
+    /// Parses the arguments of [`Launch::arguments`].
     pub fn parse(arguments: impl Iterator<Item = OsString>) -> Option<Launch> {
         let mut launch = Launch::default();
         let mut arguments = arguments;
@@ -223,7 +225,7 @@ impl Launch {
 
     fn prepare(&self) -> Result<(), String> {
         if self.takes_environment {
-            // The helper that started this blocks some.
+            // The helper that started this process blocks some signals.
             let unblocked = nix::sys::signal::SigSet::all().thread_unblock();
             unblocked.map_err(|error| format!("cannot unblock signals: {}", error.desc()))?;
         }
@@ -251,7 +253,7 @@ impl Launch {
             Identity { user: user.clone(), group: *group, alone: *alone, env: Vec::new() };
         identity.assume().map_err(|error| format!("cannot become its user: {}", error.desc()))?;
         let Some(parent) = self.parent else { return Ok(()) };
-        // After the change of user, which makes the kernel forget it.
+        // After the change of user, which resets this setting.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
         if getppid().map(|pid| pid.as_raw_pid()) != Some(parent) {
@@ -260,7 +262,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Becomes the program; returns why not.
+    /// Becomes the program; returns the error if that fails.
     fn become_program(&self, environment: Option<Vec<(OsString, OsString)>>) -> String {
         let Some((program, arguments)) = self.argv.split_first() else {
             return "no program to run".to_owned();
@@ -274,7 +276,7 @@ impl Launch {
             };
         }
         if let Some(dir) = &self.dir {
-            // Here already, to say so if it fails.
+            // Here already, so that an error can be reported.
             if let Err(error) = std::env::set_current_dir(dir) {
                 return format!("cannot enter {}: {error}", dir.display());
             }
@@ -309,24 +311,24 @@ fn read_environment() -> Option<Vec<(OsString, OsString)>> {
         .collect()
 }
 
-/// A variable of an environment, which has a name.
+/// Parses a variable of an environment; its name is not empty.
 pub(crate) fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
-    // A name may begin with an equals sign, as the standard library has it.
+    // A name may begin with an equals sign, as in the standard library.
     let end = 1 + text.get(1..)?.iter().position(|&byte| byte == b'=')?;
     let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     Some((part(&text[..end]), part(&text[end + 1..])))
 }
 
-/// Whether nobody may run it.
+/// Returns true if no user may execute the file.
 fn has_no_run_bit(program: &Path) -> bool {
     std::fs::metadata(program).is_ok_and(|found| found.permissions().mode() & 0o111 == 0)
 }
 
-/// `forebay __launch`: returns only if the program cannot be run, having said why.
+/// Runs `forebay __launch`. Returns only if the program cannot be run, after printing the reason.
 pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let why = match Launch::parse(arguments) {
         Some(launch) => {
-            // Before the change of user, who may not open it.
+            // Before the change of user, because the new user may not open the file.
             let environment = launch.takes_environment.then(read_environment).flatten();
             match launch.prepare() {
                 Ok(()) => launch.become_program(environment),
@@ -339,26 +341,26 @@ pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
-/// The set of the given cores; those beyond what the kernel interface holds are left out.
+/// Returns the set of the given cores, without those that exceed the kernel interface.
 pub fn cpu_set(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
     set
 }
 
-/// The program that starts others this way: this one, even where its file has been replaced.
+/// Returns the program of this process, even if its file has been replaced.
 pub fn myself() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
-/// Lowers both limits; the lower of `most` and what is allowed holds.
+/// Lowers both limits to `most`, or to the present maximum if that is lower.
 fn limit(resource: Resource, most: u64) -> Result<(), rustix::io::Errno> {
     let allowed = getrlimit(resource).maximum;
     let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
     setrlimit(resource, Rlimit { current: most, maximum: most })
 }
 
-/// Makes descriptor 0 descriptor 3, and tells so by the conventions of systemd and Server::Starter.
+/// Moves descriptor 0 to 3, and announces it by the conventions of systemd and Server::Starter.
 fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let socket = fcntl_dupfd_cloexec(stdin.as_fd(), FIRST_INHERITED)?;
@@ -366,7 +368,7 @@ fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
         return Err(std::io::Error::other("descriptor 3 is taken"));
     }
     fcntl_setfd(&socket, FdFlags::empty())?;
-    // Stays open until this process is the program.
+    // Stays open until this process becomes the program.
     let _ = socket.into_raw_fd();
     let mut starter = name.to_owned();
     starter.push("=3");

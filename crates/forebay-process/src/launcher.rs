@@ -1,4 +1,4 @@
-//! Starts processes that are not workers as another user and within limits: CGI scripts.
+//! Start of processes other than workers as another user and within limits: CGI scripts.
 
 use crate::cgroup::{CgroupLimits, LimitedCgroup};
 use crate::{Helper, Identity, Launch, ProcessLimits, StartError, found_descriptors};
@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::fchown;
 use std::process::Command;
 
-/// Who processes run as, and what they may use.
+/// The user and the limits of processes.
 #[derive(Debug, Default)]
 pub struct Launcher {
     identity: Option<Identity>,
@@ -16,16 +16,16 @@ pub struct Launcher {
     cgroup: Option<LimitedCgroup>,
 }
 
-/// What a [`Launcher`] is made from.
+/// The description of a [`Launcher`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchSpec {
     /// The user, by name.
     pub user: Option<String>,
     /// The group, by name.
     pub group: Option<String>,
-    /// What each process may use.
+    /// Limits of each process.
     pub limits: ProcessLimits,
-    /// What all of them may use together, with the workers of the application of this name.
+    /// Limits of all processes together, with the workers of the application of this name.
     pub cgroup: CgroupLimits,
 }
 
@@ -33,17 +33,17 @@ impl Launcher {
     /// Looks user and group up. `name` is the application's, for messages and the control group.
     pub fn new(name: &str, spec: &LaunchSpec) -> Result<Launcher, StartError> {
         let identity = Identity::find(name, spec.user.as_deref(), spec.group.as_deref())?;
-        // Where there cannot be one, the application's workers have logged why.
+        // If none can be made, the application's workers have logged the reason.
         let cgroup = LimitedCgroup::make(name, spec.cgroup, identity.as_ref()).ok().flatten();
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
 
-    /// Whether user and group exist, whoever asks.
+    /// Checks that user and group exist, for any calling process.
     pub fn check(name: &str, spec: &LaunchSpec) -> Result<(), StartError> {
         Identity::look_up(name, spec.user.as_deref(), spec.group.as_deref()).map(drop)
     }
 
-    /// The command that becomes `program`.
+    /// Returns the command that becomes `program`.
     pub fn command(&self, program: &OsStr) -> Command {
         let launch = self.launch(program);
         if launch.is_needed() { launch.command() } else { Command::new(program) }
@@ -64,20 +64,21 @@ impl Launcher {
         launch
     }
 
-    /// Whether a process is started without a step in between, so that the kernel's refusal is seen.
+    /// Returns true if a process starts without an intermediate step, so that the kernel's error is
+    /// visible.
     pub fn is_direct(&self) -> bool {
         self.identity.is_none() && self.limits.is_empty() && self.cgroup.is_none()
     }
 
-    /// Whether the soft limit on open files is the process's own.
+    /// Returns true if the process has its own soft limit on open files.
     pub fn limits_files(&self) -> bool {
         self.limits.open_files.is_some()
     }
 
-    /// Makes a pipe the user's, so that a script can open /dev/stdout and /dev/stderr.
+    /// Gives a pipe to the user, so that a script can open /dev/stdout and /dev/stderr.
     pub fn hand_over(&self, pipe: impl AsFd) -> io::Result<()> {
         match &self.identity {
-            // The helper does it.
+            // The helper does this itself.
             Some(identity) if identity.helper().is_some() => Ok(()),
             Some(identity) => {
                 fchown(pipe, identity.user.as_ref().map(|user| user.0), identity.group)

@@ -1,9 +1,9 @@
-//! Processes that Forebay starts: as whom, within which limits, and that nothing of them remains.
+//! Processes that Forebay starts: their users, their limits, and their complete end.
 //!
-//! [`Launch`] is the step between fork and program, [`Guardian`] the process that ends all it has
-//! started when its parent goes, [`GroupReaper`] the cheaper helper that ends process groups.
-//! [`cgroup`] and [`descendants`] look after what a process starts in turn. Nothing here knows
-//! of applications, requests or experiments.
+//! [`Launch`] is the step between fork and program. [`Guardian`] is the process that ends its
+//! children when its parent ends. [`GroupReaper`] is the cheaper helper that kills process groups.
+//! [`cgroup`] and [`descendants`] watch the children of processes. This crate knows nothing of
+//! applications, requests or experiments.
 #![forbid(unsafe_code)]
 
 pub mod cgroup;

@@ -1,16 +1,16 @@
 //! Lines that programs write to their standard error, as the log shows them.
 //!
-//! A script may write anything, or pass on what a client sent. Bytes that a terminal takes for an
-//! order (ESC, CR) or that end a text early (NUL) would forge or hide lines of the log. So they are
-//! escaped by the function that the access log uses, and a line without end is cut.
+//! A script may write anything, or forward text of a client. Bytes that control a terminal (ESC,
+//! CR) or that end a text early (NUL) would forge or hide lines of the log. So they are escaped by
+//! the function that the access log uses, and a line without end is cut.
 
 use std::io::Write;
 
 /// A longer line is cut into pieces of this many bytes.
 pub const LONGEST_LINE: usize = 8 * 1024;
 
-/// Appends `bytes` as text of a log: backslashes, and all bytes but printable ASCII, are escaped as
-/// Apache escapes them.
+/// Appends `bytes` as text of a log. Escapes backslashes, and all bytes but printable ASCII, as
+/// Apache does.
 pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         match byte {
@@ -23,14 +23,14 @@ pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Cuts what a program writes, in whatever pieces, into lines.
+/// Splits the output of a program into lines, however it is divided.
 #[derive(Debug, Default)]
 pub struct OutputLines {
     partial: Vec<u8>,
 }
 
 impl OutputLines {
-    /// Takes in `bytes`, and passes on each line that has ended, escaped.
+    /// Adds `bytes`, and passes each complete line to `emit`, escaped.
     pub fn push(&mut self, mut bytes: &[u8], mut emit: impl FnMut(&str)) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             self.append(&bytes[..end], &mut emit);
@@ -40,7 +40,7 @@ impl OutputLines {
         self.append(bytes, &mut emit);
     }
 
-    /// Passes on the last line, if it has no end.
+    /// Passes the last line to `emit`, if it is incomplete.
     pub fn end(&mut self, mut emit: impl FnMut(&str)) {
         if !self.partial.is_empty() {
             self.emit(&mut emit);
@@ -61,7 +61,7 @@ impl OutputLines {
         let mut line = Vec::with_capacity(self.partial.len());
         append_escaped(&self.partial, &mut line);
         self.partial.clear();
-        // ASCII, so nothing is lost.
+        // The line is ASCII, so nothing is lost.
         emit(&String::from_utf8_lossy(&line));
     }
 }

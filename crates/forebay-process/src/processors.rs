@@ -1,9 +1,10 @@
-//! Which processors we may run on, and threads that keep to one of them.
+//! The processors that this process may use, and threads that are pinned to one of them.
 //!
-//! To wake a process on another processor costs several times what it costs on the same one: 28 us
-//! of CPU against 6 for a ping-pong on a virtual machine, and 73 on a nested one. So each serving
-//! thread keeps to a processor, and what it wakes at every request is kept there, too. What was
-//! found at the start is never left: it is what `taskset`, a service manager or a container allows.
+//! To wake a process on another processor costs several times as much as on the same one: 28 us of
+//! CPU against 6 us for a ping-pong on a virtual machine, and 73 us on a nested one. So each
+//! serving thread is pinned to a processor, together with the process that it wakes at every
+//! request. Forebay never leaves the processors found at the start: `taskset`, a service manager or
+//! a container has chosen them.
 
 use std::cell::Cell;
 use std::io;
@@ -15,18 +16,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 static FOUND: OnceLock<Option<CpuSet>> = OnceLock::new();
 
 thread_local! {
-    /// The processor that this thread keeps to.
+    /// The processor of this thread.
     static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Records the processors that this process may run on. Later calls do nothing.
+/// Records the processors that this process may use. Later calls do nothing.
 pub fn record_processors() {
     let _ = FOUND.set(sched_getaffinity(None).ok());
 }
 
-/// The processors for threads that keep to one each: empty where there are not exactly as many as
-/// `threads`, or just one. Fewer threads had better go where there is room, and of more than one
-/// to a processor the kernel should move those that are busy.
+/// Returns processors for threads that are pinned to one each. Returns none unless there are
+/// exactly as many as `threads`, and more than one. With fewer threads or more, the kernel should
+/// move them to free processors.
 pub fn processors_for(threads: usize) -> Vec<usize> {
     let Some(Some(found)) = FOUND.get() else { return Vec::new() };
     if threads < 2 || found.count() as usize != threads {
@@ -35,23 +36,22 @@ pub fn processors_for(threads: usize) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&processor| found.is_set(processor)).collect()
 }
 
-/// Keeps the calling thread to this processor.
+/// Pins the calling thread to this processor.
 ///
 /// # Errors
-/// The kernel's, as where the process may not run there (EINVAL).
+/// An error of the kernel, for example if the process may not run there (EINVAL).
 pub fn keep_to(processor: usize) -> io::Result<()> {
     sched_setaffinity(None, &one(processor))?;
     KEPT.set(Some(processor));
     Ok(())
 }
 
-/// The processor that the calling thread keeps to.
+/// Returns the processor to which the calling thread is pinned.
 pub fn kept_processor() -> Option<usize> {
     KEPT.get()
 }
 
-/// Lets the calling thread, which a thread that keeps to a processor may have started, run on all
-/// that were found.
+/// Lets the calling thread run on all recorded processors. A pinned thread may have started it.
 pub fn leave_processor() {
     if let Some(Some(found)) = FOUND.get() {
         let _ = sched_setaffinity(None, found);
@@ -59,7 +59,7 @@ pub fn leave_processor() {
     KEPT.set(None);
 }
 
-/// Starts a process that may run on all processors that were found.
+/// Starts a process that may run on all recorded processors.
 pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
     let Some(processor) = kept_processor() else { return start() };
     leave_processor();
@@ -68,10 +68,12 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Keeps the first thread of a process to a processor, or lets it run on all that were found.
+/// Pins the first thread of a process to a processor, or lets it run on all recorded ones.
 ///
 /// # Errors
-/// The kernel's, as where the process has ended (ESRCH) or is another user's (EPERM).
+/// That of the kernel, for example if the process has ended (ESRCH) or belongs to another user
+/// An error of the kernel, for example if the process has ended (ESRCH) or belongs to another user
+/// (EPERM).
 pub fn keep_process(process: Pid, processor: Option<usize>) -> io::Result<()> {
     let set = match (processor, FOUND.get()) {
         (Some(processor), _) => one(processor),
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// The processors that a process started here may run on, as the kernel lists them.
+    /// Returns the processors that a process started here may use, as the kernel lists them.
     fn allowed_to_child() -> String {
         let status = Command::new("cat").arg("/proc/self/status").output().unwrap().stdout;
         let status = String::from_utf8(status).unwrap();
@@ -104,7 +106,7 @@ mod tests {
         (0..CpuSet::MAX_CPU).find(|&processor| found.is_set(processor)).unwrap()
     }
 
-    // On a thread of its own, as all that follows binds the thread that runs it.
+    // On a separate thread, because the test pins the thread that runs it.
     fn on_a_thread(test: impl FnOnce() + Send + 'static) {
         record_processors();
         std::thread::spawn(test).join().unwrap();

@@ -1,16 +1,16 @@
 //! The guardian of a program that listens by itself (`forebay __guardian`). Its descriptors:
 //!
-//! - 0: a socket. Orders come in, a byte each: `t` asks the program to end (SIGTERM), `k` ends it
-//!   at once, `s` hands its socket over to the group of its directory. Its end, which comes with the
-//!   end of Forebay, is `t` and `k`, a moment apart. Lines go out:
-//!   `pid N` once the program is started, `exit N` or `signal N` when it has ended.
+//! - 0: a socket. Orders come in, one byte each: `t` asks the program to end (SIGTERM), `k` kills
+//!   it at once, `s` gives its socket to the group of its directory. The end of the socket, for
+//!   example when Forebay ends, means `t` and a moment later `k`. Reports go out as lines: `pid N`
+//!   after the start of the program, `exit N` or `signal N` after its end.
 //! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
 //! - 2: the log, for the program's standard output and error.
 //!
 //! If the helper is its parent, descriptor 4 has the program's environment.
 //!
-//! When the program has ended what it has left is told to end, and a moment later killed. Then the
-//! guardian removes the program's private directory, and ends.
+//! After the end of the program, the guardian asks its remaining processes to end, and kills them a
+//! moment later. Then it removes the program's private directory, and ends.
 
 use crate::helper::share_socket;
 use crate::{Guardian, Launch, Wake};
@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long what is left may take to end by itself.
+/// Time for the remaining processes to end by themselves.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// `forebay __guardian DIRECTORY OPTIONS -- PROGRAM ARGUMENTS`, the options those of `__launch`.
-/// `DIRECTORY` is removed at the end.
+/// Runs `forebay __guardian DIRECTORY OPTIONS -- PROGRAM ARGUMENTS`, with the options of
+/// `__launch`. Removes `DIRECTORY` at the end.
 pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let room = arguments.next().map(PathBuf::from);
     let (Some(room), Some(launch)) = (room, Launch::parse(arguments)) else {
@@ -36,7 +36,7 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     };
     let helper = launch.takes_environment.then(getppid).flatten();
     if helper.is_some() {
-        // The helper blocks signals, which a guardian takes.
+        // The helper blocks signals that a guardian needs.
         let _ = nix::sys::signal::SigSet::all().thread_unblock();
     }
     let started = Guardian::new(read_orders).and_then(|mut guardian| {
@@ -71,13 +71,13 @@ fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
     let program = guardian.start(launch, |command| {
         command.stdin(Stdio::from(socket)).stdout(Stdio::from(log));
     })?;
-    // The listening socket is the program's alone: it is to close with it.
+    // Only the program may hold the listening socket, so that it closes with the program.
     rustix::stdio::dup2_stdout(File::options().read(true).write(true).open("/dev/null")?)?;
     Ok(program)
 }
 
 fn run(mut guardian: Guardian<u8>, room: &Path) -> ExitCode {
-    // When what is left is killed.
+    // Time to kill the remaining processes.
     let mut force_at = None;
     while let Some(wake) = guardian.wait(force_at) {
         match wake {
@@ -120,7 +120,7 @@ fn report_end(status: WaitStatus) {
     }
 }
 
-/// Forebay may be gone, which is no reason to stop tidying up.
+/// Forebay may have ended, but the cleanup continues.
 fn report(line: &str) {
     let text = format!("{line}\n");
     let _ = rustix::net::send(io::stdin(), text.as_bytes(), rustix::net::SendFlags::NOSIGNAL);

@@ -1,4 +1,4 @@
-//! Where programs are looked for.
+//! The search path for programs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Directories of servers that an ordinary user's `PATH` leaves out on Debian.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// `PATH` with the system directories added, as every server gets it.
+/// Returns `PATH` with the system directories added, for the environment of servers.
 pub fn search_path() -> OsString {
     let given = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let mut directories: Vec<PathBuf> = std::env::split_paths(&given).collect();

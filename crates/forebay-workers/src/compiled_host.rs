@@ -1,7 +1,8 @@
 //! The host for ASP.NET, `hosts/mono.cs`, compiled on this machine when it is first needed.
 //!
-//! Whoever can write to the directory of the assembly decides what runs as the application's user. So
-//! it is used only where nobody but root and who Forebay runs as can change it or a directory above it.
+//! A user with write access to the directory of the assembly can run code as the application's
+//! user. So the assembly is used only if nobody but root and Forebay's own user can change it or a
+//! directory above it.
 
 use crate::executable;
 use forebay_process::StartError;
@@ -22,20 +23,20 @@ const SOURCES: [(&str, &str); 4] = [
     ("variables.cs", include_str!("../../../hosts/mono/variables.cs")),
 ];
 pub(crate) const ASSEMBLY: &str = "forebay-mono.exe";
-/// Of Debian, with all that an application may use.
+/// The Debian package with all that an application may use.
 const PACKAGE: &str = "mono-devel";
 
-/// A compiler that has not ended by then hangs.
+/// Time limit for the compiler.
 const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
-/// Bytes of what the compiler says that are shown.
+/// Most bytes of the compiler's output that an error shows.
 const LONGEST: u64 = 2048;
 
-/// The host, which every application on Mono shares: one assembly on this machine.
+/// The host that all applications on Mono share: one assembly on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledHost;
 
 impl CompiledHost {
-    /// That mono and its compiler are there; applications with pages need the compiler, too.
+    /// Checks that mono and its compiler exist; applications with pages also need the compiler.
     pub(crate) fn check(
         &self,
         app: &str,
@@ -51,7 +52,7 @@ impl CompiledHost {
         Ok(())
     }
 
-    /// The directory of the assembly, which is compiled if need be. Blocks.
+    /// Returns the directory of the assembly, and compiles it if necessary. Blocks.
     pub(crate) fn provide(&self) -> io::Result<PathBuf> {
         let name = format!("mono-{}", digest());
         let mut last = None;
@@ -74,8 +75,8 @@ fn digest() -> String {
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where the assembly may be kept, the best place first: where the service manager says, of the
-/// system, of the user, or else until the machine starts again.
+/// Returns directories for the assembly, the best first: the service manager's, the system's, the
+/// user's, or one that lasts until the next boot.
 fn places() -> Vec<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = geteuid();
@@ -99,12 +100,12 @@ fn provide_in(place: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// That nobody but root and this user can change what is at `path`, which is without links.
+/// Refuses a path that other users than root and this one can change. The path has no links.
 fn refuse_foreign(path: &Path) -> io::Result<()> {
     for part in path.ancestors() {
         let found = fs::symlink_metadata(part)?;
         let is_own = found.uid() == 0 || found.uid() == geteuid().as_raw();
-        // In a sticky directory nobody can replace what is another's.
+        // In a sticky directory users cannot replace files of others.
         let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
         if found.is_symlink() || !is_own || is_open {
             let what = format!(
@@ -132,11 +133,11 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     for (name, _) in SOURCES {
         fs::remove_file(room.path().join(name))?;
     }
-    // The application's user reads it.
+    // The application's user reads the assembly.
     fs::set_permissions(room.path().join(ASSEMBLY), Permissions::from_mode(0o644))?;
     fs::set_permissions(room.path(), Permissions::from_mode(0o755))?;
     match fs::rename(room.path(), dir) {
-        // Another process was faster, with the same sources.
+        // Another process was faster, with equal sources.
         Err(_) if dir.join(ASSEMBLY).exists() => Ok(()),
         outcome => outcome,
     }

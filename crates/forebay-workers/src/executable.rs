@@ -1,16 +1,17 @@
-//! Programs, found as the system finds them when it runs one.
+//! Search for programs, as the system does it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Why a program cannot be run, and what to do.
+/// The reason why a program cannot be run, and the remedy.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub(crate) what: String,
     pub(crate) help: String,
 }
 
-/// Where the program is that a process in `dir` runs, with `env` over what it inherits.
+/// Returns the path of `program` for a process in `dir`, with `env` added to the inherited
+/// environment.
 pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
     let places: Vec<PathBuf> = if program.contains('/') {
         vec![dir.join(program)]

@@ -1,15 +1,15 @@
-//! Pool, prefetch queue and lease under random schedules: requests come, wait, leave; workers
-//! (played by the test over real sockets, by a clock that stands still) become ready, reply in
-//! pieces, clean up, are retired, time out and die, between any two steps.
+//! Pool, prefetch queue and lease under random schedules. Requests arrive, wait and leave. Between
+//! any two steps, workers become ready, reply in pieces, clean up, are retired, time out and die.
+//! The test plays the workers over real sockets, with a paused clock.
 //!
-//! What holds whatever happens:
-//! - a request runs at most once, and not at all where its fault says that it may be repeated;
-//! - a client gets the bytes of its own reply alone, and all of them before its end;
-//! - no request waits while a worker is idle (but for the moment of `pace`), and each one ends;
-//! - when all have ended, each worker that lives and is not retired is idle, and known once;
-//! - no count goes below zero (arithmetic is checked in tests).
+//! The test checks these rules:
+//! - a request runs at most once, and never if its fault says that it may be repeated;
+//! - a client gets only the bytes of its own reply, and all of them before its end;
+//! - no request waits while a worker is idle (except for the moment of `pace`), and each one ends;
+//! - after all have ended, each living worker that is not retired is idle, and listed once;
+//! - no count drops below zero (arithmetic is checked in tests).
 //!
-//! A seed that fails is printed; `FOREBAY_SEED` repeats it.
+//! The test prints a failing seed; `FOREBAY_SEED` repeats it.
 
 mod client;
 mod host;
@@ -33,10 +33,10 @@ use tokio::time::{sleep, timeout};
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 250;
-/// Rounds in which everything has to come to its end once nothing disturbs it any more.
+/// Rounds in which all requests have to end after the last disturbance.
 const LAST_ROUNDS: usize = 20_000;
-/// A request may wait this long beside an idle worker: the moment of `pace`, and a look or two. Where every
-/// processor has a worker at work it may wait until none has begun for as long as that counts.
+/// Longest wait of a request while a worker is idle: the moment of `pace`, and one or two checks.
+/// If every processor has a running worker, it may wait until no request is recent any more.
 const BESIDE_IDLE: Duration = Duration::from_millis(10);
 
 #[test]
@@ -67,7 +67,7 @@ fn run(seed: u64, other: ThreadId) {
     });
 }
 
-/// One attempt of a client to have its request run.
+/// One attempt of a client to run its request.
 #[derive(Default)]
 struct Attempt {
     runs: u32,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// Does one thing of those that happen.
+    /// Makes one random event happen.
     fn disturb(&mut self) {
         match fastrand::u32(..100) {
             0..25 => self.start_client(),
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// Lets clients run; sometimes time passes.
+    /// Lets clients run; sometimes lets time pass.
     async fn let_run(&self) {
         for _ in 0..fastrand::u32(..4) {
             tokio::task::yield_now().await;
@@ -153,7 +153,7 @@ impl World {
         let (shared, attempts) = (self.shared.clone(), self.attempts.clone());
         self.clients.push(spawn_local(async move {
             match plan.leaves_after {
-                // Dropped wherever it is.
+                // Dropped at any point.
                 Some(after) => drop(timeout(after, client(shared, plan, attempts)).await),
                 None => client(shared, plan, attempts).await,
             }
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// What the supervisor does.
+    /// Acts as the supervisor.
     fn supervise(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
@@ -201,7 +201,7 @@ impl World {
             !host.is_reaped
         });
         if self.shared.pool.is_closed() {
-            // No request, so nothing to wait for.
+            // No request exists, so there is nothing to wait for.
             let starting = self.hosts.iter_mut().filter_map(|host| host.starting.take());
             return drop(starting.collect::<Vec<_>>());
         }
@@ -246,7 +246,7 @@ impl World {
         assert!(known.is_sorted_by(|a, b| a < b), "a worker is known twice: {contents:?}");
     }
 
-    /// Nothing disturbs any more: all requests end, and the workers are idle.
+    /// Runs without disturbances: all requests end, and the workers are idle.
     async fn come_to_an_end(mut self) {
         let ends_early = fastrand::bool();
         if ends_early {

@@ -1,5 +1,5 @@
-//! What an interpreter of Python says about itself and the module of an application, before
-//! anything of the application is run.
+//! A check of the Python interpreter and of the application's module, without running any code of
+//! the application.
 
 use crate::process::{Place, launched};
 use crate::spec::{AppSpec, Kind};
@@ -11,13 +11,13 @@ use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The exit code for a module that is not there.
+/// The exit code for a missing module.
 const NO_MODULE: i32 = 4;
 /// The exit code for an interpreter that is too old.
 const TOO_OLD: i32 = 5;
 
-/// Looks where `hosts/wsgi.py` does, whatever PYTHONSAFEPATH says, and for the first part of the
-/// module's name alone: for the rest packages would be run.
+/// Searches as `hosts/wsgi.py` does, ignoring PYTHONSAFEPATH. Looks only for the first part of the
+/// module's name, because the rest would run code of packages.
 const QUESTION: &str = "\
 import os, sys
 if sys.version_info < (3, 8):
@@ -31,15 +31,15 @@ if sys.argv[1:]:
         sys.exit(4)
 ";
 
-/// An interpreter that has not answered by then is not asked any more.
+/// Time limit for the answer of the interpreter.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Bytes of an answer.
+/// Longest answer in bytes.
 const LONGEST: u64 = 1024;
 
 impl AppSpec {
-    /// What only the interpreter knows: whether it is new enough, and has the module. Runs it for a
-    /// moment, as the application's user where this process may become it, else not at all; no
-    /// code of the application is run.
+    /// Checks that the interpreter is new enough and finds the module. Runs the interpreter for a
+    /// moment as the application's user, if this process may become that user; else not at all.
+    /// Runs no code of the application.
     pub fn probe_interpreter(&self) -> Result<(), StartError> {
         let Some((code, answer)) = probe(self) else { return Ok(()) };
         let error = StartError::new(&self.name, answer);
@@ -54,8 +54,9 @@ impl AppSpec {
     }
 }
 
-/// What is wrong, as an exit code and a sentence. `None`: nothing, or the interpreter does not say,
-/// or this process may not become the application's user; then its workers will.
+/// Returns an error as an exit code and a sentence. Returns `None` if there is no error, or if the
+/// interpreter does not answer. Also returns `None` if this process may not become the
+/// application's user; the workers will.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
@@ -70,7 +71,7 @@ fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 
-/// Runs the command for a while; its exit code and the beginning of what it wrote to standard
+/// Runs the command for a limited time. Returns its exit code and the beginning of its standard
 /// error.
 fn run(mut command: Command) -> io::Result<(i32, String)> {
     let mut answer = tempfile::tempfile()?;

@@ -1,4 +1,4 @@
-//! What the gateway's threads share of one application.
+//! The parts of an application that the gateway's threads share.
 
 use crate::link::Noise;
 use crate::pool::Pool;
@@ -15,12 +15,12 @@ pub(crate) struct AppShared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) sink: Log,
     pub(crate) supervisor: Handle,
-    /// What was asked for and cannot be done on this machine.
+    /// A requested setting that this machine does not support.
     pub(crate) note: Option<String>,
 }
 
 impl AppShared {
-    /// The worker, fit for use by this thread; `None` if it is not fit for anything.
+    /// Prepares a worker for this thread; returns `None` if it is unusable.
     pub(crate) fn settled(&self, worker: Worker) -> Option<Worker> {
         let shared = worker.shared.clone();
         match worker.settle() {
@@ -46,7 +46,7 @@ impl AppShared {
         None
     }
 
-    /// Takes a worker back after a request.
+    /// Returns a worker to the pool after a request.
     pub(crate) fn give_back(&self, worker: Worker) {
         let shared = &worker.shared;
         let used_up = shared.requests.load(Ordering::Relaxed) >= shared.limit;
@@ -57,7 +57,7 @@ impl AppShared {
         self.pool.give(worker);
     }
 
-    /// Counts and logs a worker that has said that it cannot do its work.
+    /// Counts and logs a worker that has reported that it cannot do its work.
     pub(crate) fn count_unfit(&self, worker: &Worker) {
         self.pool.count_crash();
         let pid = worker.shared.pid.as_raw_nonzero();

@@ -1,4 +1,4 @@
-//! The two things to wait for in the life of a process: that it is ready, and that it has ended.
+//! Waiting for the two events in the life of a process: it is ready, and it has ended.
 
 use crate::control::Reply;
 use crate::error::Exit;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 
-/// Waits until the worker says that it is ready.
+/// Waits until the worker reports that it is ready.
 pub(crate) async fn await_ready(
     shared: Arc<WorkerShared>,
     control: OwnedFd,
@@ -25,8 +25,8 @@ pub(crate) async fn await_ready(
     }
 }
 
-/// Waits until the process has ended, and reaps it. Unless it ended well, and while the application
-/// goes on, what it has started (its process group) is killed first.
+/// Waits until the process has ended, and reaps it. Kills its process group first, unless it ended
+/// well or the application is shutting down.
 pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, at_end: OwnedFd) -> Exit {
     let readable = sys::register(at_end, Interest::READABLE);
     loop {

@@ -1,10 +1,10 @@
-//! How a worker for Perl CGI scripts is started.
+//! The start of workers for Perl CGI scripts.
 
 use super::Host;
 use crate::spec::PerlMode;
 use std::process::Command;
 
-/// The host, which the worker reads from its control socket before anything else.
+/// The host, which the worker reads first from its control socket.
 const HOST: &str = concat!(
     include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
@@ -18,19 +18,19 @@ const HOST: &str = concat!(
     "\n",
     include_str!("../../../../hosts/perl-programs.pl"),
 );
-/// What comes behind it where each request has a process of its own.
+/// The part for modes with one process per request.
 const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
-/// What such a process of Perl's loads in front of its script.
+/// The code that such a process loads before its script.
 const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
-/// Reads the host (4 bytes length, then text) without a byte too much, and runs it. Standard input
-/// is the control socket. No lexical variables: scripts would see them.
+/// Reads the host (4 bytes length, then text), no byte more, and runs it. Standard input is the
+/// control socket. Uses no lexical variables, because scripts would see them.
 pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
     eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
-/// A host that runs scripts in `mode`.
+/// Returns the host that runs scripts in `mode`.
 pub(super) fn host(app: &str, mode: PerlMode, parent: u32) -> Host {
     let (mode, host) = match mode {
         PerlMode::Registry => ("registry", HOST.to_owned()),
@@ -44,7 +44,7 @@ pub(super) fn host(app: &str, mode: PerlMode, parent: u32) -> Host {
     Host::new(command, &host)
 }
 
-/// The host for the modes with a process for each request.
+/// Returns the host for the modes with one process per request.
 fn host_of_processes() -> String {
     format!("{HOST}\n{PROCESSES}\n$ZYGOTE = <<'END_OF_ZYGOTE';\n{ZYGOTE}\nEND_OF_ZYGOTE\n1;\n")
 }

@@ -1,14 +1,14 @@
-//! How a worker for a PSGI application is started.
+//! The start of workers for a PSGI application.
 
 use super::Host;
 use super::perl::BOOTSTRAP;
 use std::path::Path;
 use std::process::Command;
 
-/// The host, which the worker reads from its control socket before anything else.
+/// The host, which the worker reads first from its control socket.
 const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
-/// A host that runs the application in `file`.
+/// Returns the host that runs the application in `file`.
 pub(super) fn host(app: &str, file: &Path, parent: u32) -> Host {
     let mut command = Command::new("perl");
     command.args(["-e", BOOTSTRAP]).arg(file).args([&parent.to_string(), app]);

@@ -1,11 +1,11 @@
-//! How a worker for Python CGI scripts, or for a WSGI application, is started.
+//! The start of workers for Python CGI scripts and for WSGI applications.
 
 use super::Host;
 use crate::spec::PythonMode;
 use std::path::Path;
 use std::process::Command;
 
-/// The host for scripts, which the worker reads from its control socket before anything else.
+/// The host for scripts, which the worker reads first from its control socket.
 const CGI_HOST: &str = concat!(
     include_str!("../../../../hosts/python-cgi.py"),
     "\n\n",
@@ -17,7 +17,7 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-cgi/modules.py")
 );
-/// What interpreters from 3.13 on have no module for any more.
+/// Modules that interpreters from 3.13 on lack.
 const CGI: &str = include_str!("../../../../hosts/python-cgi/cgi.py");
 const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
 /// The host for applications.
@@ -27,8 +27,8 @@ const WSGI_HOST: &str = concat!(
     include_str!("../../../../hosts/python-inbox.py")
 );
 
-/// Reads the host (4 bytes length, then texts with NUL between them) from standard input, which is
-/// the control socket, without a byte too much, and runs it.
+/// Reads the host (4 bytes length, then texts separated by NUL) from standard input, the control
+/// socket, no byte more, and runs it.
 const BOOTSTRAP: &str = "\
 def start():
     import os, sys
@@ -45,7 +45,7 @@ def start():
     return scope['serve'](*sys.argv[1:], *others)
 raise SystemExit(start())";
 
-/// A host that runs scripts in `mode`.
+/// Returns the host that runs scripts in `mode`.
 pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode, parent: u32) -> Host {
     let mode = match mode {
         PythonMode::Fresh => "fresh",
@@ -54,7 +54,7 @@ pub(super) fn cgi_host(python: Option<&Path>, mode: PythonMode, parent: u32) -> 
     Host::new(command(python, mode, parent), &[CGI_HOST, CGI, CGITB].join("\0"))
 }
 
-/// A host for the application that `module` (`module:callable`) names.
+/// Returns the host for the application `module` (`module:callable`).
 pub(super) fn wsgi_host(python: Option<&Path>, module: &str, parent: u32) -> Host {
     Host::new(command(python, module, parent), WSGI_HOST)
 }

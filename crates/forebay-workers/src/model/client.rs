@@ -1,4 +1,4 @@
-//! Clients: what each is about to do, and what it must get.
+//! Clients: their plans, and their expected replies.
 
 use super::{Attempt, Attempts, one_of};
 use crate::checkout::checkout;
@@ -11,16 +11,16 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What a client is about to do.
+/// The plan of a client.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) thread: ThreadId,
     body: usize,
     may_be_prefetched: bool,
     pub(super) leaves_after: Option<Duration>,
-    /// Gives the reply up, as the gateway does, after so many events.
+    /// Number of events after which it abandons the reply, as the gateway does.
     abandons_after: Option<usize>,
-    /// It is not sent at all.
+    /// True if it never sends the request.
     changes_its_mind: bool,
     reads_every: Duration,
 }
@@ -99,7 +99,7 @@ async fn take_reply(
     Ok(())
 }
 
-/// The start and the end of a reply.
+/// Returns the start and the end of a reply.
 fn show(reply: &[u8]) -> String {
     let end = reply.len().saturating_sub(30);
     let (start, end) = (&reply[..reply.len().min(30)], &reply[end..]);

@@ -12,20 +12,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-/// The status of a process that SIGKILL has ended.
+/// The status of a process that SIGKILL has killed.
 pub(super) const KILLED: i32 = 9;
 
-/// A worker's process, as far as the gateway can tell.
+/// The gateway's view of a worker process.
 pub(super) struct Host {
     pub(super) shared: Arc<WorkerShared>,
-    /// `None` once it has ended.
+    /// `None` after its end.
     pub(super) ends: Option<Ends>,
-    /// Until it is ready, with the worker that it replaces.
+    /// Set until it is ready; with the worker that it replaces.
     pub(super) starting: Option<(Worker, Option<u64>)>,
     work: Work,
-    /// It has had a request since it last said that it waits.
+    /// True if it has had a request since its last announcement of a wait.
     says_waiting: bool,
-    /// What came of a request over the control socket.
+    /// Bytes of a request received over the control socket.
     received: Vec<u8>,
     status: i32,
     pub(super) is_reaped: bool,
@@ -40,7 +40,7 @@ pub(super) struct Ends {
 
 enum Work {
     Waiting,
-    /// What is left to be written, and what follows.
+    /// The bytes left to write, and the next step.
     Replying(Vec<u8>, u8),
     CleaningUp,
 }
@@ -73,7 +73,7 @@ impl Host {
         self.shared.retired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Whether it has nothing left to do.
+    /// Returns true if it has nothing left to do.
     pub(super) fn is_at_rest(&self, all_end: bool) -> bool {
         let ends = self.is_retired() || all_end;
         matches!(self.work, Work::Waiting) && self.ends.is_some() != ends
@@ -83,7 +83,7 @@ impl Host {
         self.longest_piece = *one_of(&[1, 7, 5000, 100_000]);
     }
 
-    /// Its sockets close; that it has ended is known later.
+    /// Closes its sockets; its end is reported later.
     pub(super) fn die(&mut self, status: i32) {
         if self.ends.take().is_some() {
             (self.status, self.work) = (status, Work::Waiting);
@@ -104,7 +104,7 @@ impl Host {
             Work::Replying(..) => self.reply(),
             Work::CleaningUp => {
                 let ends = self.ends.as_ref().unwrap();
-                // It cannot be full: a worker says one thing at a time.
+                // The socket cannot be full: a worker sends one message at a time.
                 if send(&ends.control, b"R\0\0\0", SendFlags::NOSIGNAL).is_err() {
                     return self.die(0);
                 }
@@ -172,7 +172,7 @@ impl Host {
     }
 }
 
-/// Bytes of a request by its head.
+/// Returns the length of a request by its head.
 fn request_length(request: &[u8]) -> usize {
     let block = u32::from_be_bytes(request[..4].try_into().unwrap()) as usize;
     let body = u64::from_be_bytes(request[4..12].try_into().unwrap()) as usize;

@@ -1,15 +1,15 @@
-//! The supervisor under random schedules, over processes that the test plays by a clock that
-//! stands still: they become ready or do not, have requests, hang, leave and die between any two
-//! steps, and some ignore what they are asked.
+//! The supervisor under random schedules, with processes that the test plays and a paused clock.
+//! Between any two steps, processes become ready or fail to, get requests, hang, leave and die.
+//! Some ignore orders.
 //!
-//! What holds whatever happens:
-//! - no more processes run than may, replacements and those that are about to end left out;
-//! - a process that has requests is asked to end only when it was retired for `drain_timeout`, or
-//!   it has failed; force is used only `stop_timeout` after that, or for a fault;
-//! - when nothing disturbs any more, the smallest number serves and nothing else is left;
+//! The test checks these rules:
+//! - no more processes run than allowed, without replacements and processes that are about to end;
+//! - a process with requests is asked to end only after `drain_timeout`, or if it has failed;
+//! - it is killed only `stop_timeout` after that, or for a fault;
+//! - without disturbances, the minimum of processes serves and no other is left;
 //! - a shutdown ends all.
 //!
-//! A seed that fails is printed; `FOREBAY_SEED` repeats it.
+//! The test prints a failing seed; `FOREBAY_SEED` repeats it.
 
 use super::*;
 use forebay_process::descendants::Usage;
@@ -34,10 +34,10 @@ struct Played {
     reaped: Option<oneshot::Sender<Exit>>,
     started: Instant,
     retired: Option<Instant>,
-    /// When it was asked to end, or used force against.
+    /// Time when it was asked to end, or was killed.
     stopped_at: Option<Instant>,
     forced: bool,
-    /// It may be ended at any time.
+    /// True if it may be ended at any time.
     has_failed: bool,
     ignores_stop: bool,
 }
@@ -46,10 +46,10 @@ struct Played {
 struct World {
     processes: BTreeMap<u64, Played>,
     waiting: usize,
-    /// Starts come to nothing at present.
+    /// True if starts fail at present.
     is_broken: bool,
     is_closed: bool,
-    /// Nothing disturbs any more.
+    /// True after the last disturbance.
     is_quiet: bool,
 }
 
@@ -253,7 +253,7 @@ fn run(seed: u64) {
             let world = world.borrow();
             let of =
                 |stage| world.processes.values().filter(move |p| p.seen.stage == stage).count();
-            // One may be about to replace another for its age.
+            // One process may be about to replace another for its age.
             let serving = of(Stage::Serving);
             assert!((min..=min + 1).contains(&serving), "{serving} of {min}");
         }
@@ -270,7 +270,7 @@ fn run(seed: u64) {
     });
 }
 
-/// Does one thing of those that happen.
+/// Makes one random event happen.
 fn disturb(
     world: &Rc<RefCell<World>>,
     commands: &mpsc::UnboundedSender<Command>,
@@ -321,7 +321,8 @@ fn disturb(
     }
 }
 
-/// All that start become ready, requests end, and what is asked to end does, by force if need be.
+/// Lets all starting processes become ready, ends requests, and ends processes that were asked to
+/// end or killed.
 fn go_on(world: &Rc<RefCell<World>>) {
     let mut world = world.borrow_mut();
     world.waiting = 0;

@@ -1,10 +1,10 @@
-//! Starting a process with a fourth descriptor, and without `fork`.
+//! Start of a process with a fourth descriptor, and without `fork`.
 //!
-//! `fork` copies what the kernel keeps of our memory, and costs a fault for each page that any
-//! thread writes afterwards: with 1 GB resident 47 ms of CPU, in a stand-in program, and 0.4
-//! without it. The standard library starts processes without `fork`, but with three descriptors;
-//! whatever runs between fork and exec has it use `fork` again. So this calls `posix_spawn` as the
-//! standard library does, with one descriptor more.
+//! `fork` copies the kernel's description of our memory, and costs a fault for each page that any
+//! thread writes afterwards. With 1 GB resident it took 47 ms of CPU in a test program, and 0.4 ms
+//! without it. The standard library avoids `fork`, but only with three descriptors and without code
+//! between fork and exec. So this module calls `posix_spawn` as the standard library does, with one
+//! more descriptor.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::Pid;
@@ -17,16 +17,16 @@ use std::path::Path;
 use std::process::Command;
 use std::ptr;
 
-/// Descriptors of a process: 0, 1, 2 and 3.
+/// Number of descriptors of a process: 0, 1, 2 and 3.
 pub(crate) const DESCRIPTORS: usize = 4;
 
-/// Starts `program` in a process group of its own, with arguments, directory and environment of
-/// `command`, which inherits no other variables, and with these descriptors alone. Signals are as
-/// the standard library leaves them: none blocked, SIGPIPE ends the process.
+/// Starts `program` in its own process group, with arguments, directory and environment of
+/// `command`. It gets no other variables and only these descriptors. Signals are as the standard
+/// library leaves them: none blocked, and SIGPIPE ends the process.
 ///
 /// # Errors
-/// Those of `posix_spawn`: the program cannot be run or its directory entered, or there is no room
-/// for a process or descriptor. A text with NUL is one, too.
+/// Those of `posix_spawn`: the program cannot be run, its directory cannot be entered, or a process
+/// or descriptor limit is reached. Also an error if a text contains NUL.
 pub(crate) fn spawn(
     program: &Path,
     command: &Command,
@@ -49,8 +49,8 @@ pub(crate) fn spawn(
     let attributes = Attributes::new()?;
     let (arguments, variables) = (pointers(&arguments), pointers(&variables));
     let mut pid = 0;
-    // SAFETY: all pointers are to what lives until the call returns: strings that end with NUL, and
-    // arrays of such that end with a null pointer, which the call does not write to.
+    // SAFETY: all pointers refer to values that live until the call returns: NUL-terminated
+    // strings, and arrays of them that end with a null pointer. The call does not write to them.
     check(unsafe {
         libc::posix_spawn(
             &mut pid,
@@ -76,7 +76,8 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// The same descriptors; those below [`DESCRIPTORS`] are copied beyond, where nothing is placed.
+/// Returns the descriptors. Copies those below [`DESCRIPTORS`] to higher numbers, out of the way of
+/// the new ones.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| match descriptor.as_raw_fd() < places {
@@ -90,7 +91,7 @@ fn check(error: libc::c_int) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// What the new process does before it is the program.
+/// The steps of the new process before it runs the program.
 struct Actions(libc::posix_spawn_file_actions_t);
 
 impl Actions {
@@ -107,7 +108,7 @@ impl Actions {
         check(unsafe { libc::posix_spawn_file_actions_addchdir_np(&mut self.0, dir.as_ptr()) })
     }
 
-    /// Has the program find `descriptor` at `place`: a copy is not closed on exec.
+    /// Makes `descriptor` available to the program as `place`: the copy stays open on exec.
     fn place(&mut self, descriptor: &OwnedFd, place: i32) -> io::Result<()> {
         let descriptor = descriptor.as_raw_fd();
         // SAFETY: self is valid.
@@ -122,7 +123,7 @@ impl Drop for Actions {
     }
 }
 
-/// What the new process has beside descriptors and directory.
+/// Attributes of the new process besides descriptors and directory.
 struct Attributes(libc::posix_spawnattr_t);
 
 impl Attributes {
@@ -133,8 +134,8 @@ impl Attributes {
         // SAFETY: it has not failed.
         let mut attributes = Attributes(unsafe { attributes.assume_init() });
         let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset makes the set valid; 0 is a group of its own; SIGPIPE is a signal, and
-        // the flags are those that go with what is set here.
+        // SAFETY: sigemptyset makes the set valid; 0 requests a new group; SIGPIPE is a signal; and
+        // the flags match the attributes that are set here.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             let mut set = set.assume_init();
@@ -167,7 +168,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
 
-    /// What the shell prints that runs `text`, whose descriptor 3 reads "three".
+    /// Returns the output of a shell that runs `text`, with a descriptor 3 that reads "three".
     fn printed(text: &str, dir: &Path) -> String {
         let (read_end, write_end) = std::io::pipe().unwrap();
         let (three, mut its_three) = std::io::pipe().unwrap();
@@ -204,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_program_leads_a_group_and_is_ended_by_sigpipe() {
-        // Read by the shell itself: it blocks signals for a moment when it starts a program.
+        // The shell reads the file itself, because it briefly blocks signals when it starts a
+        // program.
         let text = "read -r line < /proc/$$/stat; echo \"$line\"; \
                     while read -r line; do echo \"$line\"; done < /proc/$$/status";
         let output = printed(text, Path::new("/"));
