@@ -1,11 +1,11 @@
-//! ASP.NET on Mono: a host of ours as a program that speaks FastCGI.
+//! ASP.NET on Mono: one of our own hosts as a program that speaks FastCGI.
 
 use crate::compiled_host::{ASSEMBLY, CompiledHost};
 use crate::program::{Listening, ProgramSpec};
 use std::path::PathBuf;
 
-/// What of an application belongs to a new process, not to the one that runs; ASP.NET itself would
-/// end the application at once, with its requests. All spellings that it takes.
+/// Files of an application whose change requires a new process, in all spellings that ASP.NET
+/// accepts. ASP.NET itself would end the application at once, with its requests.
 const WATCHED: [&str; 10] = [
     "bin",
     "web.config",
@@ -19,7 +19,7 @@ const WATCHED: [&str; 10] = [
     "app_offline.htm",
 ];
 
-/// The keys of an application that its host is given.
+/// The keys of an application that its host receives.
 #[derive(Debug, Clone)]
 pub struct Mono {
     /// Requests that each process runs at once.
@@ -28,8 +28,8 @@ pub struct Mono {
     pub virtual_path: String,
 }
 
-/// A program that runs the ASP.NET application in its `dir`. What is not of `mono` is set by the
-/// caller; `watch` is relative to `dir`.
+/// Returns a program that runs the ASP.NET application in its `dir`. The caller sets all fields
+/// that do not depend on `mono`; `watch` is relative to `dir`.
 pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let threads = mono.threads.to_string();
     let assembly = format!("{{host}}/{ASSEMBLY}");
@@ -37,10 +37,10 @@ pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let run = run.map(str::to_owned).into();
     let mut spec = ProgramSpec::new(name, run, Listening::Socket);
     spec.host = Some(CompiledHost);
-    // The application's domain finds the host's assembly by it. Each process compiles pages in a
-    // directory of its own: mono empties one that it shares with another.
-    // A request leaves some 15 KB of garbage: a young generation of 16 MB in place of 4 saves 17 % of the
-    // CPU time of a small one; 32 save 2 % more, and take 50 MB more.
+    // The application's domain finds the host's assembly by MONO_PATH. Each process compiles pages
+    // in its own directory, because mono empties a shared one. A request leaves some 15 KB of
+    // garbage. A young generation of 16 MB instead of 4 saves 17 % of the CPU time of a small
+    // request; 32 MB save 2 % more, and take 50 MB more.
     let own =
         [("MONO_PATH", "{host}"), ("TMPDIR", "{room}"), ("MONO_GC_PARAMS", "nursery-size=16m")];
     spec.env = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

@@ -1,5 +1,5 @@
-//! PHP: php-fpm with a configuration made for the application, or else php-cgi, as a program that
-//! speaks FastCGI. Their processes are theirs to keep; Forebay looks after the parent.
+//! PHP as a program that speaks FastCGI: php-fpm with a configuration made for the application,
+//! else php-cgi. These manage their own processes; Forebay supervises the parent.
 //!
 //! <https://www.php.net/manual/en/install.fpm.configuration.php>
 
@@ -10,26 +10,26 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The keys of an application that make php-fpm's configuration.
+/// The keys of an application from which php-fpm's configuration is made.
 #[derive(Debug, Clone)]
 pub struct Php {
-    /// How many processes it keeps.
+    /// Number of its processes.
     pub children: Workers,
-    /// Requests that each of them serves.
+    /// Most requests of each process.
     pub max_requests: Option<u64>,
-    /// How long a request may take.
+    /// Time limit of a request.
     pub request_timeout: Duration,
-    /// How long one that is not needed stays.
+    /// Time after which an unneeded process ends.
     pub idle_timeout: Duration,
-    /// Ends of the names of files that it may run, each a dot and more, without spaces.
+    /// Allowed file name extensions, each a dot and more, without spaces.
     pub scripts: Vec<String>,
     /// Settings as in php.ini, `name=value`.
     pub ini: Vec<String>,
-    /// Which version, `8.2`. `None`: the newest.
+    /// The version, for example `8.2`. `None`: the newest.
     pub version: Option<String>,
 }
 
-/// A program that runs PHP scripts. What is not of `php` is set by the caller.
+/// Returns a program that runs PHP scripts. The caller sets all fields that do not depend on `php`.
 pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     let version = php.version.as_deref();
     let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);
@@ -66,7 +66,8 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     Ok(spec)
 }
 
-/// The pool listens where Forebay says, and runs as whoever php-fpm runs as.
+/// Returns php-fpm's configuration. The pool listens on Forebay's socket, and runs as php-fpm's own
+/// user.
 fn configuration(php: &Php) -> String {
     let Workers { min, max } = php.children;
     let mut text = format!(
@@ -102,7 +103,8 @@ fn configuration(php: &Php) -> String {
     text
 }
 
-/// Debian has the version in the name of the program: this one, or the newest installed.
+/// Returns the path of php-fpm in this version, or of the newest installed. Debian has the version
+/// in the program's name.
 fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
     if let Some(version) = version {
         return find(&format!("php-fpm{version}"));
@@ -110,7 +112,7 @@ fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
     find("php-fpm").or_else(|| versions().pop().map(|(_, path)| path))
 }
 
-/// The versions of php-fpm in /usr/sbin, the newest last.
+/// Returns the versions of php-fpm in /usr/sbin, the newest last.
 fn versions() -> Vec<((u32, u32), PathBuf)> {
     let files = std::fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
     let versions = files.filter_map(|file| {
@@ -124,7 +126,7 @@ fn versions() -> Vec<((u32, u32), PathBuf)> {
     versions
 }
 
-/// Which versions there are in place of the one that was asked for.
+/// Returns the installed versions, as words for an error.
 fn others() -> String {
     let names = versions().into_iter().map(|((major, minor), _)| format!("{major}.{minor}"));
     let names: Vec<_> = names.collect();

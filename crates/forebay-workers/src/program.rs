@@ -1,11 +1,10 @@
-//! Programs that listen by themselves: started, watched, replaced and stopped as workers are, and
-//! asked over the sockets that they listen on.
+//! Programs that listen by themselves. They are started, watched, replaced and stopped as workers
+//! are, and get requests over their own sockets.
 //!
-//! A [`Program`] has one process or several, each with a socket of its own. The gateway takes a
-//! [`Permit`] at one for the time of a request, and connects by itself: this module knows nothing
-//! of what is spoken. `instance_pool` has the permits and who waits for one, `kind` what the
-//! supervisor does with such processes, `start` how one is started and `ready` when it counts as
-//! started.
+//! A [`Program`] has one process or several, each with its own socket. The gateway takes a
+//! [`Permit`] for one process for each request, and connects by itself: this module does not know
+//! the protocol. `instance_pool` holds the permits and the waiting requests, `kind` the
+//! supervisor's actions, `start` the start of a process, and `ready` the test for its readiness.
 
 mod instance;
 mod instance_pool;
@@ -43,43 +42,43 @@ pub use instance_pool::Permit;
 pub struct ProgramSpec {
     /// The name in logs and in status.
     pub name: String,
-    /// Program and arguments. `{dir}`, `{socket}`, `{port}` and `{room}`, a private directory of
-    /// the process, are filled in.
+    /// Program and arguments. Forebay fills in `{dir}`, `{socket}`, `{port}` and `{room}`, a
+    /// private directory of the process.
     pub run: Vec<String>,
-    /// Files that are written into `{room}` first: names and texts, which are filled in, too.
+    /// Files for `{room}`, written before the start: names and texts, which are filled in, too.
     pub files: Vec<(String, String)>,
-    /// A host of ours that it runs, compiled here; its directory is `{host}` in `run` and `env`.
+    /// One of our own hosts, compiled on this machine; its directory is `{host}` in `run` and
+    /// `env`.
     pub host: Option<CompiledHost>,
-    /// Where the program starts.
+    /// The directory in which the program starts.
     pub dir: PathBuf,
-    /// Environment variables, filled in as `run` is, besides some that are inherited.
+    /// Environment variables besides the inherited ones, filled in as `run` is.
     pub env: Vec<(String, String)>,
-    /// Who opens the socket.
+    /// The opener of the socket.
     pub listen: Listening,
-    /// How many processes there are.
+    /// Number of processes.
     pub workers: Workers,
-    /// Connections, and requests, that each process has at once.
+    /// Most simultaneous connections, and requests, of each process.
     pub connections: usize,
-    /// A process is replaced after this many requests, a tenth less at random.
+    /// A process is replaced after this many requests, up to a tenth earlier.
     pub max_requests: Option<u64>,
-    /// A process is replaced when it is so old, a tenth less at random.
+    /// A process of this age is replaced, up to a tenth earlier.
     pub max_age: Option<Duration>,
-    /// A process that uses more resident memory, with all that it has started, is replaced.
+    /// A process is replaced if it uses more resident memory, including its descendants.
     pub max_memory: Option<u64>,
-    /// A process that has used so much CPU time, with all that it has started, is replaced, a tenth
-    /// less at random.
+    /// A process is replaced after this CPU time, including its descendants, up to a tenth earlier.
     pub max_cpu: Option<Duration>,
     /// Processes above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
-    /// How many requests may wait for a permit; one more is refused.
+    /// Most requests that wait for a permit; further ones are refused.
     pub queue: usize,
-    /// How long a request waits for a permit.
+    /// Longest time that a request waits for a permit.
     pub queue_timeout: Duration,
-    /// How long a process may take to listen.
+    /// Time limit for a process to listen.
     pub start_timeout: Duration,
-    /// From SIGTERM to SIGKILL.
+    /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
-    /// How long a process that is replaced may go on with the requests that it has.
+    /// Time limit for the remaining requests of a process that is replaced.
     pub drain_timeout: Duration,
     /// Files and directories whose change replaces the processes.
     pub watch: Vec<PathBuf>,
@@ -87,15 +86,15 @@ pub struct ProgramSpec {
     pub user: Option<String>,
     /// The group that processes run as.
     pub group: Option<String>,
-    /// The program must not run as root: where Forebay is root there has to be a `user`.
+    /// The program must not run as root: if Forebay is root, `user` is required.
     pub needs_user: bool,
-    /// What each process may use.
+    /// Limits of each process.
     pub limits: ProcessLimits,
-    /// What all processes may use together.
+    /// Limits of all processes together.
     pub cgroup: CgroupLimits,
 }
 
-/// Who opens a program's socket.
+/// The opener of a program's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
     /// The program, the Unix socket `{socket}`.
@@ -110,7 +109,7 @@ pub enum Listening {
     Stdin,
 }
 
-/// Where a process listens.
+/// The address of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A Unix socket.
@@ -119,7 +118,7 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
-/// A running program. Clones are the same; when the last is dropped without
+/// A running program. Clones refer to the same program. If the last is dropped without
 /// [`shutdown`](Program::shutdown), its processes are ended.
 #[derive(Clone)]
 pub struct Program {
@@ -130,17 +129,17 @@ struct Shared {
     spec: ProgramSpec,
     pool: Arc<InstancePool>,
     supervisor: Handle,
-    /// What was asked for and cannot be done on this machine.
+    /// A requested setting that this machine does not support.
     note: Option<String>,
 }
 
 impl Program {
-    /// Starts the processes and returns when the first one listens; at once, where none has to run
-    /// before a request asks for it; an error leaves nothing running. `log` gets what they write
-    /// and what the supervisor has to say; it may be called from several threads. Blocks: call it
-    /// before requests are served.
+    /// Starts the processes and returns when the first one listens, or at once if none is needed
+    /// before the first request. After an error nothing runs. `log` receives their output and
+    /// messages of the supervisor; several threads may call it. Blocks: call it before requests are
+    /// served.
     ///
-    /// Processes are started through this very program: its `main` must lead `__guardian` to
+    /// Processes are started through the current executable: its `main` must pass `__guardian` to
     /// [`guard_program`](forebay_process::guard_program) and `__launch` to
     /// [`launch`](forebay_process::launch()).
     pub fn start(
@@ -152,8 +151,8 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`start`](Program::start), without waiting. Where the first process does not listen,
-    /// requests are refused and further starts follow, as they do where processes end later.
+    /// Starts the processes as [`start`](Program::start), without waiting. If the first process
+    /// does not listen, requests are refused and further starts follow, as after a later crash.
     pub fn begin(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -174,13 +173,13 @@ impl Program {
         Ok((Program { shared }, first))
     }
 
-    /// A permit for one request; waits for one in turn if all are taken.
+    /// Returns a permit for one request, and waits if all are taken.
     pub async fn checkout(&self) -> Result<Permit, Unavailable> {
         self.checkout_at(None).await
     }
 
-    /// As [`checkout`](Program::checkout), at the process with this [id](Permit::id) if that takes
-    /// requests and has a permit left.
+    /// Returns a permit as [`checkout`](Program::checkout), for the process with this
+    /// [id](Permit::id) if that takes requests and has a free permit.
     pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Permit, Unavailable> {
         let shared = &self.shared;
         let mut receiver = match shared.pool.take(shared.spec.queue, wanted)? {
@@ -193,32 +192,33 @@ impl Program {
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // A permit that is given in this very moment goes back when the receiver is dropped.
+            // A permit that is granted at this moment returns when the receiver is dropped.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
 
-    /// Changes whenever a process stops taking requests.
+    /// Returns a receiver that changes whenever a process stops taking requests.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.pool.changes()
     }
 
-    /// Whether the process with this [id](Permit::id) takes requests.
+    /// Returns true if the process with this [id](Permit::id) takes requests.
     pub fn serves(&self, id: u64) -> bool {
         self.shared.pool.serves(id)
     }
 
-    /// The [id](Permit::id) of the process with this [name](Permit::name), while it takes requests.
+    /// Returns the [id](Permit::id) of the process with this [name](Permit::name), while it takes
+    /// requests.
     pub fn named(&self, name: &[u8]) -> Option<u64> {
         self.shared.pool.named(name)
     }
 
-    /// Whether the other one is this very program.
+    /// Returns true if `other` is the same program.
     pub fn is_same(&self, other: &Program) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// How it is.
+    /// Returns the health of the program.
     pub fn health(&self) -> Health {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
@@ -228,14 +228,14 @@ impl Program {
         self.shared.supervisor.send(Command::Restart);
     }
 
-    /// Ends all processes: at once those without a request, the others after their requests or
-    /// after `grace`. Requests that wait are refused. When this returns, no process is left.
+    /// Ends all processes: idle ones at once, the others after their requests or after `grace`.
+    /// Refuses waiting requests. No process is left when this returns.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// As [`shutdown`](Program::shutdown) without grace, for who has no event loop. Blocks.
+    /// Ends all processes without grace, for callers without an event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();
@@ -249,8 +249,8 @@ impl Drop for Shared {
 }
 
 impl ProgramSpec {
-    /// A program with the defaults: one process with 100 connections, no recycling, 1,024 waiting
-    /// requests for up to 10 s, 30 s to start, 10 s to stop, 60 s idle.
+    /// Returns a program with the defaults: one process with 100 connections, no recycling, 1,024
+    /// waiting requests for up to 10 s, 30 s to start, 10 s to stop, 60 s idle.
     pub fn new(name: impl Into<String>, run: Vec<String>, listen: Listening) -> ProgramSpec {
         ProgramSpec {
             name: name.into(),
@@ -281,8 +281,8 @@ impl ProgramSpec {
         }
     }
 
-    /// What would fail: the directory, the program, the user. `as_root`: Forebay is root when it
-    /// starts the program.
+    /// Checks the directory, the program and the user. `as_root`: Forebay is root when it starts
+    /// the program.
     pub fn check(&self, as_root: bool) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         if !self.dir.is_dir() {
@@ -306,7 +306,7 @@ impl ProgramSpec {
         if let Some(host) = &self.host {
             host.check(&self.name, &env, &self.dir)?;
         }
-        // What a process is given of its own is not known yet.
+        // The values for a process are not known yet.
         if !program.contains('{')
             && let Err(absent) = executable::find(&program, &env, &self.dir)
         {

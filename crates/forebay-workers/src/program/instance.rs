@@ -1,4 +1,4 @@
-//! One process of a program, as supervisor and permits share it.
+//! One process of a program, shared by supervisor and permits.
 //!
 //! A process is hung when nothing was read from it on any connection for its limit: one unanswered
 //! request says little about a process that has a hundred. Each read stores the time. A tunnel does
@@ -15,16 +15,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The longest request line that is kept to be shown.
+/// Longest request line that is kept to be shown.
 const KEPT_OF_REQUEST: usize = 1024;
 
-/// How long the report of an end may take that has begun: the kernel has the rest of it to do.
+/// Time limit for the report of an end that has begun: the kernel has to finish it.
 const REPORT_OF_END: Duration = Duration::from_secs(1);
-/// The same where no end is in sight: a process that the program has started may be what ended, and
-/// the program follow.
+/// Time limit for a report if no end has begun: a child of the program may have ended, and the
+/// program may follow.
 const REPORT_OF_NONE: Duration = Duration::from_millis(50);
 
-/// What is known of a process: when it was last heard of, on whatever connection, and its end.
+/// The life of a process: the time of its last sign of life on any connection, and its end.
 #[derive(Debug)]
 pub struct Life {
     started: Instant,
@@ -35,12 +35,12 @@ pub struct Life {
     end: watch::Sender<Option<Outcome>>,
 }
 
-/// How a process came to its end.
+/// The kind of a process's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was asked to, or stopped by itself.
+    /// The process was asked to end, or stopped by itself.
     Orderly,
-    /// It failed: any exit code but 0, any signal but SIGTERM.
+    /// The process failed: any exit code but 0, any signal but SIGTERM.
     Crash,
 }
 
@@ -60,14 +60,15 @@ impl Life {
         })
     }
 
-    /// The process has said something.
+    /// Records a sign of life.
     pub fn record(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard.store(now, Ordering::Relaxed);
     }
 
-    /// Whether the process, which has just closed a connection, has crashed. The connection breaks
-    /// before the end is reported: the report is waited for, shortly where no end has begun.
+    /// Returns true if the process, which has just closed a connection, has crashed. The connection
+    /// breaks before the end is reported, so this waits for the report, for a short time if no end
+    /// has begun.
     pub async fn has_crashed(&self) -> bool {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
@@ -75,7 +76,7 @@ impl Life {
         matches!(reported, Ok(Ok(end)) if *end == Some(Outcome::Crash))
     }
 
-    /// How it came to its end; what is reported first counts.
+    /// Records the end; the first report counts.
     pub(super) fn ended(&self, end: Outcome) {
         self.end.send_if_modified(|known| known.is_none() && known.replace(end).is_none());
     }
@@ -93,21 +94,21 @@ impl Life {
     }
 }
 
-/// What is known of one process.
+/// Facts about one process.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Counts processes of this program; process ids may come again.
+    /// Number of this process in its program; process ids may be reused.
     pub(super) id: u64,
-    /// What clients may know it by, who must not find the names of others: random.
+    /// The name for clients. It is random, so that clients cannot guess the names of others.
     pub(super) name: String,
     pub(super) place: Place,
     pub(super) started: Instant,
-    /// Replaced after this many requests.
+    /// The process is replaced after this many requests.
     pub(super) limit: u64,
     pub(super) guardian: u32,
     pub(super) requests: AtomicU64,
     pub(super) life: Arc<Life>,
-    /// Method and target of the request that began last.
+    /// Method and target of the latest request.
     line: Mutex<Vec<u8>>,
 }
 
@@ -126,7 +127,7 @@ impl Instance {
         }
     }
 
-    /// Counts a request and keeps what names it.
+    /// Counts a request and keeps its method and target.
     pub(super) fn begin_request(&self, method: &[u8], target: &[u8]) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +137,7 @@ impl Instance {
         line.extend_from_slice(&target[..target.len().min(KEPT_OF_REQUEST)]);
     }
 
-    /// What the program and all that it has started use.
+    /// Returns the resources that the program and its descendants use.
     pub(super) fn usage(&self) -> Usage {
         usage_below(self.guardian as i32)
     }

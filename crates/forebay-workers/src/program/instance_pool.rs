@@ -1,9 +1,9 @@
 //! The processes of one program, their permits, and the requests that wait for one.
 //!
-//! A request takes a permit at the process with the fewest, or waits. Each process has a socket of
-//! its own, so the one to be replaced can finish. A process that was given an open socket counts as
-//! started when it has taken and closed a connection that asks for nothing, or has lived for a
-//! second (as Server::Starter has it).
+//! A request takes a permit of the process with the fewest requests, or waits. Each process has its
+//! own socket, so that a replaced one can finish. A process with an inherited socket counts as
+//! started after it has accepted and closed an empty connection, or has lived for a second (as in
+//! Server::Starter).
 
 use super::Place;
 use super::instance::{Instance, Life};
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug)]
 pub(super) struct InstancePool {
-    /// Permits at each process.
+    /// Number of permits of each process.
     permits: usize,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
@@ -32,7 +32,7 @@ pub(super) struct InstancePool {
 struct Inner {
     entries: Vec<Entry>,
     waiters: Waiters<oneshot::Sender<Result<Permit, Unavailable>>>,
-    /// Where the search for the process with the most free permits begins.
+    /// Start of the search for the process with the most free permits.
     turn: usize,
     starts: u64,
     crashes: u64,
@@ -43,17 +43,17 @@ struct Entry {
     instance: Arc<Instance>,
     stage: Stage,
     under_way: usize,
-    /// When the last request ended, or it began to serve.
+    /// End of the last request, or time when it began to serve.
     idle_since: Instant,
 }
 
-/// What a request gets at once.
+/// The immediate answer to a request for a permit.
 pub(super) enum Taken {
     Permit(Permit),
     Wait(oneshot::Receiver<Result<Permit, Unavailable>>),
 }
 
-/// A place at one process for one request; dropping it lets the next one have it.
+/// The right to send one request to a process; dropping it lets the next request have it.
 #[derive(Debug)]
 pub struct Permit {
     pool: Arc<InstancePool>,
@@ -71,13 +71,13 @@ impl InstancePool {
         }
     }
 
-    /// Sets where commands to the supervisor go.
+    /// Sets the channel for commands to the supervisor.
     pub(super) fn set_commands(&self, commands: mpsc::UnboundedSender<Command>) {
         let _ = self.commands.set(commands);
     }
 
-    /// A permit at the process `wanted`, else at the one with the fewest requests, or a place in
-    /// the queue of at most `limit`.
+    /// Returns a permit of the process `wanted`, else of the one with the fewest requests, or a
+    /// place in the queue of at most `limit`.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,
@@ -123,7 +123,7 @@ impl InstancePool {
         Some(Permit { pool: self.clone(), instance, began: Instant::now() })
     }
 
-    /// Gives free permits to those who wait.
+    /// Grants free permits to waiting requests.
     pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
@@ -136,7 +136,7 @@ impl InstancePool {
             let Some(permit) = self.permit(&mut inner, None) else { return };
             let next = inner.waiters.requests.pop_front();
             drop(inner);
-            // Where nobody waits any more the permit comes back by its drop.
+            // If the request has left, the dropped permit returns by itself.
             if let Some(next) = next {
                 let _ = next.send(Ok(permit));
             }
@@ -155,7 +155,7 @@ impl InstancePool {
         });
     }
 
-    /// The process listens.
+    /// Lets a process that listens take requests.
     pub(super) fn serve(self: &Arc<Self>, id: u64) {
         {
             let mut inner = self.lock();
@@ -169,7 +169,7 @@ impl InstancePool {
         self.grant_waiting();
     }
 
-    /// Keeps a process from getting another request.
+    /// Gives a process no further request.
     pub(super) fn retire(&self, id: u64) {
         if let Some(entry) = self.lock().entry(id) {
             entry.stage = Stage::Retired;
@@ -186,12 +186,12 @@ impl InstancePool {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Refuses all requests that wait and, while nothing serves, all that come.
+    /// Refuses all waiting requests, and new ones while no process serves.
     pub(super) fn begin_crash_loop(&self, last_lines: String) {
         self.lock().waiters.begin_crash_loop(last_lines);
     }
 
-    /// Lets requests wait again, for the next attempt.
+    /// Lets requests wait again, for the next attempt to start a process.
     pub(super) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }
@@ -201,7 +201,7 @@ impl InstancePool {
         self.lock().waiters.close();
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiters.count()
     }
@@ -226,7 +226,7 @@ impl InstancePool {
         self.lock().entry(id).is_some_and(|entry| entry.stage == Stage::Serving)
     }
 
-    /// The process of this [name](Permit::name), while it takes requests.
+    /// Returns the process with this [name](Permit::name), while it takes requests.
     pub(super) fn named(&self, name: &[u8]) -> Option<u64> {
         let inner = self.lock();
         let mut serving = inner.entries.iter().filter(|entry| entry.stage == Stage::Serving);
@@ -237,7 +237,7 @@ impl InstancePool {
     pub(super) fn health(&self) -> Health {
         let of = |entry: &Entry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
-        // Memory is read without the lock.
+        // Reads memory use without the lock.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
             let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
@@ -288,17 +288,17 @@ impl Inner {
 }
 
 impl Permit {
-    /// Which process it is: a number that does not come again.
+    /// Returns the number of the process, which is never reused.
     pub fn id(&self) -> u64 {
         self.instance.id
     }
 
-    /// What clients may know the process by: 16 random hexadecimal digits.
+    /// Returns the name of the process for clients: 16 random hexadecimal digits.
     pub fn name(&self) -> &str {
         &self.instance.name
     }
 
-    /// Where the process listens.
+    /// Returns the address of the process.
     pub fn place(&self) -> &Place {
         &self.instance.place
     }
@@ -308,25 +308,26 @@ impl Permit {
         self.instance.begin_request(method, target);
     }
 
-    /// The process refused a connection: it is replaced, if it has not ended anyway.
+    /// Replaces the process, which refused a connection, unless it has already ended.
     pub fn was_refused(&self) {
         self.pool.retire(self.instance.id);
         self.pool.send(Command::Refused(self.instance.id));
     }
 
-    /// The process said that it takes no further request: another one takes its place.
+    /// Replaces the process, which announced that it takes no further request.
     pub fn leaves(&self) {
         self.pool.retire(self.instance.id);
         self.pool.send(Command::Leaves(self.instance.id));
     }
 
-    /// What records that the process was heard of, and how it ended.
+    /// Returns the record of the life of the process.
     pub fn life(&self) -> Arc<Life> {
         self.instance.life.clone()
     }
 
-    /// The request had no answer within `limit`. A process of which nothing was heard for so long,
-    /// on no connection, or not since this request began, is taken for hung, and replaced.
+    /// Reports that the request had no answer within `limit`. The process counts as hung, and is
+    /// replaced, if it gave no sign of life on any connection for this time, or since this request
+    /// began.
     pub fn was_silent(&self, limit: Duration) {
         let then = Instant::now().checked_sub(limit);
         let since = then.map_or(self.began, |then| then.max(self.began));
@@ -334,8 +335,8 @@ impl Permit {
             return;
         }
         let id = self.instance.id;
-        // At once: the next request may come before the supervisor hears of it. Then those that it
-        // has are counted, as there can be no more of them.
+        // Retires at once, because the next request may come before the supervisor acts. Then
+        // counts its requests, as there can be no more of them.
         self.pool.retire(id);
         let has_others = self.pool.lock().entry(id).is_some_and(|entry| entry.under_way > 1);
         self.pool.send(Command::Hung { id, has_others });
@@ -381,9 +382,9 @@ mod tests {
         assert!(matches!(pool.take(1, None), Ok(Taken::Wait(_))));
     }
 
-    /// Requests come and leave, instances start, are retired and end, in random order: no instance
-    /// has more requests than permits, none that may wait is left waiting beside a free permit, and
-    /// all come to an end. A seed that fails is printed; `FOREBAY_SEED` repeats it.
+    /// Requests arrive and leave, instances start, are retired and end, in random order. No
+    /// instance has more requests than permits, no request waits beside a free permit, and all end.
+    /// The test prints a failing seed; `FOREBAY_SEED` repeats it.
     #[test]
     fn whatever_the_schedule_no_permit_is_lost_and_nobody_waits_beside_one() {
         let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));

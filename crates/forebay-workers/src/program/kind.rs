@@ -1,5 +1,5 @@
-//! Instances, as the supervisor starts and ends them: they are ready when they listen, requests
-//! connect to them by themselves, and their guardians pass on what they are asked to do.
+//! Instances as a kind of process for the supervisor. They are ready when they listen, requests
+//! connect to them directly, and their guardians forward orders.
 
 use super::instance::{Instance, Outcome};
 use super::instance_pool::InstancePool;
@@ -26,13 +26,13 @@ pub(super) struct InstanceKind {
     pub(super) pool: Arc<InstancePool>,
 }
 
-/// One of them.
+/// A process of the program.
 pub(super) struct Process {
     instance: Arc<Instance>,
     guardian: Rc<Child>,
-    /// Orders go to its guardian.
+    /// The socket for orders to its guardian.
     link: Rc<UnixStream>,
-    /// How the program has ended, where its guardian has reported that.
+    /// The end of the program, if its guardian has reported it.
     exit: Option<Exit>,
     _room: Option<TempDir>,
 }
@@ -144,19 +144,19 @@ impl ProcessKind for InstanceKind {
         order(&process.link, b'k');
     }
 
-    /// The program goes with its guardian; so does the pipe that would tell.
+    /// The program ends together with its guardian; a report cannot be expected any more.
     fn force_again(&self, process: &Process) {
         process.guardian.kill_group();
     }
 
     fn program_ended(&self, process: &mut Process, exit: Exit, was_stopped: bool) {
-        // No request may be sent to a socket that nobody listens on.
+        // Prevents requests to a socket on which no process listens.
         self.pool.retire(process.instance.id);
         process.exit = Some(exit);
         process.instance.life.ended(Outcome::of(exit, was_stopped));
     }
 
-    /// Its guardian reports an end first.
+    /// Returns false: a guardian reports the end of its program first.
     fn may_end(&self, _: &Process, _: Exit) -> bool {
         false
     }
@@ -177,7 +177,8 @@ impl ProcessKind for InstanceKind {
     }
 
     fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
-        // The guardian may have been killed with its program, as by a control group without memory.
+        // The guardian may have been killed with its program, for example by a control group
+        // without memory.
         process.instance.life.ended(Outcome::of(reaped, !crashed));
         self.pool.remove(process.instance.id, crashed);
     }
@@ -195,14 +196,14 @@ impl ProcessKind for InstanceKind {
     }
 }
 
-/// A byte always fits: the guardian reads them at once. Not by the runtime, which knows of a socket
-/// that it can be written to only once it has looked.
+/// Sends an order. A byte always fits, because the guardian reads orders at once. Does not use the
+/// runtime, which knows that a socket is writable only after a poll.
 fn order(link: &UnixStream, order: u8) {
     use rustix::net::{SendFlags, send};
     let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// What an exit code says of itself.
+/// Returns the usual meaning of an exit code.
 fn hint(exit: Exit) -> &'static str {
     match exit {
         Exit::Code(0) => " (a program has to stay in the foreground)",

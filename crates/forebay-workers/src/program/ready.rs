@@ -1,4 +1,4 @@
-//! When a process counts as started.
+//! The readiness of a process.
 
 use super::Place;
 use std::io;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// A process that was given an open socket, and has lived for so long, has started.
+/// A process with an inherited socket counts as started after this time.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens, and does not end if it never does. Calls `share` if this user may
+/// Waits until the process listens; never returns if it does not. Calls `share` if this user may
 /// not connect to its socket.
 pub(super) async fn listens(place: &Place, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
@@ -25,9 +25,8 @@ pub(super) async fn listens(place: &Place, share: impl Fn()) {
     }
 }
 
-/// Waits until the process takes connections from the socket that it was given. The socket itself
-/// takes them from the start, so a connection is made that asks for nothing: to close it, the
-/// process has to have taken it.
+/// Waits until the process accepts connections from its inherited socket. The kernel accepts them
+/// from the start, so this opens an empty connection and waits until the process closes it.
 pub(super) async fn takes_connections(place: &Place) {
     let closed = async {
         match connect(place).await {

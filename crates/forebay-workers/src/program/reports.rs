@@ -1,4 +1,4 @@
-//! What guardians report, and when they have ended.
+//! The reports of guardians, and their end.
 
 use super::instance::Instance;
 use crate::error::Exit;
@@ -14,10 +14,10 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// How long what a guardian has said before its end may take to be read.
+/// Time limit for reading the last reports of a guardian after its end.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
-/// Passes on what the guardian reports, as long as it lives.
+/// Forwards the reports of a guardian while it lives.
 pub(super) async fn report(
     instance: Arc<Instance>,
     link: Rc<UnixStream>,
@@ -45,7 +45,7 @@ pub(super) async fn report(
     }
 }
 
-/// What a guardian reports of its program.
+/// A report of a guardian about its program.
 enum Report {
     /// Its process id.
     Started(u32),
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Waits until the guardian has ended and all that it said was passed on, and reaps it.
+/// Waits until the guardian has ended and all its reports were forwarded, and reaps it.
 pub(super) async fn await_end(
     at_end: OwnedFd,
     guardian: Rc<Child>,
@@ -80,8 +80,9 @@ pub(super) async fn await_end(
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // Its end of the socket is closed, unless its helper was killed, or another process has that end.
-    // A guardian that lives on ends its program when this end closes, which the task holds.
+    // The guardian's end of the socket is closed, unless its helper was killed, or another process
+    // holds that end. A guardian that lives on ends its program when this end, which the task
+    // holds, closes.
     let task = reports.abort_handle();
     let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
     task.abort();
@@ -107,7 +108,7 @@ mod tests {
             .unwrap();
         let pid = Pid::from_child(&process);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-        // Both are known at once: what was said, and the end.
+        // Both are available at once: the reports, and the end.
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
         let (events, mut reported) = mpsc::unbounded_channel();
         let place = crate::program::Place::Unix("/nowhere".into());

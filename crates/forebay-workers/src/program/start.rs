@@ -20,7 +20,7 @@ use std::path::{self, Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// What of the gateway's environment programs inherit.
+/// Variables of the gateway's environment that programs inherit.
 const INHERITED: [&str; 13] = [
     "PATH",
     "HOME",
@@ -36,17 +36,17 @@ const INHERITED: [&str; 13] = [
     "PYTHONPATH",
     "NODE_PATH",
 ];
-/// The most bytes of a Unix socket's path, without the zero byte at its end.
+/// Longest path of a Unix socket in bytes, without the NUL at its end.
 const LONGEST_PATH: usize = 107;
 
 /// A process that has been started.
 pub(super) struct Started {
     pub(super) guardian: Child,
-    /// Readable when the guardian has ended.
+    /// Readable after the guardian has ended.
     pub(super) at_end: OwnedFd,
-    /// Orders go in, reports come out. Non-blocking.
+    /// Socket for orders and reports. Non-blocking.
     pub(super) link: UnixStream,
-    /// What the program writes. Non-blocking.
+    /// Output of the program. Non-blocking.
     pub(super) log: OwnedFd,
     pub(super) place: Place,
     /// Its private directory; `None` if the helper has made it and removes it.
@@ -123,7 +123,7 @@ fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>)
     launch
 }
 
-/// Returns the variables of the program; the later of two of a name counts.
+/// Returns the variables of the program; of two variables with one name, the later counts.
 fn environment(words: &Words<'_>, identity: Option<&Identity>) -> BTreeMap<OsString, OsString> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
@@ -165,8 +165,8 @@ fn start_here(
     }
 }
 
-/// Has the helper start the guardian in `room`. The helper opens a Unix socket that the program is to
-/// inherit: this process could not, as the room is another user's.
+/// Asks the helper to start the guardian in `room`. The helper opens a Unix socket that the program
+/// inherits, because the room belongs to another user.
 fn start_by(
     (helper, room): (&Helper, &HelpedRoom),
     launch: &Launch,
@@ -189,9 +189,9 @@ fn start_by(
     helper.launch_program(&request, room, files.collect(), listens)?.child()
 }
 
-/// A directory that nobody else can enter, where sockets may be: its path has to be short.
+/// Creates a directory that only its user can enter, for sockets. Its path has to be short.
 fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
-    // That of a user cannot be entered by another one.
+    // Another user cannot enter XDG_RUNTIME_DIR.
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
     let places = [Some(PathBuf::from("/run")), own, Some(std::env::temp_dir())];
     let mut last = None;
@@ -217,8 +217,8 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of the process, and the socket that it is to be given. A Unix socket is opened
-/// only if `room` is this process's.
+/// Returns the address of the process, and the socket that it inherits. Opens a Unix socket only if
+/// `room` belongs to this process.
 fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Option<OwnedFd>)> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = room.join("socket");
@@ -231,7 +231,8 @@ fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Opt
     Ok(match listen {
         Listening::Socket => (Place::Unix(socket), None),
         Listening::Port => {
-            // Free a moment ago. If somebody else takes it the program ends, and gets another.
+            // The port was free a moment ago. If another process takes it, the program ends, and
+            // gets a new port.
             (Place::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
         }
         Listening::Inherit | Listening::Stdin => {
@@ -245,7 +246,7 @@ fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Opt
     })
 }
 
-/// What stands for `{dir}` and the like.
+/// The values of `{dir}` and the other placeholders.
 struct Words<'a> {
     spec: &'a ProgramSpec,
     room: &'a Path,
@@ -269,7 +270,7 @@ impl Words<'_> {
             .replace("{port}", &port)
     }
 
-    /// What the convention of Server::Starter calls it.
+    /// Returns the name of the address in the convention of Server::Starter.
     fn name_of_place(&self) -> OsString {
         match self.place {
             Place::Unix(path) => path.into(),

@@ -25,8 +25,8 @@ pub(crate) const DESCRIPTORS: usize = 4;
 /// library leaves them: none blocked, and SIGPIPE ends the process.
 ///
 /// # Errors
-/// Those of `posix_spawn`: the program cannot be run, its directory cannot be entered, or a process
-/// or descriptor limit is reached. Also an error if a text contains NUL.
+/// An error of `posix_spawn`: the program cannot be run, its directory cannot be entered, or a
+/// process or descriptor limit is reached. Also an error if a text contains NUL.
 pub(crate) fn spawn(
     program: &Path,
     command: &Command,
