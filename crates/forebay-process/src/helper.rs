@@ -1,25 +1,25 @@
 //! A small process that stays root and starts applications under their own users, for a gateway
-//! that has given root up (the privilege separation of OpenSSH).
+//! that has dropped root (the privilege separation of OpenSSH).
 //!
-//! The gateway runs as the `user` of `[server]`, so it cannot start a process as another user, and
-//! no script that has a user of its own can signal it. Before it gives root up it starts the helper
-//! (`forebay __helper`) with the users that the configuration names. These never change, and root is
-//! not among them. A reload that names another user is refused.
+//! The gateway runs as the `user` of `[server]`. So it cannot start a process as another user, and
+//! no script with its own user can signal it. Before the gateway drops root, it starts the helper
+//! (`forebay __helper`) with the users of the configuration. These never change, and root is not
+//! among them. A reload that names another user is refused.
 //!
-//! The helper is the trust boundary: whoever has taken over the gateway can start programs as these
-//! users, which is what the gateway is for, and can do nothing else as root. So the helper takes
+//! The helper is the trust boundary. An attacker who controls the gateway can start programs as
+//! these users, as the gateway itself does, and can do nothing else as root. So the helper takes
 //! descriptors, limits, directory, environment and arguments, and checks each. Environment and
-//! directory apply only after the change of user: `LD_PRELOAD` would run code as root, and a
-//! directory could be entered that the user may not enter.
+//! directory apply only after the change of user. Otherwise `LD_PRELOAD` would run code as root,
+//! and a program could enter a directory that its user may not enter.
 //!
-//! A program that listens by itself has its guardian started, which stays root as the helper does: the
-//! program's user cannot kill it. The helper makes the program's room, too (`helper/room.rs`).
+//! For a program that listens by itself, the helper starts its guardian, which stays root: the
+//! program's user cannot kill it. The helper also makes the program's room (`helper/room.rs`).
 //!
-//! Each request brings a socket of its own. Over it the helper reports the start and the end of that
-//! process, and is asked to kill its process group. A closed socket is such an order, too, so
-//! nothing outlives the gateway. The helper's own end is that of its children: its group reaper and
-//! the kernel's parent death signal see to that. A guardian ends all of its program when the gateway
-//! closes their socket, so it is left to do that.
+//! Each request brings its own socket. Over this socket the helper reports the start and the end of
+//! the process, and receives the order to kill its process group. A closed socket means this order,
+//! too, so nothing outlives the gateway. The children of the helper end with it, by its group
+//! reaper and the kernel's parent death signal. Only a guardian does not: it ends all of its
+//! program when the gateway closes their socket.
 
 mod child;
 mod message;
@@ -52,10 +52,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 
-/// The helper, as the gateway has it.
+/// The gateway's handle on the helper.
 #[derive(Debug)]
 pub struct Helper {
-    /// `None` from the end on.
+    /// `None` after the end.
     connection: Mutex<Option<Connection>>,
     pid: u32,
     users: Vec<Identity>,
@@ -68,7 +68,7 @@ struct Connection {
     process: std::process::Child,
 }
 
-/// A program to be started by the helper.
+/// A program for the helper to start.
 #[derive(Debug)]
 pub struct HelpedLaunch<'a> {
     /// Limits, control group, user and arguments.
@@ -119,12 +119,12 @@ impl Helper {
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
 
-    /// The helper of this process, if it has one and needs it.
+    /// Returns the helper of this process, if it has one and needs it.
     pub fn get() -> Option<&'static Helper> {
         HELPER_OF_THIS_PROCESS.get().filter(|_| !Uid::effective().is_root())
     }
 
-    /// Ends the helper, with all that it still has started, and waits for it.
+    /// Ends the helper and all its processes, and waits for it.
     pub fn end() {
         let Some(helper) = HELPER_OF_THIS_PROCESS.get() else { return };
         let connection = helper.connection().take();
@@ -134,12 +134,12 @@ impl Helper {
         }
     }
 
-    /// The number of its process, which is the parent of all that it starts.
+    /// Returns its process id, that of the parent of all its processes.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The identity of `app`, if the helper may start its processes.
+    /// Returns the identity of `app`, if the helper may start its processes.
     pub(crate) fn find(
         &self,
         app: &str,
@@ -174,7 +174,7 @@ impl Helper {
     /// Sends a request to start a program.
     ///
     /// # Errors
-    /// The helper has ended, or the request is larger than it takes.
+    /// The helper has ended, or the request is too large.
     pub fn launch(&self, launch: &HelpedLaunch<'_>) -> io::Result<Starting> {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
@@ -191,7 +191,7 @@ impl Helper {
     /// program inherits, in place of descriptor 1.
     ///
     /// # Errors
-    /// The helper has ended, or the request is larger than it takes.
+    /// The helper has ended, or the request is too large.
     pub fn launch_program(
         &self,
         launch: &HelpedLaunch<'_>,
@@ -203,7 +203,7 @@ impl Helper {
         self.send(&room.encode(&launch.request())?, launch.descriptors)
     }
 
-    /// Has the helper make a control group, and returns its path.
+    /// Asks the helper to make a control group, and returns its path.
     pub(crate) fn make_group(&self, app: &str, limits: CgroupLimits) -> Result<PathBuf, String> {
         let request = GroupRequest { app: app.to_owned(), limits };
         let answer = request.encode().and_then(|bytes| self.send(&bytes, &[]));

@@ -71,7 +71,6 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
 /// Pins the first thread of a process to a processor, or lets it run on all recorded ones.
 ///
 /// # Errors
-/// That of the kernel, for example if the process has ended (ESRCH) or belongs to another user
 /// An error of the kernel, for example if the process has ended (ESRCH) or belongs to another user
 /// (EPERM).
 pub fn keep_process(process: Pid, processor: Option<usize>) -> io::Result<()> {

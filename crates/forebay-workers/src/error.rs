@@ -80,7 +80,7 @@ impl fmt::Display for WorkerFault {
 
 impl std::error::Error for WorkerFault {}
 
-/// The way in which a process ended.
+/// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// With this exit code.

@@ -43,7 +43,7 @@ pub enum Event {
     End(EndKind),
 }
 
-/// The way in which a script ended.
+/// The end of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndKind {
     /// By itself.

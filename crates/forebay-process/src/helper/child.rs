@@ -1,4 +1,4 @@
-//! A process that this one has started, or the helper has.
+//! A process that this process or the helper has started.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -25,7 +25,7 @@ pub(super) const KILL: u8 = b'K';
 pub(super) const REAP: u8 = b'R';
 /// The largest report.
 const REPORT: usize = 4096;
-/// The time that the helper may take to start a process.
+/// Time limit of the helper for a start.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A process that leads a process group, until it is reaped.
@@ -43,7 +43,7 @@ pub struct Starting {
     status: OwnedFd,
 }
 
-/// A child of the helper. Dropped before it is reaped, its process group is killed.
+/// A child of the helper. Dropping it before it is reaped kills its process group.
 #[derive(Debug)]
 pub struct HelpedChild {
     pid: Pid,
@@ -52,7 +52,7 @@ pub struct HelpedChild {
 }
 
 impl Child {
-    /// Its number.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         match self {
             Child::Own(pid) => *pid,
@@ -60,7 +60,7 @@ impl Child {
         }
     }
 
-    /// Returns the exit status if the process has ended. Its number stays its own until it is reaped.
+    /// Returns the exit status if the process has ended. Its id is not reused before it is reaped.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let pid = match self {
             Child::Own(pid) => *pid,
@@ -74,7 +74,8 @@ impl Child {
         }))
     }
 
-    /// Kills its process group. Only before it is reaped: the number may then be another's.
+    /// Kills its process group. Call it only before the process is reaped, because the id may then
+    /// be reused.
     pub fn kill_group(&self) {
         match self {
             Child::Own(pid) => drop(kill_process_group(*pid, Signal::KILL)),
@@ -82,7 +83,7 @@ impl Child {
         }
     }
 
-    /// Reaps it, if it has ended.
+    /// Reaps the process if it has ended.
     pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
         match self {
             Child::Own(pid) => {
@@ -122,7 +123,7 @@ impl Starting {
         Ok(HelpedChild { pid, status: self.status, ended: OnceLock::new() })
     }
 
-    /// The path of the control group.
+    /// Returns the path of the control group.
     pub(super) fn group(self) -> io::Result<PathBuf> {
         self.report(GROUP).map(|bytes| OsString::from_vec(bytes).into())
     }
@@ -154,7 +155,7 @@ fn failure(bytes: &[u8]) -> io::Error {
 }
 
 impl HelpedChild {
-    /// Its number.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
@@ -176,12 +177,12 @@ impl HelpedChild {
         Ok(Some(*self.ended.get_or_init(|| ExitStatus::from_raw(status))))
     }
 
-    /// Lets the helper reap it. The rest of its process group goes on.
+    /// Lets the helper reap it. The rest of its process group keeps running.
     pub fn let_reap(&self) {
         self.order(REAP);
     }
 
-    /// A second descriptor of the socket, which is readable when the process has ended.
+    /// Returns a second descriptor of the socket, which is readable after the process has ended.
     pub fn readable_at_end(&self) -> io::Result<OwnedFd> {
         self.status.try_clone()
     }

@@ -1,4 +1,5 @@
-//! Requests to the helper, a message each. The gateway may be somebody else's: all is checked.
+//! Requests to the helper, one message each. An attacker may control the gateway, so all parts are
+//! checked.
 
 use crate::cgroup::CgroupLimits;
 use crate::launch::variable;
@@ -10,13 +11,13 @@ use std::path::{Path, PathBuf};
 
 /// The largest message.
 pub(super) const MOST_BYTES: usize = 1 << 20;
-/// Descriptors of a message: the socket of its process, and those that the process gets.
+/// Descriptors of a message: the socket for the new process, and the descriptors that it inherits.
 pub(super) const MOST_DESCRIPTORS: usize = 5;
-/// The first byte of each kind.
+/// The first byte of each kind of request.
 const LAUNCH: u8 = b'L';
 const GROUP: u8 = b'G';
 const PROGRAM: u8 = b'P';
-/// A room has the configuration of its program, and no more.
+/// A room contains only the configuration of its program.
 const MOST_FILES: usize = 16;
 const LONGEST_NAME: usize = 64;
 
@@ -24,12 +25,12 @@ const LONGEST_NAME: usize = 64;
 #[derive(Debug, PartialEq)]
 pub(super) enum Request {
     Launch(LaunchRequest),
-    /// To start a program that listens by itself, with its guardian.
+    /// Start of a program that listens by itself, with its guardian.
     Program(RoomRequest, LaunchRequest),
     Group(GroupRequest),
 }
 
-/// To start a program.
+/// The start of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LaunchRequest {
     pub(super) dir: PathBuf,
@@ -38,7 +39,7 @@ pub(super) struct LaunchRequest {
     pub(super) options: Vec<OsString>,
 }
 
-/// To make a room for the program that is started.
+/// The room of a program that is started.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RoomRequest {
     /// Letters and digits.
@@ -49,7 +50,7 @@ pub(super) struct RoomRequest {
     pub(super) files: Vec<(String, String)>,
 }
 
-/// To make a control group.
+/// The creation of a control group.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GroupRequest {
     pub(super) app: String,
@@ -70,7 +71,7 @@ impl LaunchRequest {
         texts.into_iter().chain(variables).chain(options)
     }
 
-    /// Reads what [`texts`](LaunchRequest::texts) has made.
+    /// Parses the texts of [`texts`](LaunchRequest::texts).
     fn parse<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> Option<LaunchRequest> {
         let dir = PathBuf::from(OsStr::from_bytes(texts.next()?));
         let count = str::from_utf8(texts.next()?).ok()?.parse().ok()?;
@@ -118,7 +119,7 @@ impl LaunchRequest {
         Ok((launch, identity))
     }
 
-    /// The environment, as the step before the program reads it.
+    /// Returns the environment, in the form that `__launch` reads.
     pub(super) fn environment(&self) -> Vec<u8> {
         self.env
             .iter()
@@ -154,7 +155,7 @@ impl RoomRequest {
     }
 }
 
-/// Returns true if a file of this name is in the directory itself.
+/// Returns true if a file of this name is directly in its directory.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     name.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -215,14 +216,14 @@ fn encode(kind: u8, texts: impl Iterator<Item = Vec<u8>>) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// A user as an argument of the helper.
+/// Returns a user as an argument of the helper.
 pub(super) fn user_word(identity: &Identity) -> String {
     let (user, name) = identity.user.as_ref().map_or((0, ""), |(user, name)| (*user, name));
     let group = identity.group.unwrap_or(0);
     format!("{user}:{group}:{}:{name}", u8::from(identity.alone))
 }
 
-/// Parses an argument that [`user_word`] has made.
+/// Parses an argument from [`user_word`].
 pub(super) fn parse_user(word: &OsStr) -> Option<Identity> {
     let mut parts = word.to_str()?.splitn(4, ':');
     let user: u32 = parts.next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The helper itself. It has one thread, as a parent death signal is that of a thread.
+//! The helper process. It has one thread, because a parent death signal refers to a thread.
 
 use super::child::{GROUP, STARTED};
 use super::message::{
@@ -26,17 +26,16 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The first argument of the process.
 pub const VERB: &str = "__helper";
-/// More processes at once are a mistake, or an attack.
+/// More simultaneous processes are an error, or an attack.
 const MOST_CHILDREN: usize = 10_000;
 const MOST_GROUPS: usize = 1000;
-/// The number at which a program finds its fourth descriptor, and the step before it its
-/// environment.
+/// The descriptor numbers of a program's fourth descriptor, and of the environment for `__launch`.
 const FOURTH: i32 = 3;
 const ENVIRONMENT: i32 = 4;
 
-/// `forebay __helper ROOMS USER...`, with its socket as standard input.
+/// Runs `forebay __helper ROOMS USER...`, with its socket as standard input.
 pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // A control group or a terminal signals all its processes: this one ends with its gateway.
+    // Signals to a whole control group or terminal are blocked: this process ends with its gateway.
     let mut signals = SigSet::empty();
     let others =
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -79,11 +78,11 @@ impl Server {
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
             return Err(io::Error::other("a descriptor was left open"));
         }
-        // Each process takes two descriptors of ours.
+        // Each process takes two descriptors of the helper.
         let found = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        // Nothing that is started gets it.
+        // So that no child inherits the socket.
         rustix::stdio::dup2_stdin(null()?)?;
         Ok(Server {
             socket,
@@ -99,7 +98,7 @@ impl Server {
         })
     }
 
-    /// Serves until the gateway has gone, then ends the processes that are left.
+    /// Serves until the gateway has ended, then ends the remaining processes.
     fn run(mut self) -> io::Result<()> {
         let mut buffer = vec![0; MOST_BYTES + 1];
         let mut is_open = true;
@@ -168,7 +167,7 @@ impl Server {
         }
     }
 
-    /// False when the gateway has gone.
+    /// Handles a request. Returns false after the gateway has ended.
     fn take_request(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
