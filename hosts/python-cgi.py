@@ -11,7 +11,6 @@
 # python-inbox.py receives requests. python-cgi/request.py and handles.py prepare the process for a
 # request and restore it afterwards. modules.py holds the modules that scripts see. Forebay joins
 # all of these files and sends them as one text.
-# are handed over as one.
 import sys
 
 STARTUP = frozenset(sys.modules)    # loaded by the interpreter before a script could replace it
