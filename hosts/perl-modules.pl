@@ -166,7 +166,7 @@ sub explain_failure {
     return if !defined &{"${other}::$name"} || $explained{$own}++;
     my $where = $other eq 'main' ? 'in package main (of a library that begins with "package main;"?)'
         : 'in the script, whose package is not main in this mode';
-    log_error("$last_file: $name is there, but $where: mode = \"fork\" runs such scripts");
+    log_error("$last_file: $name is there, but $where: mode = \"fork\" (cgi-bin: perl_mode) runs such scripts");
 }
 
 1;

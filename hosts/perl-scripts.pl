@@ -29,7 +29,8 @@ sub script_for {
     relocate($file);
     if (defined(my $taint = taint_switch($source))) {
         log_error("$file: its #! line has -$taint, which a perl that runs cannot switch on: each request"
-            . ' starts a new one, as with mode = "cgi" (mode = "fork" is faster)');
+            . ' starts a new one, as with mode = "cgi" (mode = "fork" is faster; for cgi-bin the key is'
+            . ' perl_mode)');
         return $scripts{$file}
             = { version => $version, code => sub { run_as_program($file) }, quiet => 1 };
     }

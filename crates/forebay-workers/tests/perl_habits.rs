@@ -79,6 +79,7 @@ async fn a_tainted_script_that_fails_is_a_500_and_an_edit_ends_it() {
             assert_eq!((kind, output.as_str()), (EndKind::Status(500), ""), "{mode:?}");
         }
         scripts.logged("Insecure").await;
+        scripts.logged("for cgi-bin the key is perl_mode").await;
         scripts.add("fails.pl", "#!/usr/bin/perl\nprint ${^TAINT}");
         assert_eq!(get(&app, &script).await, "0", "{mode:?}");
         assert_eq!(app.status()[0].requests, 3, "{mode:?}");
@@ -395,7 +396,8 @@ async fn what_only_the_package_explains_is_logged_once() {
         }
         let count = |text: &str| scripts.log().matches(text).count();
         until("three errors", || count("Undefined subroutine") == 3 * (at + 1)).await;
-        assert_eq!(count("mode = \"fork\""), at + 1, "{mode:?}: {}", scripts.log());
+        let advice = "mode = \"fork\" (cgi-bin: perl_mode)";
+        assert_eq!(count(advice), at + 1, "{mode:?}: {}", scripts.log());
     }
     let app = scripts.start_mode(PerlMode::Fork);
     assert_eq!(get(&app, &script).await, "helped");
