@@ -169,6 +169,7 @@ fn clients_of_a_unix_socket_have_no_address() {
     }
     let variables = clients[1].get("/cgi/env.sh").text().to_owned();
     assert!(variables.contains("\nREMOTE_ADDR=unix:\n"), "{variables}");
+    assert!(variables.contains("\nSERVER_PORT=80\n"), "{variables}");
     let echoed = clients[1].get("/echo").text().to_owned();
     assert!(echoed.contains("X-Forwarded-For: unknown\r\n"), "{echoed}");
     assert_eq!(forebay.get("/local").status, 200);

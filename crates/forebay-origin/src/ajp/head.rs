@@ -3,6 +3,7 @@
 use forebay_conf as conf;
 use forebay_engine::{Fault, Request};
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
+use forebay_wire::cgi::server_port;
 use forebay_wire::http1::{
     Field, KnownField, RequestFraming, Version, encode, host_of, is_disguised,
 };
@@ -40,7 +41,7 @@ pub fn append_head(
         remote_addr: &client,
         remote_host: &client,
         server_name: if host.is_empty() { &server } else { host },
-        server_port: request.server.port(),
+        server_port: server_port(request.server, authority, request.https),
         is_ssl: request.https,
     };
     let mut forward = Forward::new(out, &line);

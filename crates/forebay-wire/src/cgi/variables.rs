@@ -147,7 +147,8 @@ fn addresses(request: &Request<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
     let name = host_of(authority);
     sink.variable(b"SERVER_NAME", if name.is_empty() { text } else { name });
     sink.variable(b"SERVER_ADDR", text);
-    number(b"SERVER_PORT", u64::from(request.server.port()), text, sink);
+    let port = server_port(request.server, authority, request.https);
+    number(b"SERVER_PORT", u64::from(port), text, sink);
     text.clear();
     request.client.append(text);
     sink.variable(b"REMOTE_ADDR", text);
@@ -158,6 +159,17 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     text.clear();
     encode::decimal(text, value);
     sink.variable(name, text);
+}
+
+/// Returns the port for `SERVER_PORT`: that of the listener. A Unix socket has none; then the
+/// port of `authority`, or the default of the scheme.
+pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
+    if server.port() != 0 {
+        return server.port();
+    }
+    let typed = authority.strip_prefix(host_of(authority)).and_then(|rest| rest.strip_prefix(b":"));
+    let port = typed.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+    port.filter(|&port| port != 0).unwrap_or(if https { 443 } else { 80 })
 }
 
 /// Returns `authority` without its port.
@@ -299,6 +311,24 @@ mod tests {
         }
         assert_eq!(value(&pairs, "HTTP_CONTENT_TYPE"), None);
         assert_eq!(value(&pairs, "HTTP_CONTENT_LENGTH"), None);
+    }
+
+    #[test]
+    fn the_port_on_a_unix_socket_is_that_of_the_host_or_the_scheme() {
+        let unix = "0.0.0.0:0".parse().unwrap();
+        for (authority, https, expected) in [
+            ("example.org:8443", true, 8443),
+            ("[::1]:81", false, 81),
+            ("[::1]", false, 80),
+            ("example.org", true, 443),
+            ("example.org", false, 80),
+            ("example.org:", true, 443),
+            ("example.org:99999", false, 80),
+            ("", false, 80),
+        ] {
+            assert_eq!(server_port(unix, authority.as_bytes(), https), expected, "{authority}");
+        }
+        assert_eq!(server_port("127.0.0.1:8080".parse().unwrap(), b"h:1", true), 8080);
     }
 
     #[test]
