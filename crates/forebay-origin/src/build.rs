@@ -337,7 +337,9 @@ impl Origins {
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),
             http3: site.listen.iter().any(Listen::is_http3),
-            redirect_to_https: site.redirect_to_https.map(by_https),
+            redirect_to_https: site
+                .redirect_to_https
+                .map(|port| Box::new(Redirection(by_https(port))) as Box<dyn Origin>),
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,
             held: self.held.clone(),
@@ -478,8 +480,8 @@ fn host_of_url(to: &forebay_conf::Backend) -> String {
     host.map_or(&*to.authority, |(host, _)| host).to_owned()
 }
 
-/// Creates the redirect to the same URL with https:// and `port`.
-fn by_https(port: u16) -> Box<dyn Origin> {
+/// Returns the redirection to the same URL with https:// and `port`.
+pub(crate) fn by_https(port: u16) -> Redirect {
     let port = if port == 443 { String::new() } else { format!(":{port}") };
     let to = vec![
         RedirectPart::Text("https://".into()),
@@ -488,7 +490,7 @@ fn by_https(port: u16) -> Box<dyn Origin> {
         RedirectPart::Uri,
     ];
     // Like 301, but a POST stays a POST.
-    Box::new(Redirection(Redirect { to, status: 308 }))
+    Redirect { to, status: 308 }
 }
 
 fn stop<'a>(apps: impl IntoIterator<Item = &'a RunningApp>, grace: Duration) {

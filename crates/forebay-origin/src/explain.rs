@@ -17,9 +17,9 @@ use forebay_engine::{
 };
 use forebay_wire::http1::RequestFraming;
 
-use crate::build::trust;
+use crate::build::{by_https, trust};
 use crate::rules::{instead, keeps_from, rules_above, rules_beside};
-use origin::origin;
+use origin::{origin, redirection};
 use question::{Url, listener, request};
 
 pub use question::{Question, QuestionError};
@@ -120,6 +120,10 @@ fn routes(
     request
         .prepare_path(site.encoded_slashes)
         .map_err(|error| Fault::client(error.status(), error.to_string()))?;
+    if let Some(redirect) = site.redirect_to_https.map(by_https).filter(|_| !request.https) {
+        text.item("route", b"none: `redirect_to_https` of the site answers");
+        return redirection(&redirect, request, text);
+    }
     let mut passed_on = None;
     let mut taken = Vec::new();
     let mut kept_from = Vec::new();

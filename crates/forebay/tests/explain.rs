@@ -176,6 +176,25 @@ fn files_fallback_fastcgi_and_applications() {
 }
 
 #[test]
+fn a_redirection_to_https_answers_instead_of_the_routes() {
+    let folder = Folder::new();
+    let site = "[[site]]\nlisten = [\"127.0.0.1:8092\", \"https://127.0.0.1:8443\"]\n\
+                redirect_to_https = true\ntls = { certificate = \"c.pem\", key = \"k.pem\" }\n\
+                [[site.route]]\nproxy = \"http://127.0.0.1:1\"\n";
+    for (name, content) in [("site.toml", site), ("c.pem", ""), ("k.pem", "")] {
+        folder.write(name, content);
+    }
+    let to = "a redirection: 308 to https://example.org:8443/x?y";
+    let plain = run(&folder, &["http://example.org:8092/x?y"]);
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert!(plain.contains("`redirect_to_https`") && plain.contains(to), "{plain}");
+    assert!(!plain.contains("127.0.0.1:1"), "{plain}");
+    let secure = run(&folder, &["https://example.org:8443/x?y"]);
+    let secure = String::from_utf8(secure.stdout).unwrap();
+    assert!(!secure.contains("308") && secure.contains("127.0.0.1:1"), "{secure}");
+}
+
+#[test]
 fn a_proxy_and_what_it_would_send() {
     let folder = folder();
     let url = "http://example.org:8080/shop/cart?x";

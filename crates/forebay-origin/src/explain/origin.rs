@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     Action, Activation, Address, Ajp, App, AppKind, AppServer, Backend, Cgi, Fastcgi, Files,
-    HttpVersion, Listening, Plan, Proxy, ProxyHeader, Route, ServerProtocol, Site, Upstream,
+    HttpVersion, Listening, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol, Site,
+    Upstream,
 };
 use forebay_engine::{Fault, Request, kept_from_scripts};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
@@ -97,14 +98,21 @@ fn processes(
             text.item("origin", said.as_bytes());
             Ok(())
         }
-        Action::Redirect(redirect) => {
-            let to = location(&redirect.to, request)?;
-            let to = String::from_utf8_lossy(&to);
-            let said = format!("a redirection: {} to {to}", redirect.status);
-            text.item("origin", said.as_bytes());
-            Ok(())
-        }
+        Action::Redirect(redirect) => redirection(redirect, request, text),
     }
+}
+
+/// Appends the redirection.
+pub(super) fn redirection(
+    redirect: &Redirect,
+    request: &Request,
+    text: &mut Explanation,
+) -> Result<(), Fault> {
+    let to = location(&redirect.to, request)?;
+    let to = String::from_utf8_lossy(&to);
+    let said = format!("a redirection: {} to {to}", redirect.status);
+    text.item("origin", said.as_bytes());
+    Ok(())
 }
 
 /// Returns the `fault` of a route of files. If script routes below may not run its files, the fault
