@@ -298,9 +298,10 @@ fn sources(plan: &Plan) -> Vec<Finding> {
             .into(),
         message: format!("the source of {name} is sent: no route of this site runs it"),
         help:
-            "add a route that runs it, such as an app of kind = \"php\" (whose `scripts` has the ends \
-             of names that it runs) or \"cgi-bin\", or move it elsewhere; `files` never sends what a \
-             script route of its site runs"
+            "move it elsewhere, or refuse it with a `respond` route above; if visitors should run it, \
+             add a route that does, such as an app of kind = \"php\" (whose `scripts` has the ends of \
+             names that it runs) or \"cgi-bin\": `files` never sends what a script route of its site \
+             runs"
                 .into(),
     }
     };

@@ -24,7 +24,7 @@ use crate::program::{PathMapping, Protocol};
 use crate::running;
 use crate::script::Scripts;
 
-pub use around::{rules_beside, ways_around};
+pub use around::{paths_below, rules_beside, ways_around};
 
 /// Returns true if the route admits only some clients.
 pub fn has_gate(route: &conf::Route) -> bool {

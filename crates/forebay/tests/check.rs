@@ -314,6 +314,8 @@ fn source_that_no_route_runs_is_a_warning() {
         let error = but_root(output.stderr);
         assert_eq!(error.contains(warning), is_warned, "{error}");
         assert_eq!(error.contains("source.toml:5:9"), is_warned, "{error}");
+        // An uploads directory must not run what visitors upload.
+        assert_eq!(error.contains("help: move it elsewhere, or refuse"), is_warned, "{error}");
     }
 }
 
@@ -588,6 +590,61 @@ fn a_way_around_a_rule_is_a_warning() {
         let is_right =
             if path.is_empty() { !error.contains("gets past") } else { error.contains(&expected) };
         assert!(is_right, "{path}\n{routes}\n{error}");
+    }
+}
+
+#[test]
+fn a_way_around_by_strip_prefix_names_the_path_at_the_backend() {
+    let proxy = |path: &str, keys: &str| {
+        format!(
+            "[[site.route]]\npath = \"{path}\"\n\
+             proxy = {{ to = \"http://127.0.0.1:1\"{keys} }}\n"
+        )
+    };
+    let gate = "[[site.route]]\npaths = [\"/a\", \"/a/*\"]\nrespond = { status = 403 }\n";
+    let back = proxy("/back/*", ", strip_prefix = \"/back\"") + &proxy("/*", "");
+    let said = warnings("strip.toml", &format!("listen = 8080\n{gate}{back}"));
+    let said = said.replace("| ", "");
+    assert!(said.contains("(/a and this path both become /a at the backend)"), "{said}");
+    let gate = gate.replace("/a", "/back/a");
+    let said = warnings("strip.toml", &format!("listen = 8080\n{gate}{back}"));
+    let said = said.replace("| ", "");
+    assert!(said.contains("(/back/a and this path both become /a at the backend)"), "{said}");
+}
+
+#[test]
+fn a_rule_for_a_path_with_a_final_slash_is_warned_about() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("p")).unwrap();
+    let files = format!("[[site.route]]\npath = \"/*\"\nfiles = \"{}\"\n", folder.path().display());
+    let proxy = "[[site.route]]\nproxy = \"http://127.0.0.1:1\"\n".to_owned();
+    let none = String::new();
+    let deny = "deny = [\"all\"]\n";
+    let own = format!("{deny}files = \"{}\"\n", folder.path().display());
+    let respond = "respond = { status = 403 }\n";
+    for (path, rule, below, is_warned) in [
+        ("\"/p/\"", &*own, &files, true),
+        ("\"/p/\"", &own, &proxy, true),
+        ("\"/p/\"", respond, &files, true),
+        ("\"/p/\"", respond, &files.replace("/*", "/p/*"), true),
+        ("\"/p/\"", respond, &none, false),
+        ("[\"/p\", \"/p/\", \"/p/*\"]", respond, &files, false),
+        ("\"/\"", respond, &files, false),
+        ("\"/p/\"", respond, &format!("{files}{deny}"), false),
+        // A redirection of one page is usual. It is in doubt if files are below.
+        ("\"/p/\"", "redirect = \"/new/\"\n", &files, true),
+        ("\"/q/\"", "redirect = \"/new/\"\n", &files, false),
+        ("\"/p/\"", "redirect = \"/p/index.html\"\n", &files, false),
+        ("\"/p/\"", "redirect = \"/new/\"\n", &files.replace("/*", "/p/*"), false),
+        ("\"/p/\"", "redirect = \"/new/\"\n", &proxy, false),
+        ("\"/p/\"", "respond = \"hello\"\n", &files, true),
+    ] {
+        let site = format!("listen = 8080\n[[site.route]]\npaths = {path}\n{rule}{below}");
+        let site = site.replace("paths = \"", "path = \"");
+        let said = warnings("slash.toml", &site).replace("| ", "");
+        let is_said = said.contains("\"/p/\" is this one path only")
+            && said.contains("write paths = [\"/p\", \"/p/*\"]");
+        assert_eq!(is_said, is_warned, "{path} {rule}{below}\n{said}");
     }
 }
 

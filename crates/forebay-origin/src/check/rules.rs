@@ -3,7 +3,7 @@
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
 
 use crate::files::ScriptRoutes;
-use crate::rules::{kept_scripts, ways_around};
+use crate::rules::{kept_scripts, paths_below, ways_around};
 
 /// Returns the warnings about the rules of all sites.
 pub fn all(plan: &Plan) -> Vec<Finding> {
@@ -14,13 +14,32 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
                 .map(str::to_owned)
                 .to_vec()
         };
+        for below in paths_below(site, plan) {
+            let line = site.routes[below.route].line;
+            let (path, _) = below.path.rsplit_once('/').unwrap_or_default();
+            found.push(Finding {
+                key: key(below.rule, ""),
+                message: format!(
+                    "WARNING: the path \"{path}/\" is this one path only: the route on line {line} \
+                     answers {}",
+                    below.path
+                ),
+                help: format!(
+                    "for everything below, write paths = [\"{path}\", \"{path}/*\"]; if only this \
+                     path is meant, nothing is wrong"
+                ),
+            });
+        }
         for around in ways_around(site, plan) {
             let line = site.routes[around.route].line;
+            let why = around.backend.map_or(String::new(), |(of_rule, path)| {
+                format!(" ({of_rule} and this path both become {path} at the backend)")
+            });
             found.push(Finding {
                 key: key(around.rule, ""),
                 message: format!(
                     "WARNING: {} gets past the rule of this route: the route on line {line} answers \
-                     it, with what the rule protects",
+                     it, with what the rule protects{why}",
                     around.path
                 ),
                 help: format!(

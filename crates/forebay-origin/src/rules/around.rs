@@ -1,10 +1,11 @@
 //! Finds bypasses of a rule: routes of the site that serve what the rule protects, by a path that
 //! the rule does not match. `check` warns about them, and `explain` shows them.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site};
+use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, RedirectPart, Site};
 use forebay_engine::Instead;
 
 use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
@@ -18,6 +19,9 @@ pub struct Around {
     pub route: usize,
     /// A path of the bypass.
     pub path: String,
+    /// If `strip_prefix` is the cause: a path of the rule, and the path that both become at the
+    /// backend.
+    pub backend: Option<(String, String)>,
 }
 
 /// Source of an answer, comparable between routes.
@@ -31,6 +35,8 @@ struct Place {
 /// The part of a place that one path of a rule protects.
 struct Region {
     place: Place,
+    /// The path of the rule.
+    start: String,
     /// True if the region includes everything below the place.
     is_dir: bool,
 }
@@ -45,18 +51,71 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let kept = kept_scripts(site, plan);
     for rule in (0..site.routes.len()).filter(|&at| protects(&site.routes[at])).take(MOST) {
         for region in regions(site, plan, rule) {
-            for (route, path) in others((site, plan, &kept), rule, &region) {
-                add(&mut found, Around { rule, route, path });
+            for around in others((site, plan, &kept), rule, &region) {
+                add(&mut found, around);
             }
         }
         for path in beside(&site.routes[rule].matcher) {
             let route = reached((site, &kept), rule, &path);
             if let Some(route) = route.filter(|&at| is_unknown(&site.routes[at], plan)) {
-                add(&mut found, Around { rule, route, path });
+                add(&mut found, Around { rule, route, path, backend: None });
             }
         }
     }
     found
+}
+
+/// Returns one path below each path of a rule that ends in `/` and has no `*`, with the route that
+/// answers it. In nginx such a path includes everything below it.
+pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
+    let kept = kept_scripts(site, plan);
+    let mut found = Vec::new();
+    for (rule, route) in site.routes.iter().enumerate().take(MOST) {
+        if protects(route) || instead(route) == Instead::Answers {
+            let starts = beginnings(&route.matcher).into_iter().filter(|&(start, is_dir)| {
+                !is_dir && start.len() > 1 && start.ends_with('/') && !leads_below(route, start)
+            });
+            found.extend(
+                starts.filter_map(|(start, _)| below_path((site, plan, &kept), rule, start)),
+            );
+        }
+    }
+    found
+}
+
+/// Returns a path below `start`, an exact path of the rule, that another route answers. A rule that
+/// protects nothing counts only if files below `start` exist.
+fn below_path(
+    (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
+    rule: usize,
+    start: &str,
+) -> Option<Around> {
+    let matcher = &site.routes[rule].matcher;
+    let is_meant = |other: &conf::Route| {
+        let place = place(other, plan, start.as_bytes()).filter(|place| place.space == "files");
+        let is_own = beginnings(&other.matcher).iter().any(|(own, _)| own.starts_with(start));
+        is_own || !place.is_some_and(|place| Path::new(OsStr::from_bytes(&place.path)).is_dir())
+    };
+    for (at, other) in site.routes.iter().enumerate().take(MOST) {
+        let is_rule = at == rule || instead(other) != Instead::No;
+        if is_rule || !protects(&site.routes[rule]) && is_meant(other) {
+            continue;
+        }
+        for end in ends(matcher, &other.matcher) {
+            let path = format!("{start}x{end}");
+            if reached((site, kept), rule, &path) == Some(at) {
+                return Some(Around { rule, route: at, path, backend: None });
+            }
+        }
+    }
+    None
+}
+
+/// Returns true if the route redirects to a path below `start`, so that it cannot be meant for
+/// those.
+fn leads_below(route: &conf::Route, start: &str) -> bool {
+    let Action::Redirect(redirect) = &route.action else { return false };
+    matches!(redirect.to.first(), Some(RedirectPart::Text(to)) if to.starts_with(start))
 }
 
 /// Returns the numbers of the rules of `site` that protect what route `at` serves for `path`, but
@@ -117,7 +176,7 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
             } else {
                 place(origin, plan, path.as_bytes())
             };
-            Some(Region { place: place?, is_dir })
+            Some(Region { place: place?, start: path.to_owned(), is_dir })
         }));
     }
     found
@@ -135,13 +194,12 @@ fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     beginnings.collect()
 }
 
-/// Returns the routes that serve a part of the region, each with a path that the rule does not
-/// match.
+/// Returns the bypasses of the rule by routes that serve a part of the region.
 fn others(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
     region: &Region,
-) -> Vec<(usize, String)> {
+) -> Vec<Around> {
     let matcher = &site.routes[rule].matcher;
     let mut found = Vec::new();
     for (at, other) in site.routes.iter().enumerate().take(MOST) {
@@ -161,12 +219,27 @@ fn others(
                 };
                 let Some(path) = path_to(region, &name, &base, (start, is_dir)) else { continue };
                 if reached((site, kept), rule, &path) == Some(at) {
-                    found.push((at, path));
+                    let backend = at_backend(region, &name, (other, plan), &path);
+                    found.push(Around { rule, route: at, path, backend });
                 }
             }
         }
     }
     found
+}
+
+/// Returns the path of the rule for `name` and the path at the backend, if they and `path` are not
+/// all the same.
+fn at_backend(
+    region: &Region,
+    name: &str,
+    (other, plan): (&conf::Route, &Plan),
+    path: &str,
+) -> Option<(String, String)> {
+    let place = place(other, plan, path.as_bytes()).filter(|place| place.space != "files")?;
+    let backend = String::from_utf8(place.path).ok()?;
+    let of_rule = format!("{}{name}", region.start);
+    (of_rule != backend || path != backend).then_some((of_rule, backend))
 }
 
 /// Returns a path that begins with `start` and leads into the region.
@@ -181,8 +254,11 @@ fn path_to(
     if !is_dir {
         return region.has(base).then(|| start.to_owned());
     }
-    let inside =
-        Region { place: Place { space: base.space.clone(), path: base.path.clone() }, is_dir };
+    let inside = Region {
+        place: Place { space: base.space.clone(), path: base.path.clone() },
+        start: start.to_owned(),
+        is_dir,
+    };
     if inside.has(&Place { space: base.space.clone(), path: target.clone() }) {
         let rest = String::from_utf8_lossy(&target[base.path.len()..]).into_owned();
         return Some(format!("{start}{}", rest.trim_start_matches('/')));
