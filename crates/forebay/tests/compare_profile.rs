@@ -235,7 +235,7 @@ fn a_server_that_ends_or_runs_already_is_a_note() {
         "--profile",
     ]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stderr.contains("not started by forebay") || run.stderr.contains("linux-perf"));
+    assert!(run.stderr.contains("did not start this server") || run.stderr.contains("linux-perf"));
 }
 
 #[test]

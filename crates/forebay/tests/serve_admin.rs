@@ -207,9 +207,11 @@ fn each_limit_on_connections_is_counted() {
     assert_eq!(per_address.limit("connections_per_address"), 1);
     per_address.forebay.stop();
 
-    let total = watched("limits = { connections = 1 }", site);
+    let echo = Echo::start();
+    let total = watched("limits = { connections = 1 }", &echo.route());
     let mut first = total.forebay.connect();
-    assert_eq!(first.get("/").status, 200);
+    // A request under way, which is not closed for others.
+    first.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na");
     // Each of the two threads has noticed that there is no room.
     assert!(eventually(|| total.limit("connections") >= 1));
     drop(first);

@@ -8,9 +8,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use rustix::net::Shutdown;
-use rustix::time::{ClockId, clock_gettime};
 use slab::Slab;
 use tokio::sync::Notify;
 
@@ -48,17 +49,19 @@ pub struct Occupancy {
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// Monotonic clock in nanoseconds, comparable between threads.
+    /// Nanoseconds since [`START`], comparable between threads.
     time: u64,
     tick: Ticks,
 }
+
+/// Start of the time that all threads compare.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Since {
     fn now(deadlines: &Deadlines) -> Self {
         // Costs no system call. Ticks differ between threads and are too coarse to order
         // connections.
-        let now = clock_gettime(ClockId::Monotonic);
-        let time = now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned();
+        let time = u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Self { time, tick: deadlines.now() }
     }
 }
