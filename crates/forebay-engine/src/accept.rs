@@ -43,7 +43,8 @@ pub struct Accepting {
 impl Accepting {
     /// Starts to receive messages from other threads.
     pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Message>) -> Self {
-        let handed = spawn_local(take_handed(context.clone(), handed));
+        let inbox = Inbox { context: context.clone(), messages: handed };
+        let handed = spawn_local(take_handed(inbox));
         Self { context: context.clone(), listeners: HashMap::new(), handed }
     }
 
@@ -141,8 +142,27 @@ fn place(
     }
 }
 
-async fn take_handed(context: Rc<FrontContext>, mut handed: mpsc::UnboundedReceiver<Message>) {
-    while let Some(message) = handed.recv().await {
+/// Messages to a thread. If dropped, it uncounts the connections that the thread has not taken.
+struct Inbox {
+    context: Rc<FrontContext>,
+    messages: mpsc::UnboundedReceiver<Message>,
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.messages.close();
+        while let Ok(message) = self.messages.try_recv() {
+            if let Message::Connection(_) = message {
+                // A thread that stops would wait for it.
+                self.context.thread.load.leave(self.context.thread.index);
+            }
+        }
+    }
+}
+
+async fn take_handed(mut inbox: Inbox) {
+    let context = inbox.context.clone();
+    while let Some(message) = inbox.messages.recv().await {
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
                 // Let the waiting task ask another thread.

@@ -212,9 +212,9 @@ fn each_limit_on_connections_is_counted() {
     let mut first = total.forebay.connect();
     // A request under way, which is not closed for others.
     first.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na");
-    // Each of the two threads has noticed that there is no room.
+    let second = total.forebay.connect();
     assert!(eventually(|| total.limit("connections") >= 1));
-    drop(first);
+    drop((first, second));
     assert!(eventually(|| total.forebay.try_get("/").is_ok()));
     total.forebay.stop();
 }
