@@ -106,7 +106,7 @@ fn a_kept_connection_shakes_hands_once() {
         let server = Server::start(&[version], |stream| answer(stream, 5));
         let outcome = load_without_failure(&server.spec(100), 100);
         let handshakes = outcome.handshakes.unwrap();
-                // On a busy machine one of the two connections may send all requests.
+        // On a busy machine one of the two connections may send all requests.
         assert!((1..=2).contains(&handshakes.full) && handshakes.resumed == 0, "{handshakes:?}");
         assert_eq!(handshakes.time.unwrap().count(), handshakes.full);
         assert_eq!(outcome.bytes.body, 500);
