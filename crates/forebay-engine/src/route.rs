@@ -297,6 +297,11 @@ impl Site {
         routes.find(|(_, route)| route.take(request))
     }
 
+    /// Returns true if rules above route `at` may apply to other paths of what it answers with.
+    pub(crate) fn has_rules_above(&self, at: usize) -> bool {
+        self.routes[at].other_paths.is_some()
+    }
+
     /// Returns the rules above route `at` that apply to other paths of the requested resource, but
     /// not to the request's own path. Each rule's number is returned with the path.
     pub(crate) fn rules_above(

@@ -127,7 +127,11 @@ fn append_variables(
         claims: request.claims(),
         user: &request.user,
     };
-    with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
+    if settings.params.is_empty() {
+        cgi::variables(&variables, sink);
+    } else {
+        with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
+    }
 }
 
 /// Splits a path into the application's mount point and the rest.

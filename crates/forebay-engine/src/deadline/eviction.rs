@@ -49,20 +49,24 @@ pub struct Occupancy {
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// Nanoseconds since [`START`], comparable between threads.
-    time: u64,
+    time: Option<Instant>,
     tick: Ticks,
 }
 
-/// Start of the time that all threads compare.
+/// Start of the time that all threads compare. The first connection of a process sets it.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Since {
     fn now(deadlines: &Deadlines) -> Self {
         // Costs no system call. Ticks differ between threads and are too coarse to order
         // connections.
-        let time = u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Self { time, tick: deadlines.now() }
+        Self { time: Some(Instant::now()), tick: deadlines.now() }
+    }
+
+    /// Returns the nanoseconds since [`START`], which threads can compare.
+    fn nanoseconds(self) -> u64 {
+        let since = self.time.map(|time| time.saturating_duration_since(*START));
+        u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
@@ -110,6 +114,7 @@ impl Drop for Admitted {
 
 impl Default for Occupancy {
     fn default() -> Self {
+        LazyLock::force(&START);
         Self {
             activity: Cell::new(Activity::Busy),
             since: Cell::default(),
@@ -189,8 +194,8 @@ impl Deadlines {
                 let candidate = self.candidates.found.borrow().last().copied();
                 let Some((rank, key)) = candidate else { break };
                 if let Some(now) = self.rank(key).filter(|now| now.since == rank.since) {
-                    // The time since boot in nanoseconds fits into 60 bits for 36 years.
-                    return Some(u64::from(now.class) << 60 | now.since.time);
+                    // 60 bits have room for the nanoseconds of 36 years.
+                    return Some(u64::from(now.class) << 60 | now.since.nanoseconds());
                 }
                 self.candidates.found.borrow_mut().pop();
             }

@@ -58,7 +58,7 @@ impl Address {
 pub enum Refusal {
     /// The address has its maximum of waiting passwords.
     Share,
-    /// The password has waited for [`PATIENCE`].
+    /// The password has waited for 10 s.
     Patience,
 }
 

@@ -152,6 +152,12 @@ impl Script {
             claims: request.claims(),
             user: &request.user,
         };
+        // Most routes have no `params`, and looking each name up costs 600 instructions.
+        if settings.params.is_empty() {
+            cgi::variables(&variables, sink);
+            append_as_nginx(request, self, content_length, sink);
+            return;
+        }
         with_params(&settings.params, sink, |sink| {
             cgi::variables(&variables, sink);
             append_as_nginx(request, self, content_length, sink);
