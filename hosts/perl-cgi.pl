@@ -47,7 +47,6 @@ my $warner;                                    # receives the warnings of a comp
 my $kept_ends = 0;                             # END blocks of modules, which Perl itself runs
 my $worn_out;                                  # the reason why this worker ends after the request
 my ($seeded, $timed);                          # the script has called srand; has set a timer
-my @nothing;
 my ($root, $environment_hash);                 # device and inode of /; the %ENV that Perl made
 my ($carp, $accept);                           # perl-modules.pl has changed CGI::Carp, FCGI
 
@@ -305,57 +304,45 @@ sub log_error {
 
 # ---- the request ends ----
 
-# Flushes all output, sends the end marker to Forebay, and resets the interpreter. Returns true if
-# this worker has to end.
+# Resets the interpreter, flushes all output and sends the end marker to Forebay. Returns true if
+# this worker has to end. Nothing after the search for children may run code of the script, and
+# nothing after the end marker may write.
 sub finish {
     my ($status) = @_;
-    my $ends = waitpid(-1, 1) < 0 || !background_writer() ? 0 : 1;    # WNOHANG
+    my $ends = 0;
+    # A destructor or a method of a tied variable may call exit, which must not end this process.
+    $serving = 1;
+    my $sound = eval { reset_interpreter(); has_own_descriptors() || restore_descriptors() };
+    $serving = 0;
+    # F_SETFL: makes writes block again, as the script or its children may have changed that. A
+    # child that a destructor has forked has no $output, and ends here.
+    fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
+    flush_all() or $sound = 0;
+    $ends = 1 if !$sound || is_another();
+    $ends = 1 if waitpid(-1, 1) >= 0 && background_writer();    # WNOHANG
     $ends = 1 if $INC{'threads.pm'} && has_threads();
     if ($worn_out) {
         $ends = 1;
         log_error("$ENV{SCRIPT_FILENAME}: $worn_out; the worker is replaced");
     }
-    if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR) || tied %ENV) {
-        untie *STDIN;
-        untie *STDOUT;
-        untie *STDERR;
-        untie %ENV;
-    }
-    if ($seeded) {
-        CORE::srand();
-        $seeded = 0;
-    }
-    select STDOUT;
-    my $sound;
-    {
-        no warnings;
-        # tell selects STDIN for $., its line count, which only close resets.
-        $sound = tell(STDIN) >= 0 && !$. && $FSTAT
-            && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
-            && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
-            && !syscall($FSTAT, 1, $stat) && ($stat eq $output_stat || is_same($output_stat))
-            && !syscall($FSTAT, 2, $stat) && ($stat eq $log_stat || is_same($log_stat))
-            || restore_descriptors();
-    }
-    $ends = 1 if !$sound || is_another();
-    $\ = $, = undef;
-    # F_SETFL: makes writes block again, as the script or its children may have changed that. A
-    # child that a destructor has forked has no $output, and ends here.
-    fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
-    # Handles that scripts keep may hold text for this client. An exec without a program only does
-    # what precedes every exec: Perl flushes all its handles.
-    { no warnings 'exec'; CORE::exec @nothing }
-    $! = 0;
-    binmode STDOUT;    # drops layers, and writes the text that they hold
-    CORE::exit(1) if $! && $! != $EINTR;    # unknown how much of the text arrived
-    $| = 0 if $|;
     # The script may have reopened STDOUT for reading.
     if (!$sound || !print(STDOUT '') || !reply(\*STDOUT, $status, $ends)) {
         $ends = 1;
         reply($output, $status, $ends);
     }
-    reset_interpreter();
+    $! = 0;
     return $ends;
+}
+
+# Returns true if the standard handles have the descriptors that they had at the start.
+sub has_own_descriptors {
+    no warnings;
+    # tell selects STDIN for $., its line count, which only close resets.
+    return tell(STDIN) >= 0 && !$. && $FSTAT
+        && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
+        && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
+        && !syscall($FSTAT, 1, $stat) && ($stat eq $output_stat || is_same($output_stat))
+        && !syscall($FSTAT, 2, $stat) && ($stat eq $log_stat || is_same($log_stat));
 }
 
 # Writes the end marker to `$handle`: flags, and an HTTP status if the request failed. Returns false
@@ -421,9 +408,29 @@ sub is_another {
 }
 
 # Resets all that a new process would have fresh, except the script's own variables and loaded
-# modules.
+# modules. This may free objects of the script, whose destructors then run.
 sub reset_interpreter {
-    no warnings 'uninitialized';
+    no warnings qw(uninitialized untie);
+    if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR) || tied %ENV) {
+        untie *STDIN;
+        untie *STDOUT;
+        untie *STDERR;
+        untie %ENV;
+    }
+    *main::ENV = $environment_hash if \%ENV != $environment_hash;
+    if (!$script || $script->{ties}) {
+        untie $/;
+        untie $;;
+        untie $";
+        untie $,;
+        untie $\;
+    }
+    if ($seeded) {
+        CORE::srand();
+        $seeded = 0;
+    }
+    select STDOUT;
+    $\ = $, = undef;
     # One assignment each: a list assignment takes twice as long.
     $/ = "\n" if $/ ne "\n";
     $; = "\034";
@@ -439,9 +446,8 @@ sub reset_interpreter {
             // $SIG{__DIE__} // $SIG{__WARN__})
         : join('', @SIG{@SIGNALS}) ne '') {
         delete @SIG{ grep { defined $SIG{$_} } @SIGNALS };
+        alarm 0;    # a destructor may have set it
     }
-    binmode STDIN;
-    binmode STDERR;
     umask $mask;
     chdir $home;
     reset_locale() if $INC{'POSIX.pm'} && defined &POSIX::setlocale;

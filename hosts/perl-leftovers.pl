@@ -1,8 +1,10 @@
 # The part of the host that finds what a script has left: processes that can write to the client, threads,
-# timers. It follows perl-cgi.pl, whose variables it uses.
+# timers, text in buffers, layers. It follows perl-cgi.pl, whose variables it uses.
 
 my $MOST_SEARCHES = 8;                         # for processes that can write to the client
 my $changes = 0;                               # descriptors and processes lost during a search
+my $flushes = 0;                               # number of requests, for drop_layers
+my @nothing;
 
 # Cancels the timers that count processor time, whose signals end the process. (`alarm` is the third.)
 sub stop_timers {
@@ -81,6 +83,41 @@ sub state_of {
         return 'writes' if $target eq $ours;
     }
     return 'runs';
+}
+
+# Writes the text that Perl's handles and their layers hold, and drops the layers of scripts.
+# Returns false if this worker has to end.
+sub flush_all {
+    # Handles that scripts keep may hold text for this client. An exec without a program only does
+    # what precedes every exec: Perl flushes all its handles.
+    no warnings 'exec';
+    CORE::exec @nothing;
+    # A layer written in Perl prints its text to the layer below. Only close writes that, and other
+    # handles with such layers may be out of reach.
+    if ($INC{'PerlIO/via.pm'}) {
+        close STDOUT;
+        return 0;
+    }
+    $! = 0;
+    binmode STDOUT;    # drops layers, and writes the text that they hold
+    CORE::exit(1) if $! && $! != $EINTR;    # unknown how much of the text arrived
+    binmode STDIN;
+    binmode STDERR;
+    drop_layers() if !$script || $script->{layers} || !(++$flushes % 16);
+    $| = 0 if $|;
+    return 1;
+}
+
+# Leaves the standard handles the two layers that binmode does not drop: unix and perlio. A look
+# takes 17,000 instructions. So flush_all() looks after scripts that name such a layer, and after
+# every 16th request, because modules may add layers, too.
+sub drop_layers {
+    for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
+        my $count = () = PerlIO::get_layers($handle, output => $handle != \*STDIN);
+        next if $count == 2;
+        binmode $handle, ':pop' for 3 .. $count;
+        binmode $handle, ':perlio' if $count == 1;
+    }
 }
 
 1;

@@ -69,7 +69,6 @@ sub receive_big {
 # request.
 sub set_environment {
     my ($as_set, $received) = @_;
-    *main::ENV = $environment_hash if \%ENV != $environment_hash;
     if (defined $guess) {
         $fields[$guess] = substr $values, $guess_offset, $guess_length;
         $block = $before_guess . $fields[$guess] . $behind_guess;

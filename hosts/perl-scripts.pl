@@ -159,6 +159,7 @@ sub compile {
     (my $name = $file) =~ tr/"\r\n/_/;
     hide_callers($package) if $code =~ /\bcaller\b/;
     reset_carp($file);
+    drop_layers();
     count_output_anew();
     # In a main program, __END__ opens main::DATA, and __DATA__ the handle of the package in force
     # there.
@@ -202,7 +203,9 @@ sub compile {
     return {
         code => $sub, package => $package, end => @end ? \@end : undef, data => $data,
         handles => $handles, state => $state, has_more => $forgets || @end || $data || $handles || $state,
-        uses_calls => scalar($code =~ /\bsyscall\b/), quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
+        uses_calls => scalar($code =~ /\bsyscall\b/), ties => scalar($code =~ /\btie\b/),
+        layers => scalar($code =~ /:(?:perlio|unix|stdio|mmap|pop)\b/),
+        quiet => $code !~ /SIG|sigtrap/ && !($state && $state->{signals}),
     };
 }
 

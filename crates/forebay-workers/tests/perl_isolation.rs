@@ -104,6 +104,136 @@ async fn what_a_kept_handle_holds_goes_to_who_wrote_it() {
 }
 
 #[tokio::test]
+async fn destructors_that_run_at_the_end_print_into_their_own_reply() {
+    let ways = [
+        "$SIG{ALRM} = sub { $o->{timeout} = 1 }",
+        "$SIG{__WARN__} = sub { $o }",
+        "@ARGV = ($o)",
+        "$\" = $o",
+        "$; = $o",
+        "$/ = $o",
+        "$, = $o",
+        "$_ = $o",
+        "*ENV = { at => $o, %ENV }",
+        "tie *STDIN, 'T', $o; sub T::TIEHANDLE { bless [$_[1]], 'T' }",
+        "tie $\", 'T', $o; sub T::TIESCALAR { bless [$_[1]], 'T' } sub T::FETCH { ' ' } sub T::STORE { }",
+        "die $o",
+    ];
+    let scripts = Scripts::new();
+    let victim = victim(&scripts);
+    for mode in IN_WORKER {
+        let app = scripts.start_mode(mode);
+        let pid = app.status()[0].pid;
+        for (i, way) in ways.iter().enumerate() {
+            let text = format!(
+                "#!/usr/bin/perl\nmy $o = bless {{ nonce => $ENV{{NONCE}} }}, 'Late';\n\
+                 sub Late::DESTROY {{ local $, = ''; print \"late $_[0]{{nonce}}\" }}\n\
+                 print 'own '; {way};\n"
+            );
+            let script = scripts.add(&format!("late{i}.pl"), &text);
+            for n in 0..3 {
+                let nonce = format!("n{n}");
+                let reply = request(&app, &script, &[("NONCE", &nonce)], Body::Empty).await;
+                assert_eq!(reply.unwrap().1, format!("own late {nonce}"), "{mode:?} {way}");
+                ask(&app, &victim, &nonce).await;
+            }
+        }
+        assert_eq!(app.status()[0].pid, pid, "{mode:?}: it costs no worker");
+        for (i, way) in ["system q{(sleep 0.05; printf SECRET) &}", "alarm 1", "fork", "exit"]
+            .iter()
+            .enumerate()
+        {
+            let text = format!(
+                "#!/usr/bin/perl\nmy $o = bless []; sub DESTROY {{ {way} }} $| = 1;\n\
+                 $SIG{{HUP}} = sub {{ $o }}; print 'own';\n"
+            );
+            let script = scripts.add(&format!("act{i}.pl"), &text);
+            let reply = request(&app, &script, &[], Body::Empty).await.unwrap();
+            assert_eq!(reply.1.replace("own", ""), "", "{mode:?} {way}");
+            for n in 0..5 {
+                ask(&app, &victim, &n.to_string()).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+/// A layer that keeps its text until it is flushed, and then prints it to the layer below.
+const HOLD: &str = "package PerlIO::via::Hold; $INC{'PerlIO/via/Hold.pm'} = 1; \
+    sub PUSHED { bless { text => '' } } sub WRITE { $_[0]{text} .= $_[1]; length $_[1] } \
+    sub FLUSH { my ($o, $below) = @_; if ($below) { print {$below} $o->{text}; $o->{text} = '' } 0 }";
+
+#[tokio::test]
+async fn text_below_a_layer_written_in_perl_reaches_no_other_reply() {
+    let ways = [
+        ("binmode STDOUT, ':via(Hold)'; print \"late $ENV{NONCE}\"", true),
+        (
+            "binmode STDOUT, ':via(Hold)'; binmode STDOUT, ':via(Hold)'; print \"late $ENV{NONCE}\"",
+            true,
+        ),
+        (
+            "open our $kept, '>&', \\*STDOUT; binmode $kept, ':via(Hold)'; print $kept 'SECRET'",
+            false,
+        ),
+        ("open $K::k, '>&', \\*STDOUT; binmode $K::k, ':via(Hold)'; print $K::k 'SECRET'", false),
+        ("binmode STDERR, ':via(Hold)'", false),
+    ];
+    let scripts = Scripts::new();
+    let victim = victim(&scripts);
+    for mode in IN_WORKER {
+        let app = scripts.start_mode(mode);
+        for (i, (way, whole)) in ways.iter().enumerate() {
+            let text = format!("#!/usr/bin/perl\n{HOLD}\npackage main; print 'own '; {way};\n");
+            let script = scripts.add(&format!("via{i}.pl"), &text);
+            for n in 0..3 {
+                let nonce = format!("n{n}");
+                let reply =
+                    request(&app, &script, &[("NONCE", &nonce)], Body::Empty).await.unwrap();
+                assert_eq!(reply.0, EndKind::Ok, "{mode:?} {way}");
+                if *whole {
+                    assert_eq!(reply.1, format!("own late {nonce}"), "{mode:?} {way}");
+                }
+                for _ in 0..3 {
+                    ask(&app, &victim, &nonce).await;
+                }
+            }
+        }
+        assert_eq!(app.health().crashes, 0, "{mode:?}: {}", scripts.log());
+    }
+}
+
+#[tokio::test]
+async fn layers_of_the_standard_handles_do_not_grow() {
+    let ways = [
+        "binmode STDOUT, ':raw:perlio:encoding(UTF-8)'",
+        "binmode STDOUT, ':perlio'; binmode STDOUT, ':unix'",
+        "binmode $_, ':perlio' for *STDIN, *STDERR",
+        "binmode $_, ':pop' for *STDOUT, *STDIN",
+        "BEGIN { binmode STDOUT, ':perlio' }",
+    ];
+    let scripts = Scripts::new();
+    let layers = scripts.add(
+        "layers.pl",
+        "#!/usr/bin/perl\nprint join ',', map { PerlIO::get_layers($_, output => $_ ne '*main::STDIN') } \
+         *STDIN, *STDOUT, *STDERR",
+    );
+    for mode in IN_WORKER {
+        let app = scripts.start_mode(mode);
+        let pid = app.status()[0].pid;
+        for (i, way) in ways.iter().enumerate() {
+            let script = scripts
+                .add(&format!("layer{i}.pl"), &format!("#!/usr/bin/perl\n{way}; print 'own'"));
+            for _ in 0..4 {
+                assert_eq!(get(&app, &script).await, "own", "{mode:?} {way}");
+                let now = get(&app, &layers).await;
+                assert_eq!(now, "unix,perlio,unix,perlio,unix,perlio", "{mode:?} {way}");
+            }
+        }
+        assert_eq!(app.status()[0].pid, pid, "{mode:?}: it costs no worker");
+    }
+}
+
+#[tokio::test]
 async fn children_that_have_let_go_of_the_client_cost_no_worker() {
     let scripts = Scripts::new();
     let victim = victim(&scripts);
