@@ -9,6 +9,7 @@
 # Status, an empty line, the body. The host moves the sockets to other numbers at once. The
 # application's descriptor 0 is /dev/null and its descriptor 1 is the log, so that a print() cannot
 # reach a reply.
+import _thread
 import gc
 import importlib
 import io
@@ -121,6 +122,9 @@ class Worker:
     def __init__(self, application, inbox, output):
         self.application, self.inbox, self.output = application, inbox, output
         self.pid = os.getpid()
+        # A thread holds it while it writes. A signal handler may write during a write, so that the
+        # lock has to be reentrant.
+        self.lock = _thread.RLock()
         self.base = {
             'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
             'wsgi.run_once': False, 'wsgi.file_wrapper': FileWrapper,
@@ -134,7 +138,7 @@ class Worker:
         if request is None:
             return False
         block, body = request
-        reply = Reply(self.output, self.inbox.say_waiting)
+        reply = Reply(self.output, self.inbox.say_waiting, self.lock)
         status = 500
         try:
             environ = self.environ(block)
@@ -143,18 +147,21 @@ class Worker:
             status = 0
         except SystemExit as exit:
             self.end_fork()
+            reply.close()
             if reply.is_begun:
                 self.give_up()
             log_error('the application ended itself (%s)' % exit)
             return self.finish(500, True)
         except BaseException as error:
             report(error, 2)
+            self.end_fork()
+            reply.close()
             if reply.is_begun:
                 self.give_up()    # a client must not take a partial reply for a complete one
         finally:
-            reply.is_over = True    # before the reply of the next client begins
-            body.close()
             self.end_fork()
+            reply.close()    # before the reply of the next client begins
+            body.close()
         return self.finish(status, False)
 
     def end_fork(self):
@@ -277,8 +284,8 @@ class FileWrapper:
 
 
 class Reply:
-    def __init__(self, output, say_waiting):
-        self.output, self.say_waiting = output, say_waiting
+    def __init__(self, output, say_waiting, lock):
+        self.output, self.say_waiting, self.lock = output, say_waiting, lock
         self.head = None        # header lines without the end, after start_response
         self.size = None        # of the body, if known
         self.sent = 0
@@ -326,6 +333,18 @@ class Reply:
         """Sends a piece of the body, preceded by the head if it was not sent yet."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise AssertionError('%r is not bytes' % type(data))
+        self.check_process()
+        with self.lock:
+            self.write_piece(data)
+
+    def close(self):
+        """Refuses later writes, and waits for one that is under way in another thread. That write
+        lasts as long as the client needs to read it, at most until `request_timeout`."""
+        self.is_over = True    # first, because a thread that writes on and on keeps the lock
+        with self.lock:
+            pass
+
+    def write_piece(self, data):
         self.check_owner()
         if not data:
             return
@@ -354,6 +373,9 @@ class Reply:
     def check_owner(self):
         if self.is_over:
             raise AssertionError('write was called after the end of its request')
+        self.check_process()
+
+    def check_process(self):
         if os.getpid() != self.pid:
             raise AssertionError('a process that the application has forked has no reply to write')
 

@@ -185,6 +185,19 @@ def do_usewrite(environ, start):
     return [answer]
 
 
+def do_thread(environ, start):
+    import threading, time
+    write = start('200 OK', PLAIN)
+    write(b'begun')
+    def much():
+        write(b'x' * 30000000)
+        while True:
+            write(b'y')
+    threading.Thread(target=much).start()
+    time.sleep(0.02)
+    return []
+
+
 def do_fork(environ, start):
     child = os.fork()
     start('200 OK', PLAIN)
@@ -403,6 +416,21 @@ fn nobody_writes_into_the_reply_of_another_client() {
         assert_eq!(forebay.get("/pid").text(), pid, "{way}");
     }
     forebay.wait_for_output("a process that the application has forked has no reply to write");
+    forebay.stop();
+}
+
+#[test]
+fn a_write_that_is_under_way_at_the_end_belongs_to_its_own_reply() {
+    let Some(forebay) = app(SHOP) else { return };
+    let pid = forebay.get("/pid").text().to_owned();
+    for _ in 0..3 {
+        let reply = forebay.get("/thread");
+        // The thread may also come too late, and is refused.
+        let length = reply.body.len();
+        assert!(length == 5 || length == 30_000_005, "{length}: {}", forebay.output());
+        let next = forebay.get("/pid");
+        assert!(next.body == pid.as_bytes(), "{} bytes", next.body.len());
+    }
     forebay.stop();
 }
 

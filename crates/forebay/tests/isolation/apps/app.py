@@ -48,6 +48,15 @@ def late_thread(nonce, start_response):
     return [b'begun <%s>\n' % nonce]
 
 
+def thread_with_much(nonce, start_response):
+    """A thread is inside a long write when the application returns."""
+    write = start_response('200 OK', PLAIN)
+    write(b'begun <%s>\n' % nonce)
+    threading.Thread(target=write, args=(b'late <%s>\n' % nonce * 20000,), daemon=True).start()
+    time.sleep(0.002)
+    return []
+
+
 def child(nonce, start_response):
     """A child writes to whatever descriptor may be the client's."""
     start_response('200 OK', PLAIN)
