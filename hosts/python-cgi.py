@@ -90,6 +90,7 @@ class Host:
         self.environment = Environment()
         self.interpreter = Interpreter()
         self.threads = Threads()
+        self.library = CLibrary()
         self.handles = Handles()
         self.streams = Streams(self.handles)
         sys.meta_path.append(Replacements(replacements))
@@ -157,7 +158,7 @@ class Host:
         ends = ends or not self.descriptors.has_room()
         # Changing the identity back would not be enough: the kernel then has already dropped
         # PR_SET_PDEATHSIG.
-        ends = ends or identity() != self.identity or self.interpreter.is_enclosed
+        ends = ends or identity() != self.identity or self.interpreter.is_spoiled
         self.control.reply(b'S' if status else b'E', ends, status)
         return ends
 
@@ -175,6 +176,7 @@ class Host:
         if sys.stdout is not self.streams.output:
             flush(self.streams.output)
         if os.getpid() != self.pid:
+            self.library.flush()
             os._exit(code)    # a child that the script has forked
         try:
             self.modules.leave(script)
@@ -186,6 +188,7 @@ class Host:
             report(error, error.__traceback__)
         self.streams.restore()
         ends = not self.handles.flush() or ends
+        ends = not self.library.flush() or ends
         return 500 if failed else 0, ends
 
     def execute(self, script):

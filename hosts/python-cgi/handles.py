@@ -10,11 +10,13 @@ class Handles:
     the two young generations, unless a collection during the request has moved it to the old
     one."""
 
-    KINDS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+    KINDS = ('TextIOWrapper', 'BufferedWriter', 'BufferedRandom')
 
     def __init__(self):
+        self.kinds = tuple(getattr(io, name) for name in self.KINDS)
+        self.knows_pyio = False
         self.kept = []           # a weak reference to each, and its kind
-        self.others = set()      # types that stay, and are not in KINDS
+        self.others = set()      # types that stay, and are not in `kinds`
         self.was_frozen = False
         # The collector's first object of a request. While it is young, all objects of the request
         # are.
@@ -30,6 +32,8 @@ class Handles:
         if self.was_frozen:
             gc.unfreeze()
             self.was_frozen, may_be_old = False, True
+        if may_be_old and not self.knows_pyio and '_pyio' in sys.modules:
+            self.add_pyio(sys.modules['_pyio'])
         objects = gc.get_objects(1)
         if may_be_old or not objects or objects[0] is not self.first:
             del objects
@@ -48,25 +52,31 @@ class Handles:
             self.freeze()
         self.first = []
 
+    def add_pyio(self, module):
+        """Adds the classes of the io module that is written in Python."""
+        kinds = [getattr(module, name, None) for name in self.KINDS]
+        self.kinds += tuple(kind for kind in kinds if isinstance(kind, type))
+        self.knows_pyio = True
+
     def learn(self, objects):
         """Records the classes of modules, which later calls need not check again."""
         self.others.update(
             kind for kind in objects
-            if issubclass(type(kind), type) and not issubclass(kind, self.KINDS))
+            if issubclass(type(kind), type) and not issubclass(kind, self.kinds))
 
     def note(self, objects):
         types = set(map(type, objects))
         if types <= self.others:
             return
         for kind in types - self.others:
-            if issubclass(kind, self.KINDS):
+            if issubclass(kind, self.kinds):
                 self.note_files(objects, kind)
             elif not kind.__flags__ & HEAP_TYPE:
                 self.others.add(kind)
 
     def note_files(self, objects, kind):
         known = {id(reference()) for reference, _ in self.kept}
-        base = next(base for base in self.KINDS if issubclass(kind, base))
+        base = next(base for base in self.kinds if issubclass(kind, base))
         for file in objects:
             if type(file) is kind and id(file) not in known:
                 self.kept.append((reference_to(file), base))
@@ -96,12 +106,28 @@ class Handles:
         return sound
 
 
+class CLibrary:
+    """The C library of the interpreter, which has files with buffers of its own."""
+
+    def __init__(self):
+        try:
+            import ctypes
+            self.write_all = ctypes.CDLL(None).fflush
+        except (ImportError, AttributeError, OSError):
+            self.write_all = None    # scripts have no ctypes either
+
+    def flush(self):
+        """Writes the remaining text of all files. Returns false if that fails, because the text
+        would be written later."""
+        return self.write_all is None or self.write_all(None) == 0
+
+
 def is_detached(file, base):
     """Returns true if a file has detached its buffer, and so has no text."""
     try:
         base.closed.__get__(file)
         return False
-    except ValueError:
+    except (ValueError, AttributeError):    # the latter from _pyio
         return True
 
 

@@ -274,17 +274,20 @@ class Interpreter:
         self.filters = list(_warnings.filters)
         self.seeded = False
         self.known = {}
-        self.is_enclosed = False
+        self.is_spoiled = False    # by a change that a process cannot take back
+        self.limits = limits()
         note_calls(os, 'chroot', self.note_chroot)
 
     def note_chroot(self):
-        self.is_enclosed = True    # the files of other scripts are out of reach
+        self.is_spoiled = True    # the files of other scripts are out of reach
 
     def restore(self, installed):
+        _signal.alarm(0)
+        if 'signal' in installed:
+            self.drop_blocked_signals()
         for number, handler in self.signals:
             if _signal.getsignal(number) is not handler and handler is not None:
                 _signal.signal(number, handler)
-        _signal.alarm(0)
         os.umask(self.mask)
         self.restore_sys()
         if vars(builtins) != self.builtins:
@@ -296,6 +299,18 @@ class Interpreter:
             module = sys.modules.get(name) if name in installed else None
             if module is not None:
                 restore(self, module)
+
+    def drop_blocked_signals(self):
+        """Unblocks all signals. Those that wait are dropped, as at the end of a process, because
+        they could end this process before the reply is complete."""
+        blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        if not blocked:
+            return
+        for number in blocked:
+            _signal.signal(number, _signal.SIG_IGN)    # the kernel then drops what waits
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        for number in blocked:
+            _signal.signal(number, _signal.SIG_DFL)
 
     def restore_sys(self):
         sys.excepthook, sys.displayhook = sys.__excepthook__, sys.__displayhook__
@@ -312,8 +327,10 @@ class Interpreter:
         for timer in (module.ITIMER_VIRTUAL, module.ITIMER_PROF):
             module.setitimer(timer, 0)
         module.set_wakeup_fd(-1)
-        if module.pthread_sigmask(module.SIG_BLOCK, ()):
-            module.pthread_sigmask(module.SIG_SETMASK, ())
+
+    def restore_resource(self, module):
+        if limits() != self.limits:
+            self.is_spoiled = True    # a process without privileges cannot raise them again
 
     def restore_random(self, module):
         """Draws a new seed if the script has set one, so that later numbers cannot be predicted."""
@@ -373,16 +390,31 @@ class Interpreter:
         module.cancel_dump_traceback_later()    # no Python thread; would write to the client
 
     RESTORED = [
-        ('signal', restore_signal), ('random', restore_random),
+        ('signal', restore_signal), ('resource', restore_resource), ('random', restore_random),
         ('warnings', restore_warnings), ('logging', restore_logging), ('cgi', restore_cgi),
         ('threading', restore_threading), ('_socket', restore_socket),
         ('asyncio.events', restore_asyncio), ('faulthandler', restore_faulthandler),
     ]
 
 
+def limits():
+    """Returns the resource limits of this process."""
+    descriptor = os.open('/proc/self/limits', os.O_RDONLY)
+    try:
+        return os.read(descriptor, CHUNK)
+    finally:
+        close(descriptor)
+
+
 class Threads:
     """The threads of scripts, counted from the call that starts one. The interpreter counts a
     thread only after it first runs, which may be in a later request."""
+
+    # Modules with pools: their waiting threads, and the flag that the end of a process sets.
+    POOLS = {
+        'concurrent.futures.thread': ('_threads_queues', '_shutdown'),
+        'concurrent.futures.process': ('_threads_wakeups', '_global_shutdown'),
+    }
 
     def __init__(self):
         self.running = set()
@@ -417,10 +449,12 @@ class Threads:
         threads remain."""
         if not self.running and not count_threads():
             return False
-        pool = sys.modules.get('concurrent.futures.thread')
-        if pool is not None and pool._threads_queues:
-            pool._python_exit()
-            pool._shutdown = False
+        # The interpreter ends pools in this order: the module that was loaded last is the first.
+        for name in [name for name in reversed(list(sys.modules)) if name in self.POOLS]:
+            pool, (threads, flag) = sys.modules[name], self.POOLS[name]
+            if getattr(pool, threads, None):
+                pool._python_exit()
+                setattr(pool, flag, False)
         threading = sys.modules.get('threading')
         for thread in threading.enumerate() if threading is not None else ():
             if not thread.daemon and thread is not threading.current_thread():

@@ -142,6 +142,7 @@ fn start() -> (Forebay, Vec<Way>) {
                 "kept_write",
                 "kept_iterator",
                 "late_thread",
+                "thread_with_much",
                 "child",
                 "child_replies",
                 "background_job",
@@ -323,6 +324,8 @@ fn what_a_kept_handle_holds_reaches_its_own_visitor() {
         "kept_stdout",
         "kept_and_frozen",
         "kept_and_old",
+        "kept_pyio",
+        "c_library",
         "log_handler",
     ] {
         for number in 1..6 {
@@ -392,6 +395,38 @@ fn a_python_worker_that_a_script_has_enclosed_is_replaced() {
     let Some(forebay) = one_python_worker(&scripts, "") else { return };
     assert_eq!(forebay.get("/enclose.py").status, 200, "{}", forebay.output());
     assert_eq!(forebay.get("/new.py").text(), "new\n", "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn a_python_worker_with_other_limits_is_replaced() {
+    let limit = "import resource\nprint(os.getpid(), end='')\n\
+                 resource.setrlimit(resource.RLIMIT_CPU, (99, 99)) if os.environ['QUERY_STRING'] \
+                 else None";
+    let Some(forebay) = one_python_worker(&[("limit.py", limit), PID], "") else { return };
+    let pid = || forebay.get("/pid.py").text().to_owned();
+    let before = pid();
+    assert_eq!(forebay.get("/limit.py").text(), before);
+    assert_eq!(pid(), before, "{}", forebay.output());
+    assert_eq!(forebay.get("/limit.py?set").text(), before);
+    assert_ne!(pid(), before, "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
+fn signals_that_a_python_script_has_blocked_are_dropped() {
+    let block = "import signal\nprint(os.getpid(), end='')\n\
+                 for number in signal.SIGUSR1, signal.SIGRTMIN + 2:\n    \
+                 signal.signal(number, lambda *a: print('handled'))\n    \
+                 signal.pthread_sigmask(signal.SIG_BLOCK, {number})\n    \
+                 os.kill(os.getpid(), number)";
+    let Some(forebay) = one_python_worker(&[("block.py", block), PID], "") else { return };
+    let pid = forebay.get("/pid.py").text().to_owned();
+    for _ in 0..3 {
+        let reply = forebay.try_get("/block.py").map(|reply| reply.text().to_owned());
+        assert_eq!(reply.ok().as_deref(), Some(pid.as_str()), "{}", forebay.output());
+    }
+    assert_eq!(forebay.get("/pid.py").text(), pid);
     forebay.stop();
 }
 

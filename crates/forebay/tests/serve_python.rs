@@ -485,6 +485,27 @@ fn files_are_closed_and_workers_with_leftovers_are_replaced() {
 }
 
 #[test]
+fn pools_of_processes_end_with_their_script() {
+    if !has_python() {
+        return;
+    }
+    let pool = "import os\nfrom concurrent.futures import ProcessPoolExecutor\n\
+                from concurrent.futures import ThreadPoolExecutor\n\
+                print('Content-Type: text/plain\\n', flush=True)\n\
+                pool, threads = ProcessPoolExecutor(1), ThreadPoolExecutor(1)\n\
+                print(os.getpid(), pool.submit(pow, 2, 3).result(), \
+                threads.submit(pow, 2, 2).result())\n";
+    let folder = scripts(&[("pool.py", pool)]);
+    let forebay = three_ways(folder, "request_timeout = \"20s\"");
+    for mode in ["fresh", "fork"] {
+        let texts = [0, 1].map(|_| forebay.get(&format!("/{mode}/pool.py")).text().to_owned());
+        assert!(texts[0].ends_with(" 8 4\n"), "{mode} {texts:?}: {}", forebay.output());
+        assert_eq!(texts[0] == texts[1], mode == "fresh", "{texts:?}: {}", forebay.output());
+    }
+    forebay.stop();
+}
+
+#[test]
 fn a_virtual_environment_is_used() {
     if !has_python() {
         return;
