@@ -277,10 +277,10 @@ pub struct Site {
     /// The permission bits of unix: sockets, such as "0666" for all users of this machine. A user
     /// needs write permission to connect. Default: "0660".
     pub socket_mode: Option<At<String>>,
-    /// The owner of unix: sockets; needs root. Default: `user` of [server].
+    /// The owner of unix: sockets; needs root. Default: `user` of `[server]`.
     pub socket_user: Option<At<String>>,
     /// The group of unix: sockets, such as the group of the proxy that connects. Needs root, or a
-    /// group of the user that starts Forebay. Default: `group` of [server], or that of the owner.
+    /// group of the user that starts Forebay. Default: `group` of `[server]`, or that of the owner.
     pub socket_group: Option<At<String>>,
     /// The treatment of paths that contain %2F, a backslash or %5C, which a backend may read as a
     /// slash. "refuse" answers 404. "pass" passes them on if no other route would match them with

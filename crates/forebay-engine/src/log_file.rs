@@ -45,7 +45,7 @@ pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
     blocking(file)
 }
 
-/// Returns an error if [`open`] would refuse the kind of the existing file. Opens nothing.
+/// Returns an error if `open` would refuse the kind of the existing file. Opens nothing.
 pub fn check(path: &Path) -> io::Result<()> {
     if standard_output(path).is_some() {
         return Ok(());
