@@ -28,6 +28,7 @@ test:
 check:
 	cargo fmt --all --check
 	scripts/check-links
+	scripts/plain-english .
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --locked
 	cargo build --package forebay --locked
