@@ -241,8 +241,8 @@ fn php_has_the_settings_and_the_version_that_it_was_given() {
         said.contains("php-fpm5.2") && said.contains(&format!("installed: {version}")),
         "{said}"
     );
-    assert!(refused("version = \"eight\"\n").contains("no version of PHP"));
-    assert!(refused("ini = { \"a b\" = \"c\" }\n").contains("no setting of PHP"));
+    assert!(refused("version = \"eight\"\n").contains("is not a version of PHP"));
+    assert!(refused("ini = { \"a b\" = \"c\" }\n").contains("is not a PHP setting"));
     assert!(refused("ini = { a = \"b\\nc\" }\n").contains("control character"));
 }
 
