@@ -58,7 +58,7 @@ fn common_and_combined_lines() {
 fn json_lines_are_json() {
     let forebay = logged("json");
     forebay.ask(HOSTILE);
-    forebay.ask(b"GET /\xff\x80 HTTP/1.1\r\nHost: h\r\nUser-Agent: \xff\"\r\n\r\n");
+    forebay.ask(b"GET /%FF%80 HTTP/1.1\r\nHost: h\r\nUser-Agent: \xff\"\r\n\r\n");
     for line in lines(&forebay, "access.log", 2) {
         let value: serde_json::Value = serde_json::from_str(&line).expect("each line is JSON");
         assert_eq!((&value["status"], &value["method"]), (&200.into(), &"GET".into()), "{line}");
