@@ -1,5 +1,5 @@
-//! The life of a request in any protocol, from step 3 of the table in ARCHITECTURE.md on. A front
-//! accepts the connection and reads the head before.
+//! The life of a request in any protocol, from step 3 of the table in ARCHITECTURE.md on. Before
+//! that, a front accepts the connection and reads the head.
 
 use std::rc::Rc;
 use std::sync::Arc;

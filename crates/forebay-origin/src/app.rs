@@ -22,7 +22,7 @@ use crate::upstream::{Attempts, BodyAtHand};
 
 /// Maximum number of workers to try for one request: a worker may die before it reads anything.
 const OFFERS: usize = 3;
-/// Status from a host for a script that a signal ended.
+/// Status that the language host reports for a script that a signal ended.
 const KILLED: u16 = 502;
 
 /// Target of an application's requests.

@@ -1,9 +1,9 @@
 //! Checks the machine for a plan's programs, users, groups and watched paths, with the functions
 //! that start applications.
 //!
-//! Only `check` asks Python for the module of an application; with `serve`, the workers import it
-//! themselves. A missing path to watch is only a warning: a file that is touched to replace workers
-//! often does not exist at first.
+//! Only the command `check` asks Python for the module of an application (`probe_interpreters`).
+//! With `serve`, the workers import it themselves. A missing path to watch is only a warning: a
+//! file that is touched to replace workers often does not exist at first.
 
 mod clients;
 mod rules;

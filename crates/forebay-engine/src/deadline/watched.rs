@@ -27,7 +27,7 @@ pub struct Watched {
     pub has_rest: Cell<bool>,
     /// The task to wake when all output has been sent.
     pub at_sent: Cell<Option<Waker>>,
-    /// State that determines if the connection may be closed at any time.
+    /// The connection's activity: eviction uses it to select connections to close.
     pub occupancy: Occupancy,
     pub tunnel: Cell<bool>,
     /// The task to wake at the next tick.

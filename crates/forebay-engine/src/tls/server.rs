@@ -111,7 +111,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl ServerTls {
-    /// Loads the files. `shown` holds the certificate.
+    /// Loads the files. If they include a certificate, puts it into `shown`.
     pub fn load(
         tls: &conf::Tls,
         tickets: &TicketKeys,
@@ -136,8 +136,8 @@ impl ServerTls {
             })?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(shown.clone());
-        // Resumption with a ticket would skip the client certificate, although another site or an
-        // older configuration issued the ticket.
+        // With a ticket of another site or of an older configuration, a client could resume a
+        // session without its certificate.
         if clients.is_none() {
             config.ticketer = tickets.0.clone();
         }

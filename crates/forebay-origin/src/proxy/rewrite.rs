@@ -8,7 +8,7 @@
 use forebay_conf as conf;
 use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};
 
-/// Names of a route's paths and backends on both sides.
+/// The prefix of a route's paths, and the authorities of its backends.
 pub struct Rewrite {
     /// Prefix that clients add to the backend's paths: percent-encoded, without a slash at the end.
     prefix: Vec<u8>,

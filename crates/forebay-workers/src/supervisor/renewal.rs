@@ -1,5 +1,5 @@
-//! Ends and replaces processes that work well: idle, used up, too old or too large ones, those that
-//! have used much CPU time, and those with changed files.
+//! Ends idle processes, and replaces processes that have reached a limit (requests, age, memory,
+//! CPU time) or whose files have changed. None of them has failed.
 
 use super::{Entry, LOOK_INTERVAL, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;

@@ -186,7 +186,8 @@ impl Http3 {
         }
     }
 
-    /// Completes when there is room. If several streams wait, most let others go first.
+    /// Completes when there is room. If several streams wait, one goes first, and the
+    /// others yield once.
     fn poll_room(
         &self,
         context: &mut Context<'_>,
