@@ -30,7 +30,8 @@ pub struct MemoryGateway {
 }
 
 impl MemoryGateway {
-    /// Serves `tables`, which listen at `listen`. `errors` and `log` come from [`ErrorLog::kept`].
+    /// Creates a gateway. `tables` creates its table for the listeners in `listen`. `log` contains
+    /// the settings of the access log, and the reader and the log of [`ErrorLog::kept`].
     pub fn new(
         settings: Settings,
         log: (&conf::Log, Kept, ErrorLog),

@@ -1,8 +1,9 @@
 //! Idle connections to one backend, for reuse.
 //!
 //! The number of kept connections follows their use. The stack is LIFO: the connection at depth n
-//! is taken only when n are in use at once. A connection that was not taken for `idle_time` exceeds
-//! the peak of that time and is closed. Requests therefore need neither counters nor a clock.
+//! is taken only when n are in use at once. A connection that was not taken for `idle_time` was not
+//! needed even at the peak of that time, and is closed. Requests therefore need neither counters
+//! nor a clock.
 //!
 //! Upper bounds are `keepalive`, if set, and the thread's limit on idle connections. If descriptors
 //! still run out, some idle connections are closed.
@@ -63,7 +64,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
 const CLOSE_AT_LEAST: usize = 16;
-// A share of the idle connections is closed if that is more: 1,000 need 38 calls, which take 19 s.
+/// Divisor of the idle connections: a call closes this share if it is more than the minimum. To
+/// close 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
 /// Divisor of the descriptor limit for idle connections. Half of the descriptors are for clients,

@@ -107,9 +107,9 @@ fn resolve_client(
     })
 }
 
-/// Returns 421 if the host's certificate, or its request for a client certificate, differs from
-/// that of the connection (RFC 9110 section 15.5.20). The client may have meant another server, or
-/// has not shown a certificate that the host requires.
+/// Checks that the handshake of the connection fits the host. Returns 421 otherwise (RFC 9110
+/// section 15.5.20): the client may have meant another server, or has not shown a certificate that
+/// the host requires. Also returns 421 over HTTP/3 if the host does not offer it.
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,

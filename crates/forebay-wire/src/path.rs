@@ -164,8 +164,9 @@ pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     normalize(&plain, out)
 }
 
-/// Returns `path`, which is decoded and normal, without the parameters of its segments (`;x`), as Java
-/// servers read it; `None` if it has none. Segments that are then empty are left out.
+/// Returns `path` without the parameters of its segments (`;x`), as Java servers read it. Returns
+/// `None` if `path` has no parameters. `path` must be decoded and without dot segments. Segments
+/// that become empty are left out.
 pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     memchr::memchr(b';', path)?;
     let mut out = Vec::with_capacity(path.len());

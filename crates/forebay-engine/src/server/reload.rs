@@ -6,9 +6,9 @@
 //! table of sites and swaps table, settings and log format between two requests.
 //!
 //! A request keeps its site, and each site holds a token. When the count of the old token is zero,
-//! no request can reach an old application, and the application is stopped. Processes continue if a
-//! route at the same position does the same as before. The state of a group continues by its name,
-//! or by its addresses.
+//! no request can reach an old application, and the application is stopped. An application with an
+//! unchanged definition keeps running. A `cgi` route keeps the count of its processes if the route
+//! at its position was the same. The state of a group continues by its name, or by its addresses.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

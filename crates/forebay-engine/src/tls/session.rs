@@ -136,8 +136,8 @@ impl Session {
         Ok(n)
     }
 
-    /// Sends the bytes that `encrypt` encrypts, unless earlier bytes are pending. Returns at most
-    /// `most`.
+    /// Sends the bytes that `encrypt` encrypts, unless earlier bytes are pending. Returns the number
+    /// of plaintext bytes that were written, at most `most`.
     fn send(
         &self,
         io: &Io,

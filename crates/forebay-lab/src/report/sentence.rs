@@ -5,11 +5,12 @@ use forebay_stat::{Ratio, Verdict};
 use crate::number;
 use crate::{Experiment, Row};
 
-/// Ratio of the interval's ends above which the result is inconclusive, and not "no difference".
+/// If the upper end of an interval that includes 1 is more than this many times the lower end, the
+/// result is inconclusive.
 const WIDE: f64 = 1.5;
 /// Least relevant difference.
 const MATTERS: f64 = 1.02;
-/// Maximum number of rounds in advice.
+/// Advice never names more rounds than this.
 const MOST_ROUNDS: f64 = 1000.0;
 
 /// Returns one sentence per configuration with a reference.

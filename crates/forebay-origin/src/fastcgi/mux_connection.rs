@@ -6,8 +6,8 @@
 //! alone, Forebay stops reading instead, which slows the application down.
 //!
 //! An abandoned request is aborted, and its number is not reused: fastcgi-mono-server4 ends a
-//! request twice if it is aborted just when it ends. A record with the number of no running or
-//! aborted request breaks the connection, because it cannot be assigned.
+//! request twice if it is aborted just when it ends. A record for a request that is neither running
+//! nor aborted breaks the connection, because no request can take the record.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -51,7 +51,7 @@ pub struct MuxConnection {
     written: Notify,
     /// Signals that there is something to write.
     wanted: Notify,
-    /// Signals a new, ended or emptied request.
+    /// Signals that a request has begun or ended, or that its output was taken.
     changed: Notify,
     /// Wakes requests that wait for room on one of the thread's connections.
     room: Rc<Notify>,
@@ -79,7 +79,7 @@ enum End {
 impl MuxConnection {
     /// Creates a connection for at most `max_streams` requests, each with at most `max_buffered`
     /// bytes that wait for its client. [`MuxConnection::run`] opens it with a socket. `room` is
-    /// notified when it may have room again.
+    /// notified when the connection may have room again.
     pub fn new(
         thread: Rc<Thread>,
         name: String,

@@ -116,8 +116,8 @@ impl Connection {
         }
     }
 
-    /// Stops measuring the time to the first byte: requests share the connection, so that time does
-    /// not show how long one request waits.
+    /// Stops measuring the time to the first byte. Requests share the connection, so the measured
+    /// time does not show how long one request waits.
     pub fn forget_wait(&self) {
         self.wait.take();
     }

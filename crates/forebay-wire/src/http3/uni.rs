@@ -45,7 +45,7 @@ pub struct UniDecoder {
     max_push: Option<u64>,
     /// Value of the last GOAWAY.
     goaway: Option<u64>,
-    /// Bytes so far of the stream cancellation that is arriving.
+    /// Number of bytes received of the stream cancellation that is arriving.
     cancellation: u8,
 }
 
@@ -55,7 +55,7 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes input. Returns the price of its useless part (`http2::budget`).
+    /// Processes input. Returns what its useless part costs the client (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {

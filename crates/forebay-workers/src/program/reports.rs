@@ -1,4 +1,4 @@
-//! The reports of guardians, and their end.
+//! The reports that a guardian sends about its program, and the wait for the guardian's end.
 
 use super::instance::Instance;
 use crate::error::Exit;
