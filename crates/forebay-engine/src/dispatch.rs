@@ -1,7 +1,7 @@
 //! Selects the route of a request and calls its origin: steps 4 to 6 of a request.
 
 use crate::body::Body;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Gate};
 use crate::fault::Fault;
 use crate::limit::Limit;
 use crate::reply::Reply;
@@ -38,8 +38,13 @@ pub async fn try_routes<'s>(
         let mut is_rule = false;
         if site.has_rules_above(at) {
             let rules = site.rules_above(at, &exchange.request, stream.thread().second())?;
-            // Boxed, because futures of idle connections reserve memory for all their states.
-            match Box::pin(apply_rules(exchange, (site, at), rules)).await? {
+            let ruling = if rules.is_empty() {
+                Ruling::Pass
+            } else {
+                // Boxed, because futures of idle connections reserve memory for all their states.
+                Box::pin(apply_rules(exchange, (site, at), rules)).await?
+            };
+            match ruling {
                 Ruling::Pass => {}
                 Ruling::Answered(rule) => {
                     *is_logged = rule.log;
@@ -51,7 +56,9 @@ pub async fn try_routes<'s>(
                 }
             }
         }
-        if !admit(stream, exchange, route).await? {
+        // The gate of a rule has admitted the request in `apply_rules`.
+        let gate = route.gate.as_deref().filter(|_| !is_rule);
+        if !admit(stream, exchange, route, gate).await? {
             return Ok(route);
         }
         stream.enter(Step::Origin);
@@ -171,11 +178,16 @@ pub fn kept_from_scripts() -> Fault {
     )
 }
 
-/// Step 5: applies the route's gate and body limit. Returns false if the gate has answered the
+/// Step 5: applies `gate` and the route's body limit. Returns false if the gate has answered the
 /// request.
-async fn admit(stream: &Stream, exchange: &mut Exchange, route: &Route) -> Result<bool, Fault> {
+async fn admit(
+    stream: &Stream,
+    exchange: &mut Exchange,
+    route: &Route,
+    gate: Option<&dyn Gate>,
+) -> Result<bool, Fault> {
     prepare(exchange, route);
-    if let Some(gate) = &route.gate
+    if let Some(gate) = gate
         && !gate.admit(exchange).await?
     {
         return Ok(false);

@@ -264,13 +264,6 @@ impl Stream {
         }
     }
 
-    /// Notes that only the end of the request can follow.
-    pub fn expect_end(&self) {
-        if let Self::Http2(stream) = self {
-            stream.expect_end();
-        }
-    }
-
     /// Ends the stream after its reply, unless the stream is the connection itself.
     pub fn close(&self) {
         match self {

@@ -360,6 +360,11 @@ fn heads_that_break_a_rule_are_refused() {
         let with_body = with("/", &[("content-length", "5")]);
         let end = exchange_raw(&client.quic, &with_body, true).await;
         assert!(matches!(end, End::Finished(1..)), "400, as over HTTP/1.1: {end:?}");
+        for data in ["body", ""] {
+            let bytes = [with("/", &[]), raw::frame(0, data.as_bytes())].concat();
+            let end = exchange_raw(&client.quic, &bytes, true).await;
+            assert!(matches!(end, End::Finished(1..)), "a GET with {data:?} is answered: {end:?}");
+        }
         still_serves(&client).await;
     });
     let (exit, _) = forebay.stop();

@@ -13,13 +13,14 @@ use std::task::Poll;
 
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, Http2Error, Rule};
+use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
 
 use super::{refuse, requests_allowed, rule_fault};
 use crate::context::FrontContext;
 use crate::deadline::{Activity, Ticks};
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::head::Request;
 use crate::limit::Limit;
 use crate::reply::is_head_of_grpc;
 use crate::request::answer;
@@ -243,14 +244,8 @@ impl Front {
             &mut request.bytes,
             &mut request.head,
         );
-        let is_get = matches!(request.method(), b"GET" | b"HEAD");
-        if is_get && request.head.framing == RequestFraming::Chunked {
-            let get_body = self.thread().settings().limits.get_body;
-            if !get_body {
-                // Only the end can follow.
-                request.head.framing = RequestFraming::None;
-                answered.stream.expect_end();
-            }
+        if may_be_a_get_body(request) && !self.thread().settings().limits.get_body {
+            return Box::pin(answer_without_body(answered, exchange));
         }
         Box::pin(answer_stream(answered, exchange))
     }
@@ -371,7 +366,7 @@ impl Front {
     async fn wait(&self) -> Ready {
         let connection = &*self.connection;
         let begun = connection.accepted.thread.deadlines.now();
-        let has_ticks = connection.needs_ticks() || matches!(self.goaway, Goaway::Announced(_));
+        let has_ticks = !connection.is_idle() || matches!(self.goaway, Goaway::Announced(_));
         poll_fn(|context| {
             if connection.poll_woken(context).is_ready() {
                 return Poll::Ready(Ready::Woken);
@@ -440,6 +435,28 @@ pub(super) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange
     let Answered { context, stream } = &answered;
     answer(context, stream, &mut exchange).await;
     context.keep_exchange(exchange);
+}
+
+/// Returns true if the request is a GET or HEAD that has not ended and announces no length.
+pub(super) fn may_be_a_get_body(request: &Request) -> bool {
+    request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
+}
+
+/// Answers a GET or HEAD after its end, and refuses it if body bytes come first.
+pub(super) async fn answer_without_body(answered: Answered, mut exchange: Box<Exchange>) {
+    let limit = answered.stream.thread().settings().timeouts.body_idle;
+    answered.stream.enter(Step::Body);
+    let mut body = Vec::with_capacity(1);
+    let fault = match answered.stream.read(&mut body, limit).await {
+        Ok(0) => {
+            exchange.request.head.framing = RequestFraming::None;
+            answered.stream.enter(Step::Route);
+            return answer_stream(answered, exchange).await;
+        }
+        Ok(_) => rule_fault(HeadRule::GetBody),
+        Err(error) => Fault::client_closed(&error, Limit::BodyIdle),
+    };
+    refuse_stream(answered, exchange, fault).await;
 }
 
 pub(super) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {

@@ -8,12 +8,14 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use forebay_wire::http1::{RequestFraming, RequestHead, Version};
+use forebay_wire::http1::{RequestHead, Version};
 use forebay_wire::http2::{HeadLimits, HeadRule, budget};
 use forebay_wire::http3::{self, ErrorCode, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
 
-use super::http2::{Answered, Answering, answer_stream, refuse_stream, run};
+use super::http2::{
+    Answered, Answering, answer_stream, answer_without_body, may_be_a_get_body, refuse_stream, run,
+};
 use super::{requests_allowed, rule_fault};
 use crate::context::FrontContext;
 use crate::deadline::{Guest, NEVER, TICK, Ticks};
@@ -320,7 +322,14 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
         Err(_) => Err(Fault::client(408, "no request head").limited_by(Limit::Head)),
     };
     match outcome {
-        Ok(Some(exchange)) => answer_stream(answered, exchange).await,
+        Ok(Some(exchange)) => {
+            let get_body = thread.settings().limits.get_body;
+            if may_be_a_get_body(&exchange.request) && !get_body {
+                answer_without_body(answered, exchange).await;
+            } else {
+                answer_stream(answered, exchange).await;
+            }
+        }
         Ok(None) => return,
         Err(fault) => {
             let mut exchange = answered.context.take_exchange(&answered.stream);
@@ -359,9 +368,7 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
             return Ok(None);
         }
     }
-    let is_bodiless = matches!(head.bytes(head.method), b"GET" | b"HEAD") && !limits.get_body;
-    // DATA after the head is then malformed, as with HTTP/2.
-    stream.expect_content(if is_bodiless { Some(0) } else { head.content_length });
+    stream.expect_content(head.content_length);
     if !head.protocol.is_empty() {
         stream.expect_tunnel();
     }
@@ -374,10 +381,5 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
     let request = &mut exchange.request;
     let (bytes, written) = (&mut request.bytes, &mut request.head);
     head.write_http1(Version::Http3, ends, &websocket_key(), bytes, written);
-    let is_get = matches!(request.method(), b"GET" | b"HEAD");
-    if is_get && request.head.framing == RequestFraming::Chunked && !limits.get_body {
-        // Only the end can follow.
-        request.head.framing = RequestFraming::None;
-    }
     Ok(Some(exchange))
 }

@@ -37,8 +37,6 @@ pub struct Http2 {
     has_ended: Cell<bool>,
     /// Forwardable trailers of the request, as lines.
     request_trailers: RefCell<Vec<u8>>,
-    /// True if the request can contain data, and not only its end.
-    has_body: Cell<bool>,
     /// True if the reply has ended.
     has_finished: Cell<bool>,
     /// True if the stream was reset or its connection has ended.
@@ -72,7 +70,6 @@ impl Http2 {
             incoming: RefCell::default(),
             has_ended: Cell::new(has_ended),
             request_trailers: RefCell::default(),
-            has_body: Cell::new(true),
             has_finished: Cell::new(false),
             is_closed: Cell::new(false),
             waits: Waits::default(),
@@ -82,11 +79,6 @@ impl Http2 {
 
     pub(super) fn is_tunnel(&self) -> bool {
         self.is_tunnel
-    }
-
-    /// Notes that only the end of the request can follow.
-    pub(super) fn expect_end(&self) {
-        self.has_body.set(false);
     }
 
     /// Adds received body bytes. `end` marks the last.
@@ -118,17 +110,12 @@ impl Http2 {
         self.connection.streams.remove(self.id);
         if !self.has_finished.get() {
             self.reset(self.lost_code());
-        } else if !self.has_ended.get() && self.has_body.get() {
+        } else if !self.has_ended.get() {
             // The rest of the request is not needed (RFC 9113 section 8.1). Reset at once: curl
             // 7.88 does not read on after a complete reply and waits for a window forever.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
-            if !self.has_ended.get() && !self.is_closed.get() {
-                // The client is about to end the stream, which then needs no reset.
-                let now = self.connection.accepted.thread.deadlines.now();
-                self.connection.ending.borrow_mut().push((self.id, now));
-            }
         }
         self.connection.end_turn(self.id);
         self.connection.wake();

@@ -60,6 +60,12 @@ fn a_get_that_announces_a_body_is_refused_as_over_http1() {
             assert_eq!(client.reply(stream).await.status, 400, "{method}");
         }
         assert_eq!(world.gateway.reached(Limit::GetBody), 3);
+        for (method, body, status) in [("GET", "a", 400), ("HEAD", "a", 400), ("GET", "", 200)] {
+            let stream = client.ask(method, "/", &[], false);
+            client.send_data(stream, body.as_bytes(), true);
+            assert_eq!(client.reply(stream).await.status, status, "{method} {body}");
+        }
+        assert_eq!(world.gateway.reached(Limit::GetBody), 5);
         let stream = client.ask("GET", "/", &[("content-length", "0")], true);
         assert_eq!(client.reply(stream).await.status, 200);
     });
@@ -255,7 +261,7 @@ fn a_body_that_is_too_large_is_refused_and_its_stream_reset() {
 }
 
 #[test]
-fn an_upload_that_nobody_reads_is_reset_with_its_reply_and_a_late_end_is_waited_for() {
+fn an_upload_that_nobody_reads_is_reset_with_its_reply_and_the_end_of_a_get_is_waited_for() {
     in_memory(FIXED, async |world| {
         let mut client = Http2Client::connect(world).await;
         let since = tokio::time::Instant::now();
@@ -267,13 +273,15 @@ fn an_upload_that_nobody_reads_is_reset_with_its_reply_and_a_late_end_is_waited_
         assert_eq!(reply.reset, Some(Cause::Peer(ErrorCode::NO_ERROR)));
         assert!(since.elapsed().is_zero(), "no tick is waited for");
         let stream = client.ask("GET", "/", &[], false);
-        client.until(|client| client.so_far(stream).is_whole).await;
-        client.send_data(stream, b"", true);
         client.during(sleep(Duration::from_secs(1))).await;
-        assert_eq!(client.so_far(stream).reset, None);
+        assert_eq!(client.so_far(stream).status, 0, "a body may still come");
+        client.send_data(stream, b"", true);
+        let reply = client.reply(stream).await;
+        assert_eq!((reply.status, reply.reset), (200, None));
         let stream = client.ask("GET", "/", &[], false);
         client.until(|client| client.so_far(stream).reset.is_some()).await;
-        assert_eq!(client.so_far(stream).reset, Some(Cause::Peer(ErrorCode::NO_ERROR)));
+        let reply = client.so_far(stream);
+        assert_eq!((reply.status, reply.reset), (408, Some(Cause::Peer(ErrorCode::NO_ERROR))));
     });
 }
 

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use forebay_wire::http2::{self, ErrorCode};
+use forebay_wire::http2;
 
 use super::Http2;
-use crate::deadline::Ticks;
 use crate::shared_streams::SharedStreams;
 use crate::socket::Socket;
 use crate::stream::Accepted;
@@ -23,16 +22,13 @@ pub struct Connection {
     pub codec: RefCell<http2::Connection>,
     /// Streams whose request is being answered.
     pub(super) streams: SharedStreams<Http2>,
-    /// Streams that were answered before their request ended, and the time of the answer.
-    pub(super) ending: RefCell<Vec<(u32, Ticks)>>,
 }
 
 impl Connection {
     /// Creates the state of a connection without streams.
     pub fn new(socket: Socket, accepted: Accepted, codec: http2::Connection) -> Rc<Self> {
-        let (codec, streams, ending) =
-            (RefCell::new(codec), SharedStreams::default(), RefCell::default());
-        Rc::new(Self { socket, accepted, codec, streams, ending })
+        let (codec, streams) = (RefCell::new(codec), SharedStreams::default());
+        Rc::new(Self { socket, accepted, codec, streams })
     }
 
     /// Returns the time for the codec.
@@ -79,11 +75,6 @@ impl Connection {
         self.streams.is_empty()
     }
 
-    /// Returns true if a tick may have something to end.
-    pub fn needs_ticks(&self) -> bool {
-        !self.is_idle() || !self.ending.borrow().is_empty()
-    }
-
     /// Returns the time that the client may take to accept bytes: `limit`, or more if all streams
     /// are tunnels, whose idle limit may be longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
@@ -111,13 +102,6 @@ impl Connection {
         let now = Self::now();
         self.streams.end_stalled(&self.codec, write_limit, now);
         let deadlines = &self.accepted.thread.deadlines;
-        self.ending.borrow_mut().retain(|&(id, since)| {
-            let is_young = since + 1 >= deadlines.now();
-            if !is_young {
-                self.codec.borrow_mut().reset(id, ErrorCode::NO_ERROR, now);
-            }
-            is_young
-        });
         let quiet = self.accepted.thread.is_stopping().then(|| deadlines.tunnel_quiet());
         self.streams.expire_reads(deadlines.now(), quiet);
     }

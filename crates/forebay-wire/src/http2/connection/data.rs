@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::budget;
 use super::streams::Half;
-use super::{Connection, DataFrame, Event, Reading, Role};
-use crate::http2::error::{Abuse, HeadRule, Http2Error, Rule};
+use super::{Connection, DataFrame, Event, Reading};
+use crate::http2::error::{Abuse, Http2Error, Rule};
 use crate::http2::frame::{HEADER_LEN, Header, flags};
 
 type Found = Result<Option<Event>, Http2Error>;
@@ -67,9 +67,7 @@ impl Connection {
         }
         stream.inbound.pass(padding);
         if stream.without_body && data > 0 {
-            let is_request = self.role == Role::Server;
-            let get_body = Rule::Head(HeadRule::GetBody);
-            return error(if is_request { get_body } else { Rule::UnexpectedData });
+            return error(Rule::UnexpectedData);
         }
         if let Some(left) = &mut stream.body_left {
             match left.checked_sub(data.into()) {

@@ -245,8 +245,6 @@ impl Connection {
         stream.body_left = head.content_length;
         stream.priority = self.priority_of(id).unwrap_or(head.priority);
         stream.discards = refused.is_some();
-        let is_get = matches!(head.bytes(head.method), b"GET" | b"HEAD");
-        stream.without_body = is_get && !self.config.head.get_body;
         if end && head.content_length.is_some_and(|length| length > 0) {
             self.recycle(head);
             return Err(Http2Error::stream(id, Rule::ContentLength));

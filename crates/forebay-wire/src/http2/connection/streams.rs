@@ -30,7 +30,7 @@ pub(super) struct Stream {
     pub send_window: i64,
     /// Remaining bytes of `content-length`.
     pub body_left: Option<u64>,
-    /// DATA must be empty, regardless of `content-length`.
+    /// A reply whose DATA must be empty, regardless of `content-length`.
     pub without_body: bool,
     /// The request was HEAD, or CONNECT without a protocol (client).
     pub request: RequestKind,
