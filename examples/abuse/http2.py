@@ -7,7 +7,7 @@ While `forebay bench` asks 200 times a second over 4 connections for a small pag
 other does its worst: opens and resets streams (100,000 unless STREAMS is given), sends as many CONTINUATION
 frames, and holds 1,000 connections on which it asks for a large file that it gives no window for. It prints the
 client's p99 and by how much Forebay's resident memory grew at its most. Exit code 1 where a p99 reached 100 ms,
-a request of the client failed, or the memory grew by more than 64 MiB. `crates/forebay-origin/tests/memory/http2_abuse.rs`
+a request of the client failed, or the memory grew by more than 64 MiB. `crates/forebay-gateway/tests/memory/http2_abuse.rs`
 checks what such connections are told.
 """
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_conf::{Acme, AcmeChallenge};
-use forebay_engine::Challenges;
+use forebay_net::tls::Challenges;
 use instant_acme::{
     Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,

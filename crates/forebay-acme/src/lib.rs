@@ -5,8 +5,8 @@
 //! - `state` reads and writes the directory of accounts, certificates and keys;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
-//! This crate serves no requests. The engine answers challenges, and `Challenges` passes them to
-//! the engine.
+//! This crate serves no requests. The server answers challenges, and `Challenges` passes them to
+//! the server.
 #![forbid(unsafe_code)]
 
 mod issue;
@@ -18,7 +18,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use forebay_conf::{Acme, AcmeChallenge};
-use forebay_engine::{Challenges, ErrorLog, SiteCertificate};
+use forebay_net::log::ErrorLog;
+use forebay_net::tls::{Challenges, SiteCertificate};
 use tokio::sync::watch;
 
 pub use state::{Stored, load};

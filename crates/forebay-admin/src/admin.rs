@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_conf::Listen;
+use forebay_net::counters::{BUCKETS, Counters, Durations, Totals};
+use forebay_net::limit::Limit;
+use forebay_net::listen::{ListenError, Loads};
+use forebay_net::timing::Step;
 use forebay_wire::http1::encode;
 use serde_json::json;
-
-use crate::counters::{BUCKETS, Counters, Durations, Totals};
-use crate::limit::Limit;
-use crate::listen::{ListenError, Loads};
-use crate::timing::Step;
 
 mod backends;
 mod control;

@@ -6,6 +6,7 @@
 //! reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The traits are separate
 //! so that a session with one exchange neither looks up exchanges nor reads the clock.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod ajp;
 mod app_server;

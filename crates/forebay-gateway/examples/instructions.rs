@@ -19,9 +19,11 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use forebay_engine::memory::{Destination, Link};
-use forebay_engine::{ErrorLog, MemoryGateway, Settings};
-use forebay_origin::{Origins, SiteTls};
+use forebay_gateway::{Origins, SiteTls};
+use forebay_net::log::ErrorLog;
+use forebay_net::memory::{Destination, Link};
+use forebay_net::thread::Settings;
+use forebay_server::memory_gateway::MemoryGateway;
 use forebay_wire::http1::{self, RequestHead, RequestParser};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 

@@ -1,4 +1,4 @@
-//! Turns a plan into the routing tables of the engine's threads.
+//! Turns a plan into the routing tables of the server's threads.
 
 mod shared;
 
@@ -8,33 +8,41 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_admin::{BackendRow, BackendsOf, Status};
 use forebay_conf::{Action, Address, Clients, HttpVersion, Listen, Plan, Redirect, RedirectPart};
-use forebay_engine::{
-    Alpn, BackendRow, BackendsOf, Compression, ErrorLog, Gate, Origin, OtherPaths, Route, Rules,
-    Sendfile, Site, Status, Table, Tables, Thread, Trust,
+use forebay_net::log::ErrorLog;
+use forebay_net::thread::Thread;
+use forebay_net::tls::Alpn;
+use forebay_origin::access::{
+    Guarded, HashQueue, PasswordChecks, Users, UsersError, checks_at_once,
+};
+use forebay_origin::apps::definition::Definition;
+use forebay_origin::apps::running::RunningApp;
+use forebay_origin::files::{Files, ScriptRoutes};
+use forebay_origin::respond::{FixedReply, Redirection};
+use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
+use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
+use forebay_origin::scripts::reaper::ScriptReaper;
+use forebay_server::compress::Compression;
+use forebay_server::exchange::{Gate, Origin};
+use forebay_server::forwarded::Trust;
+use forebay_server::reply::Rules;
+use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
+use forebay_server::serving::Tables;
+use forebay_upstream::ajp::Ajp;
+use forebay_upstream::app_server::AppServer;
+use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
+use forebay_upstream::http2::Http2Pools;
+use forebay_upstream::proxy::Proxy;
+use forebay_upstream::script::{exact_paths, scripts_of};
+use forebay_upstream::{
+    Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Unanswered, Upstream,
 };
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
-use crate::access::{Guarded, HashQueue, PasswordChecks, Users, UsersError, checks_at_once};
-use crate::ajp::Ajp;
-use crate::app_server::AppServer;
-use crate::cgi::{Cgi, PASSED, Processes};
-use crate::definition::Definition;
-use crate::fastcgi::{FASTCGI_IDLE, Fastcgi};
-use crate::files::{Files, ScriptRoutes};
-use crate::http2::Http2Pools;
-use crate::proxy::Proxy;
-use crate::respond::{FixedReply, Redirection};
-use crate::rules::{Others, has_gate, instead, kept_scripts};
-use crate::running::RunningApp;
-use crate::script::{exact_paths, scripts_of};
-use crate::script_reaper::ScriptReaper;
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
-use crate::upstream::{
-    Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Unanswered, Upstream,
-};
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 

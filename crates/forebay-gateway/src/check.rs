@@ -12,14 +12,16 @@ use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,
     Plan, Route, Server,
 };
-use forebay_engine::{PrivilegeError, check_log, look_up};
+use forebay_net::log_file;
+use forebay_net::privileges::{PrivilegeError, look_up};
+use forebay_origin::access::{Users, UsersError};
+use forebay_origin::apps::definition::{Definition, definition};
+use forebay_origin::files::ScriptRoutes;
+use forebay_origin::scripts::cgi::obstacle;
+use forebay_upstream::app_server;
 use forebay_workers::{AppSpec, Launcher, StartError};
 
-use crate::access::{Users, UsersError};
 use crate::build::launch_of;
-use crate::cgi::obstacle;
-use crate::definition::{Definition, definition};
-use crate::files::ScriptRoutes;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
@@ -100,7 +102,7 @@ fn of_spool(server: &Server) -> Option<Finding> {
 
 fn of_log(access: &AccessLog) -> Option<Finding> {
     let AccessLog::Path(path) = access else { return None };
-    let error = check_log(path).err()?;
+    let error = log_file::check(path).err()?;
     Some(Finding {
         key: vec!["log".into(), "access".into()],
         message: format!("cannot write the access log {}", path.display()),
@@ -214,7 +216,7 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
             let (kind, to, root) = match &route.action {
                 Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.upstream, &fastcgi.root),
                 Action::AppServer(AppServer { protocol, upstream, root: Some(root), .. }) => {
-                    (crate::app_server::name(*protocol), upstream, root)
+                    (app_server::name(*protocol), upstream, root)
                 }
                 _ => continue,
             };

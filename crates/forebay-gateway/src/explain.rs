@@ -12,13 +12,15 @@ mod question;
 use std::fmt::Write;
 
 use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Route, Site};
-use forebay_engine::{
-    Fault, Instead, Request, ambiguous_route, best_site, find_client, kept_from_scripts,
-};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
+use forebay_server::dispatch::{ambiguous_route, kept_from_scripts};
+use forebay_server::forwarded::find_client;
+use forebay_server::route::{Instead, best_site};
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::{by_https, trust};
-use crate::rules::{instead, keeps_from, rules_above, rules_beside};
 use origin::{origin, redirection};
 use question::{Url, listener, request};
 
@@ -107,7 +109,7 @@ fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> Strin
     }
 }
 
-/// Follows the routes like the engine.
+/// Follows the routes like the server.
 fn routes(
     plan: &Plan,
     site: &Site,

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use forebay_conf::Plan;
-use forebay_engine::ErrorLog;
+use forebay_net::log::ErrorLog;
+use forebay_origin::apps::definition::{Definition, definition};
+use forebay_origin::apps::running::RunningApp;
 use forebay_workers::{FirstStart, StartError};
-
-use crate::definition::{Definition, definition};
-use crate::running::RunningApp;
 
 /// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -6,19 +6,18 @@ use std::sync::Arc;
 
 use forebay_acme::{Manager, Wanted};
 use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan};
-use forebay_engine::{
-    Challenges, ClientTls, ErrorLog, ServerTls, SiteCertificate, TicketKeys, TlsError,
-};
+use forebay_net::log::ErrorLog;
+use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, TicketKeys, TlsError};
 
 /// Certificates of all sites, and verification of all backends.
 pub struct SiteTls {
     /// By site, in the order of the plan.
-    pub(crate) sites: Vec<Option<Arc<ServerTls>>>,
+    pub sites: Vec<Option<Arc<ServerTls>>>,
     /// TLS client configuration by settings.
-    pub(crate) backends: HashMap<BackendTls, Arc<ClientTls>>,
+    pub backends: HashMap<BackendTls, Arc<ClientTls>>,
     tickets: TicketKeys,
     /// Certificates that sites obtain with ACME.
-    pub(crate) acme: Vec<Wanted>,
+    pub acme: Vec<Wanted>,
 }
 
 impl SiteTls {
@@ -59,7 +58,7 @@ impl SiteTls {
     }
 
     /// Returns warnings about the certificates of `plan`, the plan that these were read from.
-    pub(crate) fn doubts(&self, plan: &Plan) -> Vec<Finding> {
+    pub fn doubts(&self, plan: &Plan) -> Vec<Finding> {
         let sites = plan.sites.iter().zip(&self.sites).enumerate();
         let doubts = sites.filter_map(|(at, (site, tls))| {
             let doubt = tls.as_ref()?.doubts(site.tls.as_ref()?)?;
@@ -102,13 +101,13 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
     manager: Arc<Manager>,
-    pub(crate) challenges: Arc<Challenges>,
+    pub challenges: Arc<Challenges>,
 }
 
 impl AcmeService {
     /// Starts the thread if a site needs it. Keeps the thread of `previous` if its work is
     /// unchanged.
-    pub(crate) fn start(
+    pub fn start(
         plan: &Plan,
         tls: &SiteTls,
         errors: &ErrorLog,

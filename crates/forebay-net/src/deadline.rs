@@ -24,11 +24,13 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 
 mod eviction;
+mod occupancy;
 mod outgoing;
 mod watched;
 
 use eviction::Candidates;
-pub use eviction::{Activity, Guest, Occupancy};
+pub use eviction::Guest;
+pub use occupancy::{Activity, Occupancy};
 use outgoing::Outgoing;
 pub use watched::Watched;
 
@@ -48,7 +50,7 @@ pub const NEVER: Ticks = Ticks::MAX;
 #[derive(Default)]
 pub struct Deadlines {
     now: Cell<Ticks>,
-    pub(crate) clock: Clock,
+    pub clock: Clock,
     is_resting: Cell<bool>,
     /// Notified when ticks resume after a rest.
     resumed: Notify,
@@ -72,13 +74,13 @@ struct Wait<'a> {
 
 impl Deadlines {
     /// Watches a socket until [`Deadlines::forget`].
-    pub(crate) fn watch(&self, socket: Rc<Watched>) -> usize {
+    pub fn watch(&self, socket: Rc<Watched>) -> usize {
         self.resume();
         self.sockets.borrow_mut().insert(socket)
     }
 
     /// Stops watching, and closes the socket unless something else holds it.
-    pub(crate) fn forget(&self, key: usize) {
+    pub fn forget(&self, key: usize) {
         let socket = self.sockets.borrow_mut().try_remove(key);
         drop(socket);
     }
@@ -135,7 +137,7 @@ impl Deadlines {
     }
 
     /// Releases memory that the remaining connections do not need.
-    pub(crate) fn shrink(&self) {
+    pub fn shrink(&self) {
         let mut sockets = self.sockets.borrow_mut();
         if sockets.capacity() > 4 * sockets.len() {
             sockets.shrink_to_fit();
@@ -145,12 +147,12 @@ impl Deadlines {
     }
 
     /// Returns true if there is nothing that a tick could end or wake.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
 
     /// Waits without ticks for [`Deadlines::resume`]. Call it only if [`Deadlines::is_empty`].
-    pub(crate) async fn rest(&self) {
+    pub async fn rest(&self) {
         self.is_resting.set(true);
         self.awake().await;
     }
@@ -163,7 +165,7 @@ impl Deadlines {
     }
 
     /// Ends a rest: updates the time of day immediately, and the next tick follows in 0.1 s.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         if self.is_resting.replace(false) {
             self.clock.tick();
             self.resumed.notify_waiters();
@@ -185,7 +187,7 @@ impl Deadlines {
     }
 
     /// Returns the deadline of a tunnel that is quiet from now on while the server stops.
-    pub(crate) fn tunnel_quiet(&self) -> Ticks {
+    pub fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
     }
 }

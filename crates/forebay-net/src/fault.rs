@@ -95,12 +95,12 @@ impl Fault {
     }
 
     /// Creates the fault for a body longer than its `Content-Length`.
-    pub(crate) fn longer_than_announced() -> Self {
+    pub fn longer_than_announced() -> Self {
         Self::backend(502, "the reply is longer than its Content-Length")
     }
 
     /// Creates the fault for a body that ended `left` bytes before its `Content-Length`.
-    pub(crate) fn shorter_than_announced(left: u64) -> Self {
+    pub fn shorter_than_announced(left: u64) -> Self {
         Self::backend(502, format!("the reply ended {left} bytes short"))
     }
 

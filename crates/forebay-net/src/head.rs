@@ -51,7 +51,7 @@ pub struct Request {
     /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,
     /// Name of this field, which is removed from requests of clients.
-    pub(crate) subject_name: Option<String>,
+    pub subject_name: Option<String>,
 }
 
 impl Request {
@@ -191,7 +191,7 @@ impl Request {
 
     /// Sets the path from the target. `rest` covers the whole path until a route matches. A target
     /// that is not normalized is replaced by a normalized one after the head.
-    pub(crate) fn clean_path(&mut self) -> Result<(), PathError> {
+    pub fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
         self.original = None;
         self.path.clear();
@@ -215,7 +215,7 @@ impl Request {
 
     /// Converts the request to a GET without a body (HEAD stays HEAD), for `target` if given. The
     /// new bytes follow the head and precede pipelined data of the client.
-    pub(crate) fn become_get(&mut self, target: Option<&[u8]>) {
+    pub fn become_get(&mut self, target: Option<&[u8]>) {
         let head = &mut self.head;
         let at = head.len;
         if head.method.of(&self.bytes) != b"HEAD" {
@@ -237,7 +237,7 @@ impl Request {
 
     /// Removes fields with which a client claims to be a certificate's subject. Adds the real
     /// subject for backends, if the site names a field for it.
-    pub(crate) fn set_subject(&mut self, tls: &ServerTls) {
+    pub fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;
         self.head.fields.retain(|field| !is_alike(field.name.of(bytes), name));

@@ -2,6 +2,7 @@
 //!
 //! A separate thread writes both, so that a slow disk or terminal never delays a request.
 
+#[cfg(any(test, feature = "memory"))]
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,11 +91,11 @@ impl Queued {
 }
 
 /// Handle that makes the writer reopen the access log.
-pub(crate) struct Reopener(Queue);
+pub struct Reopener(Queue);
 
 impl Reopener {
     /// See [`Writer::reopen`].
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         self.0.order(Message::Reopen);
     }
 }
@@ -105,13 +106,14 @@ pub struct ErrorLog(Queue);
 
 impl ErrorLog {
     /// Returns a log in memory and its reader. The log holds at most 16 MiB of unread lines.
+    #[cfg(any(test, feature = "memory"))]
     pub fn kept() -> (Self, Kept) {
         let (queue, queued) = Queue::new();
         (Self(queue), Kept { queued, taken: RefCell::default() })
     }
 
     /// Returns one thread's access log with the same writer.
-    pub(crate) fn access(&self, log: &conf::Log) -> AccessLog {
+    pub fn access(&self, log: &conf::Log) -> AccessLog {
         AccessLog::new(log, self.0.clone())
     }
 
@@ -122,11 +124,13 @@ impl ErrorLog {
 }
 
 /// Reader of a log in memory.
+#[cfg(any(test, feature = "memory"))]
 pub struct Kept {
     queued: Queued,
     taken: RefCell<(Vec<String>, Vec<String>)>,
 }
 
+#[cfg(any(test, feature = "memory"))]
 impl Kept {
     /// Returns the error lines since the last call.
     pub fn errors(&self) -> Vec<String> {

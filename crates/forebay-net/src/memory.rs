@@ -2,8 +2,8 @@
 //!
 //! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. It has
 //! limited room, and each direction ends separately. Closing it with unread bytes resets it.
-//! Backends listen for such connections on a [`Network`]. [`MemoryGateway`](crate::MemoryGateway)
-//! serves them as a serving thread does, so that a scripted client, the engine, an origin and a
+//! Backends listen for such connections on a [`Network`]. [`MemoryGateway`](forebay_server::memory_gateway::MemoryGateway)
+//! serves them as a serving thread does, so that a scripted client, the server, an origin and a
 //! scripted backend run in one thread. If tokio's clock is paused, time passes only when all of
 //! them wait, and then jumps to the next deadline.
 
@@ -154,7 +154,7 @@ impl Link {
         .await;
     }
 
-    pub(crate) fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
+    pub fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.incoming.is_readable() {
             return Poll::Ready(());
         }
@@ -162,7 +162,7 @@ impl Link {
         Poll::Pending
     }
 
-    pub(crate) fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
+    pub fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
         if self.outgoing.is_writable() {
             return Poll::Ready(());
         }
@@ -172,7 +172,7 @@ impl Link {
 
     /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end or after an error, else
     /// `None`.
-    pub(crate) fn peek(&self) -> Option<bool> {
+    pub fn peek(&self) -> Option<bool> {
         let has_bytes = !self.incoming.bytes.borrow().is_empty();
         (has_bytes || self.incoming.has_ended()).then_some(has_bytes)
     }
@@ -211,7 +211,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         if self.outgoing.has_ended() {
             return Err(ErrorKind::BrokenPipe.into());
         }

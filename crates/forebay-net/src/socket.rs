@@ -80,15 +80,12 @@ impl Socket {
     }
 
     /// Connects to a TCP address.
-    pub(crate) async fn connect_tcp(
-        address: SocketAddr,
-        deadlines: &Rc<Deadlines>,
-    ) -> io::Result<Self> {
+    pub async fn connect_tcp(address: SocketAddr, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
         Ok(Self::tcp(TcpStream::connect(address).await?, deadlines))
     }
 
     /// Connects to a Unix socket.
-    pub(crate) async fn connect_unix(path: &Path, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
+    pub async fn connect_unix(path: &Path, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
         Ok(Self::unix(UnixStream::connect(path).await?, deadlines))
     }
 
@@ -154,24 +151,24 @@ impl Socket {
     }
 
     /// Sets whether the connection may be closed at any time, or to make room for others.
-    pub(crate) fn set_activity(&self, activity: Activity) {
+    pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
     /// Counts the connection against the limit on client connections. It may then be closed to make
     /// room for others, unless it is busy.
-    pub(crate) fn set_counted(&self) {
+    pub fn set_counted(&self) {
         self.shared.occupancy.set_counted();
     }
 
     /// Returns true if the connection was closed to make room for others.
-    pub(crate) fn is_evicted(&self) -> bool {
+    pub fn is_evicted(&self) -> bool {
         self.shared.occupancy.is_evicted()
     }
 
     /// Turns the connection into a tunnel, which ends soon after the server begins to stop. `pause`
     /// limits the time that a write waits for room.
-    pub(crate) fn begin_tunnel(&self, pause: Duration) {
+    pub fn begin_tunnel(&self, pause: Duration) {
         self.limit_writes(pause);
         self.shared.tunnel.set(true);
     }
@@ -183,7 +180,7 @@ impl Socket {
 
     /// Returns true if a deadline has passed and the connection was not closed to make room for
     /// others.
-    pub(crate) fn is_overdue(&self) -> bool {
+    pub fn is_overdue(&self) -> bool {
         self.is_expired() && !self.is_evicted()
     }
 
@@ -344,7 +341,7 @@ impl Socket {
 
     /// Reads for a moment after the last reply. Closing with unread bytes would reset the
     /// connection, and the peer could lose the reply (RFC 9112 section 9.6).
-    pub(crate) async fn linger(&self) {
+    pub async fn linger(&self) {
         self.sent().await;
         self.finish_writing();
         self.limit_read(LINGER);

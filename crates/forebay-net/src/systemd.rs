@@ -110,7 +110,7 @@ impl Inherited {
 
     /// Opens `listen`, or returns the service manager's sockets for it. Several sockets may have
     /// the same name.
-    pub(crate) fn open_or_claim(
+    pub fn open_or_claim(
         &mut self,
         listen: &Listen,
         threads: usize,
@@ -136,7 +136,7 @@ impl Inherited {
     }
 
     /// Fails if a socket was not claimed.
-    pub(crate) fn finish(self) -> Result<(), InheritError> {
+    pub fn finish(self) -> Result<(), InheritError> {
         if self.0.is_empty() {
             return Ok(());
         }

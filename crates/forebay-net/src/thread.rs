@@ -63,30 +63,30 @@ pub struct Thread {
     /// The deadlines of this thread's sockets.
     pub deadlines: Rc<Deadlines>,
     log: RefCell<AccessLog>,
-    pub(crate) counters: Arc<Counters>,
+    pub counters: Arc<Counters>,
     /// True if durations are measured even without an access log.
-    pub(crate) is_timed: bool,
-    pub(crate) load: Arc<crate::listen::Loads>,
-    pub(crate) index: usize,
+    pub is_timed: bool,
+    pub load: Arc<crate::listen::Loads>,
+    pub index: usize,
     is_timing: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
     /// Notified when the thread begins to stop or its sites change.
-    pub(crate) changed: Notify,
+    pub changed: Notify,
     /// Permit for the costly step of one handshake.
     handshakes: Semaphore,
     /// Network of the backends, if they are in memory.
-    pub(crate) network: Option<Rc<Network>>,
+    pub network: Option<Rc<Network>>,
     free_lists: FreeLists,
     buffers: Rc<FreeList<Vec<u8>>>,
     /// Memory for the futures of requests.
-    pub(crate) blocks: Rc<Blocks>,
+    pub blocks: Rc<Blocks>,
     /// Limit on idle connections to backends.
     pub idle_room: Rc<IdleRoom>,
 }
 
 /// Permit of a handshake for its costly step.
-pub(crate) struct Turn<'a>(Option<SemaphorePermit<'a>>);
+pub struct Turn<'a>(Option<SemaphorePermit<'a>>);
 
 impl Turn<'_> {
     /// Lets other tasks of the thread run before the next handshake has its turn.
@@ -97,7 +97,7 @@ impl Turn<'_> {
 }
 
 impl Thread {
-    pub(crate) fn new(
+    pub fn new(
         settings: Settings,
         errors: ErrorLog,
         log: AccessLog,
@@ -138,7 +138,7 @@ impl Thread {
     }
 
     /// Replaces the limits and the log format.
-    pub(crate) fn adopt_settings(&self, settings: Settings, log: AccessLog) {
+    pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
@@ -187,13 +187,13 @@ impl Thread {
     ///
     /// The caller logs it with [`Thread::warn_freed`] after it has used a descriptor, because the
     /// log thread may open the time zone file.
-    pub(crate) fn frees_descriptors(&self, error: &io::Error) -> bool {
+    pub fn frees_descriptors(&self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()
     }
 
     /// Logs that idle connections were closed.
-    pub(crate) fn warn_freed(&self) {
+    pub fn warn_freed(&self) {
         self.warn_limited(
             "too many open files: idle connections to backends are closed for others; raise the \
              limit on open files (ulimit -n, LimitNOFILE of systemd)",
@@ -205,7 +205,7 @@ impl Thread {
     }
 
     /// Waits until no other handshake performs a costly step.
-    pub(crate) async fn handshake_turn(&self) -> Turn<'_> {
+    pub async fn handshake_turn(&self) -> Turn<'_> {
         Turn(self.handshakes.acquire().await.ok())
     }
 
@@ -215,7 +215,7 @@ impl Thread {
     }
 
     /// Returns true if the steps of each request are timed.
-    pub(crate) fn is_timing(&self) -> bool {
+    pub fn is_timing(&self) -> bool {
         self.is_timing.get()
     }
 
@@ -228,23 +228,23 @@ impl Thread {
     }
 
     /// Returns the start time of a request, if durations are measured.
-    pub(crate) fn start(&self) -> Option<Instant> {
+    pub fn start(&self) -> Option<Instant> {
         (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
     /// Writes a line of the access log.
-    pub(crate) fn log_request(&self, entry: &Entry<'_>) {
+    pub fn log_request(&self, entry: &Entry<'_>) {
         self.log.borrow().record(entry);
     }
 
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.stopping.set(true);
         self.changed.notify_waiters();
         self.deadlines.close_idle();
     }
 
     /// Closes the longest idle connection of any thread, or requests it. Returns false without one.
-    pub(crate) fn close_for_another(&self) -> bool {
+    pub fn close_for_another(&self) -> bool {
         let pressure = &self.load.pressure;
         pressure.publish(self.index, self.deadlines.oldest());
         match pressure.oldest(|thread| self.load.connections(thread) > 0) {
@@ -262,7 +262,7 @@ impl Thread {
     }
 
     /// Closes the longest idle connection of this thread. Returns false if there is none.
-    pub(crate) fn close_oldest(&self) -> bool {
+    pub fn close_oldest(&self) -> bool {
         let is_closed = self.deadlines.evict();
         if is_closed {
             self.counters.count_limit(Limit::ClosedForOthers);
@@ -295,7 +295,7 @@ impl Thread {
         }
     }
 
-    pub(crate) fn tick(&self) {
+    pub fn tick(&self) {
         self.deadlines.tick();
         self.watch_pressure();
         self.load.heap.see(self.load.all_connections());
@@ -307,7 +307,7 @@ impl Thread {
     }
 
     /// Returns true if ticks have nothing to do until a connection arrives.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         // A QUIC connection has no socket of its own.
         self.load.connections(self.index) == 0
             && self.deadlines.is_empty()
@@ -317,7 +317,7 @@ impl Thread {
     }
 
     /// Passes the log lines to the writer.
-    pub(crate) fn hand_over_log(&self) {
+    pub fn hand_over_log(&self) {
         self.log.borrow().hand_over();
     }
 

@@ -12,7 +12,12 @@ use std::fs::File;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Length, Origin, Reply, Serving, Thread, kept_from_scripts};
+use forebay_net::fault::Fault;
+use forebay_net::thread::Thread;
+use forebay_server::dispatch::kept_from_scripts;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::reply::{Length, Reply};
+use forebay_upstream::script::{NoScript, find as script_in};
 use forebay_wire::http1::{KnownField, encode};
 
 pub use cache::fault;
@@ -20,8 +25,6 @@ use cache::{Cache, Content, Entry, Found};
 use conditional::{Outcome, Part, decide};
 use listing::percent_encode;
 pub use scripts::{ScriptRoutes, runs_scripts};
-
-use crate::script::{NoScript, find as script_in};
 
 /// A thread's view of a directory of files.
 pub struct Files {

@@ -1,7 +1,10 @@
 //! Replies that need no backend: fixed replies and redirects.
 
 use forebay_conf::{Redirect, RedirectPart, Respond};
-use forebay_engine::{Exchange, Fault, Length, Origin, Request, Serving};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::reply::Length;
 use forebay_wire::http1::{encode, host_of};
 use forebay_wire::path;
 

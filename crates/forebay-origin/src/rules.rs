@@ -2,7 +2,7 @@
 //!
 //! A route is a rule for the routes below it in three cases: it admits only some clients (`allow`,
 //! `deny`, `basic_auth`), it answers instead of them (`respond`, `redirect`), or it keeps files of
-//! a directory from being run. The engine matches rules with the path of the request and with the
+//! a directory from being run. The server matches rules with the path of the request and with the
 //! other paths that this module finds: the paths of the script and of an index file, and the path
 //! as an external server may read it.
 
@@ -15,14 +15,16 @@ use std::path::PathBuf;
 use forebay_conf::{
     self as conf, Access, Action, AppKind, PathParameters, Plan, ScriptsBelow, Site,
 };
-use forebay_engine::{Fault, Instead, OtherPath, OtherPaths, Request, Rule};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::route::{Instead, OtherPath, OtherPaths, Rule};
+use forebay_upstream::fastcgi::script_end;
+use forebay_upstream::script::Scripts;
 use forebay_wire::path::without_parameters;
 
-use crate::fastcgi::script_end;
+use crate::apps::program::{PathMapping, Protocol};
+use crate::apps::running;
 use crate::files::runs_scripts;
-use crate::program::{PathMapping, Protocol};
-use crate::running;
-use crate::script::Scripts;
 
 pub use around::{paths_below, rules_beside, ways_around};
 
@@ -65,7 +67,7 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
 }
 
 /// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers:
-/// their numbers, each with the path. The engine finds the same ones.
+/// their numbers, each with the path. The server finds the same ones.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,

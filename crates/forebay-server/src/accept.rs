@@ -6,29 +6,27 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use forebay_net::deadline::{Activity, TICK};
+use forebay_net::fault::Fault;
+use forebay_net::listen::{Handed, Listener, Message};
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
+use forebay_net::tls::Session;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{self, Announced};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
+use crate::admission::{Counted, make_room};
 use crate::context::FrontContext;
-use crate::deadline::{Activity, TICK};
-use crate::fault::Fault;
 use crate::front::{Protocol, serve_connection};
-use crate::limit::Limit;
-use crate::listen::{Handed, Listener, Message};
-use crate::socket::Socket;
-use crate::stream::Accepted;
-use crate::thread::Thread;
-use crate::tls::Session;
+use crate::http3;
+use crate::part::Accepted;
 
 mod handshake;
-mod quic;
-mod room;
 
 use handshake::accept_tls;
-pub use room::make_room;
 
 /// Interval of log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -82,7 +80,7 @@ async fn accept_all(
             Ok(listener) => accept_tcp(&context, listener, index, closed).await,
             Err(error) => Err(error),
         },
-        Listener::Udp(socket) => quic::accept(&context, socket, index, closed).await,
+        Listener::Udp(socket) => http3::listen::accept(&context, socket, index, closed).await,
         Listener::Unix(listener) => match UnixListener::from_std(listener) {
             Ok(listener) => accept_unix(&context, listener, index, closed).await,
             Err(error) => Err(error),
@@ -360,43 +358,6 @@ async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Anno
             socket.set_activity(Activity::Busy);
             bytes.drain(..length);
             return Ok((announced, bytes));
-        }
-    }
-}
-
-/// Counts a connection until dropped, even by a panic.
-struct Counted {
-    thread: Rc<Thread>,
-    /// The client address, if it counts against a limit.
-    address: Option<IpAddr>,
-}
-
-impl Counted {
-    fn new(thread: &Rc<Thread>) -> Self {
-        thread.counters.count_connection();
-        thread.load.enter(thread.index);
-        thread.deadlines.resume();
-        Self { thread: thread.clone(), address: None }
-    }
-
-    /// Counts the connection for its client address. Returns false if the address has too many.
-    /// Clients of Unix sockets have no address.
-    fn count_address(&mut self, client: ClientAddress) -> bool {
-        let Some(address) = client.ip() else { return true };
-        let Ok(is_counted) = self.thread.load.enter_address(address) else {
-            self.thread.counters.count_limit(Limit::ConnectionsPerAddress);
-            return false;
-        };
-        self.address = is_counted.then_some(address);
-        true
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.thread.load.leave(self.thread.index);
-        if let Some(address) = self.address {
-            self.thread.load.leave_address(address);
         }
     }
 }

@@ -15,17 +15,13 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::task::Poll;
 
-use super::Stream;
-use crate::buffered::Buffered;
-use crate::limit::Limit;
-use crate::thread::Thread;
+use forebay_net::buffered::Buffered;
+use forebay_net::thread::Thread;
 
 /// Bytes written before other connections have a turn.
 const AT_ONCE: u64 = 128 << 10;
@@ -35,134 +31,10 @@ const PIECE: u64 = 32 << 10;
 
 /// The backlog of one stream, which is nearly always empty.
 #[derive(Default)]
-pub struct Backlog(RefCell<Option<Box<Queue>>>);
-
-impl Stream {
-    /// Writes all of `pieces` as fast as the client accepts them. If `keeps`, the backlog stores
-    /// the bytes that the client does not accept at once. Ends the reply if `ends`.
-    pub(super) async fn write_pieces(
-        &self,
-        pieces: &mut [IoSlice<'_>],
-        keeps: bool,
-        ends: bool,
-    ) -> io::Result<()> {
-        if keeps {
-            return self.write_or_keep(pieces, ends).await;
-        }
-        self.drain().await?;
-        self.write_through(pieces, ends).await
-    }
-
-    /// Writes the bytes that the client accepts, and stores the rest. Waits only if the backlog is
-    /// full.
-    async fn write_or_keep(&self, mut pieces: &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
-        IoSlice::advance_slices(&mut pieces, 0);
-        self.yield_to_readers().await;
-        let mut is_counted = false;
-        loop {
-            if !self.has_backlog() {
-                self.write_now(&mut pieces, ends)?;
-            }
-            let has_failed = self.keep(&mut pieces);
-            if pieces.is_empty() {
-                return Ok(());
-            }
-            // A write error of the file is logged and does not count as a limit.
-            if !has_failed && !std::mem::replace(&mut is_counted, true) {
-                self.count_full();
-            }
-            // Wait for room only after a write has found none.
-            match self.write_backlog()? {
-                Progress::Blocked => self.wait_for_room().await?,
-                Progress::Turn => tokio::task::yield_now().await,
-            }
-        }
-    }
-
-    /// Returns true if bytes wait until the client accepts them.
-    pub(crate) fn has_backlog(&self) -> bool {
-        self.backlog().0.borrow().is_some()
-    }
-
-    /// Writes the backlog as the client accepts it, until it is empty.
-    pub(crate) async fn drain(&self) -> io::Result<()> {
-        while self.has_backlog() {
-            match self.write_backlog()? {
-                Progress::Blocked => self.wait_for_room().await?,
-                Progress::Turn => tokio::task::yield_now().await,
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The task
-    /// that produces the reply must poll this after the producer, because nothing else wakes it.
-    pub(crate) async fn drain_for_ever(&self) -> io::Error {
-        loop {
-            poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
-            if let Err(error) = self.drain().await {
-                return error;
-            }
-        }
-    }
-
-    /// Stores as much as there is room for. Returns true if the file for the rest could not be
-    /// written.
-    fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) -> bool {
-        if pieces.is_empty() {
-            return false;
-        }
-        let mut state = self.backlog().0.borrow_mut();
-        let queue = state.get_or_insert_with(|| Box::new(Queue::new(self.thread())));
-        while let Some(piece) = pieces.first() {
-            let wanted = piece.len();
-            let kept = queue.append(piece, self.thread());
-            IoSlice::advance_slices(pieces, kept);
-            if kept < wanted {
-                break;
-            }
-        }
-        let has_failed = queue.has_failed;
-        if queue.is_empty() {
-            *state = None;
-        }
-        has_failed
-    }
-
-    /// Stores trailers that end the reply after the backlog. Returns false if the backlog is empty.
-    pub(super) fn keep_end(&self, trailers: &[u8]) -> bool {
-        let mut state = self.backlog().0.borrow_mut();
-        state.as_mut().is_some_and(|queue| {
-            queue.trailers = Some(trailers.to_vec());
-            true
-        })
-    }
-
-    fn write_backlog(&self) -> io::Result<Progress> {
-        let mut state = self.backlog().0.borrow_mut();
-        let Some(queue) = state.as_mut() else { return Ok(Progress::Blocked) };
-        let progress = queue.write(self)?;
-        if queue.is_empty() {
-            let trailers = queue.trailers.take();
-            *state = None;
-            if let Some(trailers) = trailers {
-                self.send_end(&trailers)?;
-            }
-        }
-        Ok(progress)
-    }
-
-    fn count_full(&self) {
-        let settings = self.thread().settings();
-        let limits = &settings.limits;
-        let is_total = self.thread().load.buffered.bytes() >= limits.buffer_total;
-        let limit = if is_total { Limit::BufferTotal } else { Limit::BufferFile };
-        self.thread().counters.count_limit(limit);
-    }
-}
+pub struct Backlog(pub RefCell<Option<Box<Queue>>>);
 
 /// Reason for a pause in writing a backlog.
-enum Progress {
+pub enum Progress {
     /// The client accepts no bytes at present.
     Blocked,
     /// Other connections have a turn.
@@ -170,7 +42,7 @@ enum Progress {
 }
 
 /// Bytes left to write: first those in memory, then those in the file.
-struct Queue {
+pub struct Queue {
     memory: VecDeque<u8>,
     file: Option<Ring>,
     most_memory: usize,
@@ -179,13 +51,13 @@ struct Queue {
     buffered: Arc<Buffered>,
     dir: PathBuf,
     /// True if the file could not be created or written.
-    has_failed: bool,
+    pub has_failed: bool,
     /// Trailers that end the reply after the backlog, for protocols with a frame for them.
-    trailers: Option<Vec<u8>>,
+    pub trailers: Option<Vec<u8>>,
 }
 
 impl Queue {
-    fn new(thread: &Thread) -> Self {
+    pub fn new(thread: &Thread) -> Self {
         let limits = &thread.settings().limits;
         Self {
             memory: VecDeque::new(),
@@ -200,12 +72,12 @@ impl Queue {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.memory.is_empty() && self.file.is_none()
     }
 
     /// Stores as much of `data` as there is room for. Returns the number of bytes.
-    fn append(&mut self, data: &[u8], thread: &Thread) -> usize {
+    pub fn append(&mut self, data: &[u8], thread: &Thread) -> usize {
         let mut kept = 0;
         if self.file.is_none() {
             let room = data.len().min(self.most_memory.saturating_sub(self.memory.len()));
@@ -262,15 +134,18 @@ impl Queue {
         Ok(kept)
     }
 
-    /// Writes the bytes that the client accepts, up to the limit of one turn.
-    fn write(&mut self, stream: &Stream) -> io::Result<Progress> {
+    /// Writes the bytes that the client accepts with `try_write`, up to the limit of one turn.
+    pub fn write(
+        &mut self,
+        try_write: impl Fn(&[IoSlice<'_>]) -> io::Result<u64>,
+    ) -> io::Result<Progress> {
         let mut left = AT_ONCE;
         while left > 0 && !self.is_empty() {
             let n = if self.memory.is_empty() {
-                self.write_file(stream, left.min(PIECE))?
+                self.write_file(&try_write, left.min(PIECE))?
             } else {
                 let (front, back) = self.memory.as_slices();
-                let n = stream.try_write(&[IoSlice::new(front), IoSlice::new(back)], false)?;
+                let n = try_write(&[IoSlice::new(front), IoSlice::new(back)])?;
                 self.memory.drain(..n as usize);
                 self.buffered.give_back(n);
                 n
@@ -283,14 +158,18 @@ impl Queue {
         Ok(Progress::Turn)
     }
 
-    fn write_file(&mut self, stream: &Stream, most: u64) -> io::Result<u64> {
+    fn write_file(
+        &mut self,
+        try_write: &impl Fn(&[IoSlice<'_>]) -> io::Result<u64>,
+        most: u64,
+    ) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
         // Copy instead of using sendfile(2): the kernel would read pages later, after they have
         // been overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
-        let n = stream.try_write(&[IoSlice::new(&bytes)], false)?;
+        let n = try_write(&[IoSlice::new(&bytes)])?;
         ring.sent += n;
         self.drop_empty_file();
         Ok(n)

@@ -4,16 +4,16 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_net::deadline::{TICK, Ticks};
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::socket::BUFFER;
+use forebay_net::thread::Settings;
+use forebay_net::timing::Step;
 use forebay_wire::http1::{BodyDecoder, HttpError, RequestFraming, RequestHead};
 
-use crate::deadline::{TICK, Ticks};
-use crate::fault::Fault;
-use crate::limit::Limit;
-use crate::socket::BUFFER;
 use crate::spool::{Spool, Spooled};
 use crate::stream::Stream;
-use crate::thread::Settings;
-use crate::timing::Step;
 
 /// Bytes per read after a read has filled the buffer.
 // With this size, an HTTP/1.1 upload needs 0.85 of the CPU time. The backend receives equally large
@@ -45,7 +45,7 @@ pub struct Body {
 }
 
 impl Body {
-    pub(crate) fn new(stream: &Stream) -> Self {
+    pub fn new(stream: &Stream) -> Self {
         Self {
             stream: Some(stream.clone()),
             inbox: Vec::new(),
@@ -64,12 +64,12 @@ impl Body {
         }
     }
 
-    pub(crate) fn attach(&mut self, stream: &Stream) {
+    pub fn attach(&mut self, stream: &Stream) {
         self.stream = Some(stream.clone());
         self.begin(RequestFraming::None);
     }
 
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         self.stream = None;
         self.inbox = Vec::new();
         self.gathered = Vec::new();
@@ -77,7 +77,7 @@ impl Body {
     }
 
     /// Prepares for the body of `head`, whose first bytes may follow the head in `bytes`.
-    pub(crate) fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
+    pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.expect_continue = head.expect_continue;
         let stream = self.stream();
@@ -107,7 +107,7 @@ impl Body {
     /// Reads the complete body before any of it is forwarded, unless it is already in `inbox`. A
     /// slow upload then blocks only itself. Afterwards the body has a known length and can be
     /// resent.
-    pub(crate) async fn buffer(&mut self) -> Result<(), Fault> {
+    pub async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64
         {
@@ -167,7 +167,7 @@ impl Body {
     }
 
     /// Refuses bodies of more than `limit` bytes, at once if the length is known.
-    pub(crate) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
+    pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
         match self.framing {
             RequestFraming::Length(length) if length > limit => Err(too_large(limit)),
@@ -332,7 +332,7 @@ impl Body {
 
     /// Reads and drops the rest, if that is at most `limit` bytes. Returns true if the connection
     /// can be reused.
-    pub(crate) async fn discard(&mut self, limit: u64) -> Result<bool, Fault> {
+    pub async fn discard(&mut self, limit: u64) -> Result<bool, Fault> {
         if self.is_done() {
             return Ok(true);
         }

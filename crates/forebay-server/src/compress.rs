@@ -8,11 +8,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_conf::{Algorithm, Compress};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_wire::accept::{rank_codings, weighted};
 use forebay_wire::http1::{KnownField, Version};
 
-use crate::fault::Fault;
-use crate::head::Request;
 use encoder::Encoder;
 use head::{Changes, is_eligible, is_part_of};
 

@@ -4,11 +4,12 @@
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
+use forebay_net::free_list::FreeList;
+use forebay_net::thread::Thread;
+
 use crate::exchange::Exchange;
-use crate::free_list::FreeList;
 use crate::route::Table;
 use crate::stream::Stream;
-use crate::thread::Thread;
 
 /// Shared state of the fronts of one thread.
 pub struct FrontContext {

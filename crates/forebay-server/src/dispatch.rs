@@ -1,13 +1,14 @@
 //! Selects the route of a request and calls its origin: steps 4 to 6 of a request.
 
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::timing::Step;
+
 use crate::body::Body;
 use crate::exchange::{Exchange, Gate};
-use crate::fault::Fault;
-use crate::limit::Limit;
 use crate::reply::Reply;
 use crate::route::{Instead, Route, Site};
 use crate::stream::Stream;
-use crate::timing::Step;
 
 /// Maximum number of unread body bytes that are read to keep the connection.
 pub const WORTH_DRAINING: u64 = 64 * 1024;

@@ -5,16 +5,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::socket::BUFFER;
+use forebay_net::sys::recycled::{Blocks, Recycled};
+use forebay_net::timing::Step;
 use forebay_wire::http1::RequestHead;
 
 use crate::body::Body;
-use crate::fault::Fault;
-use crate::head::Request;
 use crate::reply::Reply;
-use crate::socket::BUFFER;
 use crate::stream::Stream;
-use crate::sys::recycled::{Blocks, Recycled};
-use crate::timing::Step;
 use crate::tunnel::Tunnel;
 
 /// Handler of a route's requests. Each thread has its own instance, which may therefore use `Rc`
@@ -25,13 +25,13 @@ pub trait Origin {
     /// accept a partial reply as complete.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
 
-    /// As [`Origin::serve`], for replies without waiting: buffers head and body, and the engine
+    /// As [`Origin::serve`], for replies without waiting: buffers head and body, and the server
     /// finishes the reply. Returns false, and does nothing, if `serve` has to answer.
     fn serve_now(&self, _exchange: &mut Exchange) -> bool {
         false
     }
 
-    /// Returns true if the origin reads request bodies. Otherwise the engine reads, checks and
+    /// Returns true if the origin reads request bodies. Otherwise the server reads, checks and
     /// drops a small body before `serve`. A larger one closes the connection.
     fn takes_body(&self) -> bool {
         true
@@ -43,7 +43,7 @@ pub trait Origin {
         false
     }
 
-    /// Returns true if the engine drops the future of `serve` when the client closes the connection.
+    /// Returns true if the server drops the future of `serve` when the client closes the connection.
     /// Closing only the sending side counts, too, as in nginx for proxied requests.
     fn ends_with_client(&self) -> bool {
         true
@@ -72,7 +72,7 @@ pub struct Exchange {
     pub body: Body,
     /// The reply.
     pub reply: Reply,
-    pub(crate) tunnel: Option<Box<Tunnel>>,
+    pub tunnel: Option<Box<Tunnel>>,
 }
 
 impl Exchange {
@@ -100,7 +100,7 @@ impl Exchange {
         self.reply.stream().thread().blocks.clone()
     }
 
-    pub(crate) fn new(stream: &Stream) -> Self {
+    pub fn new(stream: &Stream) -> Self {
         let accepted = stream.accepted();
         let bytes = Vec::with_capacity(BUFFER);
         let mut request =
@@ -111,7 +111,7 @@ impl Exchange {
     }
 
     /// Reuses the exchange for another stream.
-    pub(crate) fn attach(&mut self, stream: &Stream) {
+    pub fn attach(&mut self, stream: &Stream) {
         let accepted = stream.accepted();
         self.request.bytes.clear();
         self.request.original = None;
@@ -127,7 +127,7 @@ impl Exchange {
     }
 
     /// Releases the stream and oversized buffers.
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         self.body.detach();
         self.reply.detach();
         self.request.tls = None;
@@ -138,7 +138,7 @@ impl Exchange {
     }
 
     /// Prepares for the next request on the connection. Bytes received after the last request stay.
-    pub(crate) fn next(&mut self) {
+    pub fn next(&mut self) {
         if !self.body.take_rest(&mut self.request.bytes) {
             let len = self.request.head.len.min(self.request.bytes.len());
             self.request.bytes.drain(..len);

@@ -9,13 +9,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use forebay_conf::{Clients, ForwardedFields};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::forwarded::{self, Element, Node};
 use forebay_wire::http1::KnownField;
 use forebay_wire::x_forwarded_for::addresses;
-
-use crate::fault::Fault;
-use crate::head::Request;
 
 /// Maximum number of addresses examined in one chain; addresses further left are ignored.
 const CHAIN: usize = 64;

@@ -10,11 +10,11 @@
 
 use std::rc::Rc;
 
+use forebay_net::fault::Fault;
 use forebay_wire::sendfile::Place;
 
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
-use crate::fault::Fault;
 use crate::reply::{InternalRedirect, Rules};
 use crate::route::{Route, Site};
 use crate::stream::Stream;

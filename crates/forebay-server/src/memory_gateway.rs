@@ -5,19 +5,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{self as conf, Listen};
+use forebay_net::counters::{Counters, Totals};
+use forebay_net::limit::Limit;
+use forebay_net::listen::{Loads, Message};
+use forebay_net::log::{ErrorLog, Kept};
+use forebay_net::memory::{Link, Network};
+use forebay_net::socket::Socket;
+use forebay_net::thread::{Settings, Thread};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::accept::{make_room, start};
+use crate::accept::start;
+use crate::admission::make_room;
 use crate::context::FrontContext;
-use crate::counters::{Counters, Totals};
-use crate::limit::Limit;
-use crate::listen::Loads;
-use crate::log::{ErrorLog, Kept};
-use crate::memory::{Link, Network};
 use crate::serving::{Tables, spawn_tasks};
-use crate::socket::Socket;
-use crate::thread::{Settings, Thread};
 
 /// Serves connections in memory as a serving thread serves sockets. Use it within a local tokio
 /// runtime.
@@ -26,7 +27,7 @@ pub struct MemoryGateway {
     log: Kept,
     tasks: [JoinHandle<()>; 2],
     /// Receives messages that other threads would send.
-    _handed: mpsc::UnboundedReceiver<crate::listen::Message>,
+    _handed: mpsc::UnboundedReceiver<Message>,
 }
 
 impl MemoryGateway {

@@ -2,13 +2,14 @@
 
 use std::rc::Rc;
 
+use forebay_net::fault::Fault;
+use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
 use crate::compress::{CompressedCopies, Compressor, Offer};
-use crate::fault::Fault;
-use crate::stream::{HeadEnd, Stream};
-use crate::timing::Step;
+use crate::part::HeadEnd;
+use crate::stream::Stream;
 
 mod body;
 mod grpc;
@@ -98,7 +99,7 @@ enum Framing {
 type Whole<'a> = (&'a [u8], &'a CompressedCopies);
 
 impl Reply {
-    pub(crate) fn new(stream: &Stream) -> Self {
+    pub fn new(stream: &Stream) -> Self {
         Self {
             stream: Some(stream.clone()),
             out: Vec::new(),
@@ -129,11 +130,11 @@ impl Reply {
         }
     }
 
-    pub(crate) fn attach(&mut self, stream: &Stream) {
+    pub fn attach(&mut self, stream: &Stream) {
         self.stream = Some(stream.clone());
     }
 
-    pub(crate) fn detach(&mut self) {
+    pub fn detach(&mut self) {
         if let Some(stream) = self.stream.take() {
             stream.thread().keep_buffer(std::mem::take(&mut self.out));
         }
@@ -147,7 +148,7 @@ impl Reply {
     }
 
     /// Prepares the reply to `head`.
-    pub(crate) fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
+    pub fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
         self.empty();
         self.phase = Phase::Waiting;
         self.is_written = false;
@@ -220,7 +221,7 @@ impl Reply {
     }
 
     /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF.
-    /// Call it before [`Self::begin`]. Ignores 100, which the engine itself sends, and HTTP/1.0
+    /// Call it before [`Self::begin`]. Ignores 100, which the server itself sends, and HTTP/1.0
     /// clients.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == Phase::Waiting, "interim replies come before the reply");
@@ -251,7 +252,7 @@ impl Reply {
     }
 
     /// Ends the head of a 101, whose fields name the new protocol, and writes it. The connection
-    /// then no longer speaks HTTP; see [`crate::Exchange::open_tunnel`].
+    /// then no longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -289,7 +290,7 @@ impl Reply {
         self.may_be_immediate = false;
     }
 
-    /// Takes a buffer of the thread to build the reply in: see [`crate::Thread::take_buffer`].
+    /// Takes a buffer of the thread to build the reply in: see [`forebay_net::thread::Thread::take_buffer`].
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()
     }
@@ -511,11 +512,11 @@ impl Reply {
     }
 
     /// Returns true if the reply is complete.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.phase == Phase::Done
     }
 
-    pub(crate) fn keeps_alive(&self) -> bool {
+    pub fn keeps_alive(&self) -> bool {
         self.keep_alive
     }
 
@@ -539,7 +540,7 @@ impl Reply {
         (self.body_at, self.has_head) = (0, false);
     }
 
-    pub(crate) fn stream(&self) -> &Stream {
+    pub fn stream(&self) -> &Stream {
         self.stream.as_ref().expect("a reply is written while its stream is attached")
     }
 }

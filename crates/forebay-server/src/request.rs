@@ -5,20 +5,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_net::fault::{Fault, Side};
+use forebay_net::head::Request;
+use forebay_net::log::Entry;
 use forebay_wire::http1::{RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
 use crate::dispatch::{WORTH_DRAINING, no_route, try_routes};
 use crate::exchange::{Exchange, Origin};
-use crate::fault::{Fault, Side};
 use crate::forwarded::{Trust, find_client};
-use crate::head::Request;
 use crate::internal_redirect::{Origins, follow};
-use crate::log::Entry;
+use crate::part::Abort;
 use crate::reply::is_grpc_call;
 use crate::route::Site;
-use crate::stream::{Abort, Stream};
+use crate::stream::Stream;
 
 /// Further use of the connection.
 #[derive(PartialEq, Eq)]

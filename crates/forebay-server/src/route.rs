@@ -5,16 +5,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{AjpFront, EncodedSlashes, HostPattern, Listen, Matcher};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::tls::{Challenges, ServerTls};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::host_of;
 
 use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
-use crate::fault::Fault;
 use crate::forwarded::Trust;
-use crate::head::Request;
 use crate::reply::Rules;
-use crate::tls::{Challenges, ServerTls};
 
 /// The sites of each listener, as one thread holds them.
 #[derive(Default)]
@@ -176,7 +176,7 @@ impl Route {
 
     /// Sets the part of the path that the route looks up. Returns false if the route does not match
     /// the request.
-    pub(crate) fn take(&self, request: &mut Request) -> bool {
+    pub fn take(&self, request: &mut Request) -> bool {
         let method = request.head.method.of(&request.bytes);
         let Some(found) = self.matcher.matches(method, &request.path) else { return false };
         request.rest = request.path.len() - found.rest.len()..request.path.len();
@@ -207,12 +207,12 @@ impl Table {
     }
 
     /// Returns true if connections of a listener begin with a TLS handshake.
-    pub(crate) fn is_https(&self, listener: usize) -> bool {
+    pub fn is_https(&self, listener: usize) -> bool {
         self.spoken(listener) == Spoken::Tls
     }
 
     /// Returns the settings of a listener that speaks AJP.
-    pub(crate) fn ajp(&self, listener: usize) -> Option<&AjpFront> {
+    pub fn ajp(&self, listener: usize) -> Option<&AjpFront> {
         let is_ajp = self.spoken(listener) == Spoken::Ajp;
         self.sites(listener).iter().find_map(|site| site.ajp.as_ref()).filter(|_| is_ajp)
     }
@@ -222,11 +222,7 @@ impl Table {
     }
 
     /// Returns the TLS of the site that a client selects with `server_name` (SNI).
-    pub(crate) fn tls(
-        &self,
-        listener: usize,
-        server_name: Option<&str>,
-    ) -> Option<&Arc<ServerTls>> {
+    pub fn tls(&self, listener: usize, server_name: Option<&str>) -> Option<&Arc<ServerTls>> {
         self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
     }
 
@@ -259,7 +255,7 @@ impl Table {
         }
     }
 
-    pub(crate) fn sites(&self, listener: usize) -> &[Rc<Site>] {
+    pub fn sites(&self, listener: usize) -> &[Rc<Site>] {
         self.listeners.get(listener).map_or(&[], |sites| sites)
     }
 
@@ -304,7 +300,7 @@ impl Site {
 
     /// Returns the rules above route `at` that apply to other paths of the requested resource, but
     /// not to the request's own path. Each rule's number is returned with the path.
-    pub(crate) fn rules_above(
+    pub fn rules_above(
         &self,
         at: usize,
         request: &Request,

@@ -8,21 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_admin::{Admin, Control};
 use forebay_conf::{self as conf, Listen};
+use forebay_net::counters::Counters;
+use forebay_net::listen::{ListenError, Listener, Loads, Sockets};
+use forebay_net::log::{ErrorLog, Reopener, Writer};
+use forebay_net::log_opener::Opener;
+use forebay_net::privileges::{Identity, PrivilegeError};
+use forebay_net::systemd::{InheritError, Inherited, Notify};
+use forebay_net::thread::{Settings, Thread};
 use forebay_process::keep_to;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::admin::{self, Admin, Control};
-use crate::counters::Counters;
-use crate::listen::{ListenError, Listener, Loads, Sockets};
-use crate::log::{ErrorLog, Reopener, Writer};
-use crate::log_opener::Opener;
-use crate::privileges::{Identity, PrivilegeError};
 use crate::serving::{Change, Serving, Stage, Tables};
-use crate::systemd::{InheritError, Inherited, Notify};
-use crate::thread::{Settings, Thread};
 
 mod reload;
 
@@ -115,7 +115,7 @@ impl Server {
             }
         }
         inherited.finish().map_err(StartError::Inherit)?;
-        let admin = admin.map(admin::open).transpose().map_err(StartError::Listen)?;
+        let admin = admin.map(forebay_admin::open).transpose().map_err(StartError::Listen)?;
         let writer = Writer::start(&wanted.log.access, identity.and_then(Identity::numbers));
         let writer = writer.map_err(StartError::Log)?;
         let notify = Notify::from_environment();

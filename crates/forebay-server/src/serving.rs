@@ -7,6 +7,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use forebay_conf::Listen;
+use forebay_net::deadline::TICK;
+use forebay_net::listen::{Listener, Message};
+use forebay_net::log::AccessLog;
+use forebay_net::thread::{Settings, Thread};
 use forebay_process::leave_processor;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, watch};
@@ -14,11 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::accept::Accepting;
 use crate::context::FrontContext;
-use crate::deadline::TICK;
-use crate::listen::{Listener, Message};
-use crate::log::AccessLog;
 use crate::route::Table;
-use crate::thread::{Settings, Thread};
 
 /// Creates the table of one thread for these listeners; closed ones are `None`. Called on the
 /// thread, inside its event loop.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::fault::Fault;
+use forebay_net::fault::Fault;
 
 /// Maximum number of bytes in memory before a file is used.
 // Thousands of slow uploads may each hold as much.

@@ -3,46 +3,26 @@
 //!
 //! Interpreting requests and deciding when a connection ends is the task of `front`.
 
-use std::borrow::Cow;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use forebay_net::socket::yield_to_readers;
+use forebay_net::thread::Thread;
+use forebay_net::timing::{Step, StepTimer};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
 
-use crate::socket::yield_to_readers;
-use crate::thread::Thread;
-use crate::timing::{Step, StepTimer};
-use crate::tls::Handshake;
+use crate::ajp::stream::Ajp;
+use crate::backlog::Backlog;
+use crate::http1::stream::{self as http1, Http1};
+use crate::http2::stream::Http2;
+use crate::http3::stream::Http3;
+use crate::part::{Abort, Accepted, Head, HeadEnd, Part, Shared};
 
 mod ajp;
 mod backlog;
-mod http1;
-mod http2;
-mod http3;
-
-pub use ajp::Ajp;
-use backlog::Backlog;
-pub use http1::Http1;
-pub use http2::{Connection, Http2, websocket_key};
-pub use http3::{Arrived, Connection as Http3Connection, Http3, Open as Http3Open};
-
-/// An accepted client connection.
-pub struct Accepted {
-    /// The thread that serves the connection.
-    pub thread: Rc<Thread>,
-    /// Address of the other end.
-    pub peer: ClientAddress,
-    /// Local address of the connection.
-    pub local: SocketAddr,
-    /// Number of the listener.
-    pub listener: usize,
-    /// TLS handshake, if the connection uses TLS.
-    pub tls: Option<Rc<Handshake>>,
-}
 
 /// A stream. Clones refer to the same stream; body and reply hold one each.
 ///
@@ -58,85 +38,6 @@ pub enum Stream {
     Http3(Rc<Http3>),
     /// The current request of an AJP connection.
     Ajp(Rc<Ajp>),
-}
-
-/// State of the current request that body and reply share.
-#[derive(Default)]
-struct Shared {
-    /// Measures the time per step.
-    timer: StepTimer,
-    /// Reply bytes that the client has not accepted yet.
-    backlog: Backlog,
-}
-
-/// Reason to end a stream before its reply ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// The rest of the reply is not available.
-    ReplyLost,
-    /// The backend has cancelled its stream, for example at the deadline of a gRPC call.
-    Cancelled,
-}
-
-/// The head of a reply, for protocols that do not send heads as lines.
-pub struct Head<'a> {
-    /// Status.
-    pub status: u16,
-    /// Fields, as lines.
-    pub lines: &'a [u8],
-}
-
-impl Head<'_> {
-    /// Returns status and fields for a client that requested a tunnel (RFC 8441 section 5, RFC
-    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1.
-    fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
-        match self.status {
-            101 => {
-                let lines = self.lines.split_inclusive(|&b| b == b'\n');
-                let accept = b"sec-websocket-accept";
-                let is_kept = |line: &&[u8]| {
-                    !line.get(..accept.len()).is_some_and(|name| name.eq_ignore_ascii_case(accept))
-                };
-                Ok((200, lines.filter(is_kept).flatten().copied().collect()))
-            }
-            // The client would take this status for an open tunnel.
-            200..=299 => Err(io::Error::other("no tunnel was made")),
-            status => Ok((status, self.lines.into())),
-        }
-    }
-}
-
-/// A part of a reply to write.
-pub struct Part<'a> {
-    /// Status of the head.
-    pub status: u16,
-    /// Start of the head's field lines in `gathered`.
-    pub fields_at: usize,
-    /// Collected bytes: the head, or the rest of it, and body bytes.
-    pub gathered: &'a [u8],
-    /// Start of the body in `gathered`.
-    pub body_at: usize,
-    /// True if `gathered` contains the head.
-    pub has_head: bool,
-    /// Body bytes that follow `gathered`.
-    pub data: &'a [u8],
-    /// True if the body is chunked.
-    pub is_chunked: bool,
-    /// Trailer fields, as lines, if this part ends the reply.
-    pub last: Option<&'a [u8]>,
-    /// True if the bytes may be sent at the end of the thread's turn, because the connection
-    /// continues.
-    pub may_wait: bool,
-}
-
-/// Properties of the reply that determine the protocol's own fields in the head.
-pub struct HeadEnd {
-    /// True if the body is chunked.
-    pub is_chunked: bool,
-    /// True if the connection may carry another request.
-    pub keep_alive: bool,
-    /// True if the client speaks HTTP/1.0.
-    pub to_http10: bool,
 }
 
 impl Stream {
@@ -533,7 +434,7 @@ impl Stream {
     }
 
     /// Reads and drops input for a moment before the connection closes.
-    pub(crate) async fn linger(&self) {
+    pub async fn linger(&self) {
         match self {
             // Closing a socket with unread bytes makes the kernel send RST, and the client may lose
             // the reply.

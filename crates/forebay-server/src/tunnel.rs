@@ -17,9 +17,11 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::limit::Limit;
-use crate::socket::{BUFFER, Socket, yield_to_readers};
-use crate::stream::{Abort, Stream};
+use forebay_net::limit::Limit;
+use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+
+use crate::part::Abort;
+use crate::stream::Stream;
 
 /// A tunnel that follows a 101.
 pub struct Tunnel {
@@ -112,7 +114,7 @@ impl Tunnel {
     /// After one side has finished sending, the other may continue. If one side accepts no more
     /// bytes, the tunnel still relays its earlier output. A failed connection resets the other one,
     /// so that no peer takes the failure for a regular end.
-    pub(crate) async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
+    pub async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);

@@ -4,6 +4,7 @@
 //! The crate is pure arithmetic. Nothing here reads a clock, a file or a socket, and nothing
 //! decides what to measure. Each function names the source of its formula.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod holm;
 mod latency;

@@ -11,11 +11,16 @@ mod upload;
 use std::rc::Rc;
 
 use forebay_conf::{self as conf, Ping};
-use forebay_engine::{Exchange, Fault, FreeList, Origin, Serving, Step, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::free_list::FreeList;
+use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
 use forebay_wire::ajp13;
 use forebay_wire::http1::RequestFraming;
 
-use crate::proxy::sticky::Sticky;
+use crate::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
 pub use head::append_head;
 use reply::{After, Buffers, INBOX, Session};
@@ -83,7 +88,7 @@ impl Ajp {
         };
         tokio::time::timeout(limit, asking).await.unwrap_or_else(|_| {
             let message = format!("{} answers no ping within {limit:?}", backend.name());
-            Err(Fault::backend(504, message).limited_by(forebay_engine::Limit::Connect))
+            Err(Fault::backend(504, message).limited_by(Limit::Connect))
         })
     }
 }

@@ -12,7 +12,13 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use forebay_conf::{self as conf, ServerProtocol};
-use forebay_engine::{Exchange, Fault, Origin, Request, Serving, Socket, Spooled, Step, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::spool::Spooled;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 

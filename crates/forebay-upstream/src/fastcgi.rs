@@ -29,9 +29,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{
-    Exchange, Fault, Origin, Request, Retry, Serving, Socket, Spooled, Step, Thread,
-};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::head::Request;
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::spool::Spooled;
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 
 use mux_connection::Stream;

@@ -1,6 +1,8 @@
 //! Header fields that a proxy adds, changes and removes.
 
-use forebay_engine::{Fault, Length, Reply, Request};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::reply::{Length, Reply};
 use forebay_wire::fields::{FieldRef, of_lines};
 use forebay_wire::http1::{
     Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,

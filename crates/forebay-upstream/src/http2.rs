@@ -3,7 +3,7 @@
 //! `pool` holds the connections of one thread to one backend. `connection` holds the state that the
 //! streams of a connection share, `config` its limits and windows. `run` is the task that reads and
 //! writes a connection. `stream` is one request and its reply, and `tunnel` is a stream that
-//! carries bytes both ways. `proxy/http2.rs` builds the requests and passes the replies on.
+//! carries bytes both ways. `request` builds the requests and passes the replies on.
 //!
 //! Each connection belongs to one thread. If the backend's settings allow no more streams, the pool
 //! opens another connection. Until the settings arrive, a connection carries one request, so that
@@ -31,6 +31,7 @@
 mod config;
 mod connection;
 mod pool;
+pub mod request;
 mod run;
 mod stream;
 mod tunnel;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::cgi;
 use forebay_wire::path::decode;
 

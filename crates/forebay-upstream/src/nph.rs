@@ -4,7 +4,8 @@
 //! The output is parsed anyway. So the client gets a reply with correct framing, and nothing that a
 //! script prints after the reply.
 
-use forebay_engine::{Fault, Reply};
+use forebay_net::fault::Fault;
+use forebay_server::reply::Reply;
 use forebay_wire::cgi::{NphHead, NphParser};
 use forebay_wire::http1::{BodyDecoder, HeadError, KnownField, Limits, encode};
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};

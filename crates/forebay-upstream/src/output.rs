@@ -2,7 +2,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use forebay_engine::{Fault, Reply, Request};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::reply::Reply;
 
 use crate::nph::NphReply;
 use crate::script::Script;

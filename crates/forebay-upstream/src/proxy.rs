@@ -1,48 +1,39 @@
 //! HTTP backends: distributes requests among them and streams the replies back.
 //!
-//! `sticky` reads and sets the cookie that names a backend. `rewrite` rewrites a backend's
-//! redirects and cookies for the client. `reply_head` passes reply heads on. `session` is one
-//! request over an HTTP/1.1 connection, `http2` one as an HTTP/2 stream.
-
-mod http2;
-mod reply_head;
-mod rewrite;
-mod session;
-pub mod sticky;
+//! This module selects the version. `http1/stream.rs` carries a request over HTTP/1.1,
+//! `http2/request.rs` over a stream of HTTP/2. `http` has what both need.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, FreeList, Origin, Request, Serving, Step, Thread};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::head::Request;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
-use crate::http2::{Http2Pool, Http2Pools};
+use crate::http::attempt::{Attempt, ProxySettings};
+use crate::http::rewrite::Rewrite;
+use crate::http1::{self, stream::After};
+use crate::http2::request::RequestHead;
+use crate::http2::{Http2Pool, Http2Pools, Place};
+use crate::sticky::Sticky;
 use crate::upgrade;
-use crate::upstream::Upstream;
-use rewrite::Rewrite;
-use session::{Attempt, Buffers, Passing};
-use sticky::Sticky;
+use crate::upstream::{self, BodyAtHand, Carrier, Past, Upstream};
 
-/// Size of a receive buffer, in bytes.
-const INBOX: usize = 16 * 1024;
 /// Idle limit of an HTTP/2 connection.
 // Tomcat closes it after 20 s and Jetty after 30 s, both with a GOAWAY, so no request is lost.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
 
 /// A thread's proxy for the backends of one route.
 pub struct Proxy {
-    thread: Rc<Thread>,
+    settings: ProxySettings,
     upstream: Upstream,
     /// Shared HTTP/2 connections by backend; `None` for HTTP/1.1.
     pools: Vec<Option<Rc<Http2Pool>>>,
-    sticky: Option<Sticky>,
-    /// `Host` for each backend; `None` keeps the client's.
-    hosts: Option<Vec<String>>,
-    strip_prefix: Option<String>,
-    rewrite: Option<Rewrite>,
-    send_proxy: Option<conf::ProxyHeader>,
-    buffers: Rc<FreeList<Box<Buffers>>>,
 }
 
 impl Proxy {
@@ -72,14 +63,16 @@ impl Proxy {
         };
         Self {
             pools: plan.upstream.to.iter().map(pool).collect(),
-            buffers: thread.free_list(),
-            thread,
             upstream,
-            sticky: Sticky::new(&plan.upstream),
-            hosts: (plan.host == conf::HostField::Backend).then(authorities),
-            strip_prefix: plan.strip_prefix.clone(),
-            rewrite: Rewrite::new(plan),
-            send_proxy: plan.upstream.send_proxy,
+            settings: ProxySettings {
+                buffers: thread.free_list(),
+                thread,
+                sticky: Sticky::new(&plan.upstream),
+                hosts: (plan.host == conf::HostField::Backend).then(authorities),
+                strip_prefix: plan.strip_prefix.clone(),
+                rewrite: Rewrite::new(plan),
+                send_proxy: plan.upstream.send_proxy,
+            },
         }
     }
 
@@ -93,7 +86,8 @@ impl Proxy {
         if is_upgrade {
             upgrade::refuse_body(&exchange.body)?;
         }
-        let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
+        let wanted =
+            self.settings.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
         let mut passing = Passing {
@@ -112,21 +106,88 @@ impl Proxy {
         }
         Ok(())
     }
+}
 
-    /// Takes buffers. An HTTP/1.1 request without a body takes them when its reply begins, not
-    /// while it waits. Other requests hold theirs from the start.
-    fn take_buffers(&self) -> Box<Buffers> {
-        self.buffers.take().unwrap_or_default()
+/// A request that tries one backend after the other.
+pub struct Passing<'a> {
+    pub proxy: &'a Proxy,
+    /// The backend that the client's cookie names.
+    pub wanted: Option<usize>,
+    pub is_upgrade: bool,
+    /// True if the request may be sent more than once.
+    pub is_repeatable: bool,
+    /// True if a backend requires HTTP/1.1 for the request.
+    pub needs_http1: bool,
+    /// True if the shared connection that failed had carried replies before.
+    pub was_proven: bool,
+}
+
+impl Carrier for Passing<'_> {
+    type Connection = Place;
+    /// The tunnel, if the connection has switched protocols.
+    type Outcome = Option<Tunnel>;
+
+    async fn connect(
+        &mut self,
+        attempt: &upstream::Attempt<'_>,
+        is_new: bool,
+    ) -> Result<(Place, Past), Fault> {
+        let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
+        let place = match self.proxy.pool(attempt.index) {
+            // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
+            Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
+                Place::Alone(backend.connect_http1().await?)
+            }
+            Some(pool) => pool.place(backend, is_new, is_repeatable).await?,
+            None if is_repeatable || is_new => Place::Alone(backend.connect(is_new).await?),
+            None => Place::Alone(backend.connect_for_once().await?),
+        };
+        let past = place.past();
+        Ok((place, past))
     }
 
-    fn keep_buffers(&self, mut buffers: Box<Buffers>) {
-        // HTTP/2 data, up to a whole window, was swapped into it: do not keep that much memory.
-        if buffers.out.capacity() > INBOX {
-            buffers.out = Vec::with_capacity(INBOX);
+    async fn exchange(
+        &mut self,
+        attempt: &upstream::Attempt<'_>,
+        place: Place,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Tunnel>, Fault> {
+        exchange.enter(Step::Origin);
+        let Self { wanted, is_upgrade, .. } = *self;
+        let proxy = &self.proxy.settings;
+        let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
+        let connection = match place {
+            Place::Alone(connection) => connection,
+            Place::Shared(stream) => {
+                let mut buffers = proxy.take_buffers();
+                let outcome = attempt.run_as_stream(stream, exchange, &mut buffers).await;
+                proxy.keep_buffers(buffers);
+                return outcome.map_err(|(fault, failed)| {
+                    self.was_proven = failed.is_proven;
+                    self.needs_http1 |= failed.needs_http1 && attempt.backend().is_https();
+                    if self.needs_http1 { fault.retry(Retry::Unprocessed) } else { fault }
+                });
+            }
+        };
+        match attempt.run(&connection, exchange).await? {
+            After::Keep => attempt.to.backend.keep(connection),
+            After::Close => {}
+            After::Tunnel(backend_prefix) => {
+                let idle = proxy.thread.settings().timeouts.tunnel_idle;
+                let (backend, permit) = connection.into_parts();
+                let (backend, held) = (Box::new(backend), Box::new(permit));
+                return Ok(Some(Tunnel { backend, backend_prefix, idle, held }));
+            }
         }
-        if buffers.inbox.capacity() <= INBOX {
-            self.buffers.give(buffers);
-        }
+        Ok(None)
+    }
+
+    fn body(&self) -> BodyAtHand {
+        BodyAtHand::Streamed
+    }
+
+    fn was_proven(&self) -> bool {
+        self.was_proven
     }
 }
 
@@ -140,7 +201,7 @@ impl Origin for Proxy {
 pub fn append_http2_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, index: usize) {
     let Some(backend) = plan.upstream.to.get(index) else { return };
     let is_named = plan.host == conf::HostField::Backend;
-    let mut head = http2::RequestHead::new(request, is_named.then_some(&backend.authority[..]));
+    let mut head = RequestHead::new(request, is_named.then_some(&backend.authority[..]));
     head.write(request, plan.strip_prefix.as_deref(), upgrade::is_requested(request));
     let scheme: &[u8] = if backend.https { b"https" } else { b"http" };
     head.append(out, scheme);
@@ -152,5 +213,5 @@ pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, ind
     let host =
         plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
     let is_upgrade = upgrade::is_requested(request);
-    session::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
+    http1::stream::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
 }

@@ -5,7 +5,9 @@
 //! [`PAUSE`]. Backends with HTTP or AJP frame their replies: [`FramedPump`] passes these on after
 //! each read, without that timer and without a copy, from the buffer of the read.
 
-use forebay_engine::{Fault, Reply, Retry, Socket};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::socket::Socket;
+use forebay_server::reply::Reply;
 
 use crate::output::Output;
 use crate::script_reply::PAUSE;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use forebay_conf::{PathPattern, Route};
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::cgi;
 
 use crate::mount;

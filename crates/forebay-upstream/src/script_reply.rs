@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use forebay_engine::{Fault, Length, Limit, Reply, goes_out_at_once};
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_server::reply::{Length, Reply, goes_out_at_once};
 use forebay_wire::Span;
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, KnownField, Limits};

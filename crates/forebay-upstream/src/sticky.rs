@@ -1,7 +1,7 @@
 //! Sticky sessions: a cookie keeps a client on one backend.
 
 use forebay_conf as conf;
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::http1::encode;
 

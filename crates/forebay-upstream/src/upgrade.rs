@@ -3,7 +3,9 @@
 //! Upgrades to another HTTP version or to TLS are ignored, which the RFC permits. In such a tunnel,
 //! requests would bypass the routes.
 
-use forebay_engine::{Body, Fault, Request};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::body::Body;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
 /// Returns true if the request asks only for protocols that can use a tunnel.

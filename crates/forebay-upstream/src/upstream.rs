@@ -23,7 +23,10 @@ mod upload;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_engine::{Exchange, Fault, Limit, Retry, Side, Thread};
+use forebay_net::fault::{Fault, Retry, Side};
+use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
+use forebay_server::exchange::Exchange;
 
 use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
@@ -130,7 +133,7 @@ impl Upstream {
     /// Sends a request to `wanted` if it is up, else to the next backend. Tries further backends
     /// while the request cannot have been processed or may be resent. Returns the counters' guard,
     /// which a tunnel keeps.
-    pub async fn send<C: Carrier>(
+    pub(crate) async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
         exchange: &mut Exchange,

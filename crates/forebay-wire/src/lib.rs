@@ -5,9 +5,10 @@
 //! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Both roles
 //! of a protocol are here: the load generator sends what the gateway accepts.
 //!
-//! Connection pools, retries and timeouts are in `forebay-engine`, and the meaning of requests is
-//! in `forebay-origin`.
+//! Sockets and timeouts are in `forebay-net`, connection pools and retries in `forebay-upstream`, and
+//! the meaning of requests is in `forebay-server`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod accept;
 pub mod ajp13;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
-use forebay_engine::{PrivilegeError, drop_privileges, hide_memory};
-use forebay_origin::{AppStart, check_spool, record_descriptors, start_helper, try_starts};
+use forebay_gateway::{AppStart, check_spool, start_helper, try_starts};
+use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
 use forebay_process::Helper;
+use forebay_process::record_descriptors;
 
 use crate::serve::cores;
 
@@ -111,8 +112,8 @@ fn checked(file: &Path) -> Result<(Plan, String), String> {
 
 fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
     let plan = forebay_conf::load(file)?;
-    let warnings = forebay_origin::check(&plan)?;
-    forebay_origin::probe_interpreters(&plan)?;
+    let warnings = forebay_gateway::check(&plan)?;
+    forebay_gateway::probe_interpreters(&plan)?;
     Ok((plan, warnings))
 }
 

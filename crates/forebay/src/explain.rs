@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_origin::{Question, explain};
+use forebay_gateway::{Question, explain};
 
 use crate::body_file;
 

@@ -14,7 +14,7 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use forebay_engine::keep_from_programs;
+use forebay_net::sys::keep_from_programs;
 
 /// A front server for web applications of any age, with a tool to measure it.
 #[derive(Parser)]
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
         }
         Some(verb) if verb == forebay_process::HELPER => return forebay_process::help(arguments),
         Some(verb) if verb == "__keeper" => return forebay_lab::keeper::keep(),
-        Some(verb) if verb == forebay_engine::OPEN_LOG => {
-            return forebay_engine::open_log(arguments);
+        Some(verb) if verb == forebay_net::log_opener::VERB => {
+            return forebay_net::log_opener::open_log(arguments);
         }
         _ => {}
     }

@@ -8,13 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use forebay_admin::{Control, Status};
 use forebay_conf::{Listen, Plan, Site};
-use forebay_engine::{
-    Control, ErrorLog, Identity, Inherited, Reload, Server, Settings, Status, Wanted, hide_memory,
-    keep_from_programs,
-};
-use forebay_origin::{Origins, SiteTls, check, check_spool, record_descriptors, start_helper};
+use forebay_gateway::{Origins, SiteTls, check, check_spool, start_helper};
+use forebay_net::log::ErrorLog;
+use forebay_net::privileges::{Identity, hide_memory};
+use forebay_net::sys::keep_from_programs;
+use forebay_net::systemd::Inherited;
+use forebay_net::thread::Settings;
+use forebay_process::record_descriptors;
 use forebay_process::{Helper, processors_for, record_processors};
+use forebay_server::{Reload, Server, Wanted};
 
 /// Exit codes as documented in the README: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_conf::{Action, HttpVersion, Plan};
+use forebay_origin::apps::definition::limits;
+use forebay_upstream::{Check, Endpoint, Group, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
 use super::{BuildError, Origins};
-use crate::definition::limits;
-use crate::upstream::{Check, Endpoint, Group, Permits, Tallies};
 
 /// State of one route that all threads share.
 #[derive(Clone, Default)]

@@ -1,7 +1,7 @@
 //! Checks rules about clients that apply to fewer or more clients than intended.
 
 use forebay_conf::{Access, Action, Clients, Finding, Listen, Network, Plan, Route, Site};
-use forebay_engine::{PrivilegeError, look_up};
+use forebay_net::privileges::{PrivilegeError, look_up};
 
 /// Returns warnings about rules by address, and about gates that apply to some methods only.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {

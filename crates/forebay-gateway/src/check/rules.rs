@@ -1,9 +1,8 @@
 //! Checks for rules that can be bypassed, and for scripts that a route of files hides.
 
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
-
-use crate::files::ScriptRoutes;
-use crate::rules::{kept_scripts, paths_below, ways_around};
+use forebay_origin::files::ScriptRoutes;
+use forebay_origin::rules::{kept_scripts, paths_below, ways_around};
 
 /// Returns the warnings about the rules of all sites.
 pub fn all(plan: &Plan) -> Vec<Finding> {

@@ -1,6 +1,6 @@
 //! Parts of a request that an application would parse: cookies, the query and a form.
 
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::Span;
 use forebay_wire::cookies::cookies;
 use forebay_wire::forms::{Dialect, pairs, text};

@@ -11,31 +11,35 @@ use forebay_conf::{
     HttpVersion, Listening, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol, Site,
     Upstream,
 };
-use forebay_engine::{Fault, Request, kept_from_scripts};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_origin::apps::definition::{Definition, definition, env, env_of_requests};
+use forebay_origin::apps::program;
+use forebay_origin::apps::program::Protocol;
+use forebay_origin::apps::running;
+use forebay_origin::apps::scripts::unmarked;
+use forebay_origin::apps::worker::Target;
+use forebay_origin::files::open::open;
+use forebay_origin::files::{ScriptRoutes, fault, is_hidden};
+use forebay_origin::respond::location;
+use forebay_origin::rules::keeps_from;
+use forebay_origin::scripts::cgi::{PASSED, no_script};
+use forebay_origin::scripts::interpreter::{Languages, first_line};
+use forebay_origin::scripts::warm::Runner;
+use forebay_server::dispatch::kept_from_scripts;
+use forebay_upstream::ajp::append_head as append_packet;
+use forebay_upstream::announce;
+use forebay_upstream::mount;
+use forebay_upstream::mount::Mount;
+use forebay_upstream::proxy::{append_head, append_http2_head};
+use forebay_upstream::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
+use forebay_upstream::{app_server, fastcgi};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{KnownField, RequestFraming};
 use forebay_wire::{scgi, uwsgi};
 
 use super::Explanation;
-use crate::ajp::append_head as append_packet;
-use crate::app::Target;
-use crate::cgi::{PASSED, no_script};
-use crate::definition::{Definition, definition, env, env_of_requests};
-use crate::files::open::open;
-use crate::files::{ScriptRoutes, fault, is_hidden};
-use crate::interpreter::{Languages, first_line};
-use crate::mount::{self, Mount};
-use crate::program::{self, Protocol};
-use crate::proxy::{append_head, append_http2_head};
-use crate::respond::location;
-use crate::rules::keeps_from;
-use crate::running;
-use crate::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
-use crate::script_app::unmarked;
-use crate::upstream::announce;
-use crate::warm::Runner;
-use crate::{app_server, fastcgi};
 
 /// Appends the origin and its data. Returns the path if the request is routed again.
 pub(super) fn origin(

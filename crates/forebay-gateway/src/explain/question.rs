@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use forebay_conf::{HostPattern, Listen, Plan};
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::{Limits, Progress, RequestFraming, RequestHead, RequestParser};
 

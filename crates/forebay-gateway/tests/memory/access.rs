@@ -1,6 +1,6 @@
 //! Access to routes, and redirects that keep parts of the request.
 
-use forebay_engine::Limit;
+use forebay_net::limit::Limit;
 use tempfile::TempDir;
 
 use crate::world::{Message, World, in_memory};

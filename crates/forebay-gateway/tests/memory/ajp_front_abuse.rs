@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_engine::Limit;
+use forebay_net::limit::Limit;
 use tokio::time::{Instant, sleep};
 
 use crate::ajp_web_server::{

@@ -1,7 +1,7 @@
 //! Groups of backends, `[upstream.NAME]`: the state that their routes share and that a reload
 //! keeps.
 
-use forebay_engine::BackendsOf;
+use forebay_admin::BackendsOf;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::world::{World, in_memory};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_engine::Limit;
+use forebay_net::limit::Limit;
 use forebay_wire::http2::{Cause, Config, ErrorCode, RequestPseudo};
 use tokio::time::sleep;
 

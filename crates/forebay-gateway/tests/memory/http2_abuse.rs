@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_engine::Limit;
-use forebay_engine::memory::Link;
+use forebay_net::limit::Limit;
+use forebay_net::memory::Link;
 use forebay_wire::http2::hpack::Encoder;
 use forebay_wire::http2::{Config, ErrorCode};
 

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use forebay_engine::memory::{Destination, Link};
+use forebay_net::memory::{Destination, Link};
 use forebay_wire::fields::Fields;
 use forebay_wire::http2::{Config, Connection, ErrorCode, Event};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use forebay_engine::memory::Link;
+use forebay_net::memory::Link;
 use forebay_wire::fields::Fields;
 use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, Head, RequestPseudo};
 

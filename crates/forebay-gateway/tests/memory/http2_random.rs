@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_engine::memory::{Destination, Link};
+use forebay_net::memory::{Destination, Link};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use tokio::task::spawn_local;
 use tokio::time::sleep;

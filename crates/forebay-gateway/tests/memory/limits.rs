@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_engine::Limit;
+use forebay_net::limit::Limit;
 use forebay_wire::http2::ErrorCode;
 
 use crate::http2_client::Http2Client;

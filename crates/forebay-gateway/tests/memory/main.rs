@@ -1,4 +1,4 @@
-//! Conversations between scripted clients, the engine, an origin and scripted backends in one
+//! Conversations between scripted clients, the server, an origin and scripted backends in one
 //! thread: no socket, no process, and a clock that jumps to the next deadline. Tests in
 //! `crates/forebay/tests` use sockets for behaviour that needs a real process or peer.
 

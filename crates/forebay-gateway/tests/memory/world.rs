@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_admin::Status;
 use forebay_conf::{Listen, Plan};
-use forebay_engine::memory::{Destination, Link};
-use forebay_engine::{ErrorLog, MemoryGateway, Settings, Status};
-use forebay_origin::{Origins, SiteTls, Turn, checks_at_once};
+use forebay_gateway::{Origins, SiteTls};
+use forebay_net::log::ErrorLog;
+use forebay_net::memory::{Destination, Link};
+use forebay_net::thread::Settings;
+use forebay_origin::access::{Turn, checks_at_once};
+use forebay_server::memory_gateway::MemoryGateway;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 

@@ -5,77 +5,19 @@
 //! Each connection stores the start time of its current activity. Threads compare these times only
 //! when the limit is near, and find [`AT_ONCE`] candidates per scan of their connections.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
-use std::sync::LazyLock;
-use std::time::Instant;
 
 use rustix::net::Shutdown;
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::{Deadlines, Ticks, Watched};
+use super::occupancy::{Occupancy, Rank};
+use super::{Deadlines, Watched};
 
 /// Maximum number of candidates found by one scan.
 const AT_ONCE: usize = 64;
-
-/// Age below which a connection is closed only after all older ones, in ticks: a second.
-// The first packets of a new client take a round trip each. Meanwhile, clients that send partial
-// heads must not displace it.
-const YOUNG: Ticks = 10;
-
-/// Activity of a client connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// No request is in progress and none has begun to arrive.
-    Idle,
-    /// A part of a request head, a handshake or a PROXY header has arrived, and no request is in
-    /// progress.
-    PartialHead,
-    /// A request is in progress.
-    Busy,
-}
-
-/// Activity of a connection, its start time, and the request to close.
-pub struct Occupancy {
-    activity: Cell<Activity>,
-    since: Cell<Since>,
-    /// True if the connection counts against the limit on client connections.
-    is_counted: Cell<bool>,
-    is_evicted: Cell<bool>,
-}
-
-/// A moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Since {
-    time: Option<Instant>,
-    tick: Ticks,
-}
-
-/// Start of the time that all threads compare. The first connection of a process sets it.
-static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-
-impl Since {
-    fn now(deadlines: &Deadlines) -> Self {
-        // Costs no system call. Ticks differ between threads and are too coarse to order
-        // connections.
-        Self { time: Some(Instant::now()), tick: deadlines.now() }
-    }
-
-    /// Returns the nanoseconds since [`START`], which threads can compare.
-    fn nanoseconds(self) -> u64 {
-        let since = self.time.map(|time| time.saturating_duration_since(*START));
-        u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Order of closing: the smallest rank is closed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    class: u8,
-    since: Since,
-}
 
 /// A QUIC connection, which has no socket of its own.
 pub struct Guest {
@@ -112,58 +54,9 @@ impl Drop for Admitted {
     }
 }
 
-impl Default for Occupancy {
-    fn default() -> Self {
-        LazyLock::force(&START);
-        Self {
-            activity: Cell::new(Activity::Busy),
-            since: Cell::default(),
-            is_counted: Cell::new(false),
-            is_evicted: Cell::new(false),
-        }
-    }
-}
-
-impl Occupancy {
-    pub fn set(&self, activity: Activity, deadlines: &Deadlines) {
-        if self.activity.replace(activity) != activity && activity != Activity::Busy {
-            self.since.set(Since::now(deadlines));
-        }
-    }
-
-    pub fn is_idle(&self) -> bool {
-        self.activity.get() == Activity::Idle
-    }
-
-    /// Counts the connection against the limit on client connections.
-    pub fn set_counted(&self) {
-        self.is_counted.set(true);
-    }
-
-    /// Returns true if the connection must close to make room.
-    pub fn is_evicted(&self) -> bool {
-        self.is_evicted.get()
-    }
-
-    /// Returns the rank in the order of closing; `None` if the connection must stay open.
-    fn rank(&self, now: Ticks) -> Option<Rank> {
-        if !self.is_counted.get() || self.is_evicted.get() {
-            return None;
-        }
-        let since = self.since.get();
-        let is_young = now.saturating_sub(since.tick) < YOUNG;
-        let class = match self.activity.get() {
-            Activity::Busy => return None,
-            Activity::Idle => 0,
-            Activity::PartialHead => 1,
-        };
-        Some(Rank { class: class + if is_young { 2 } else { 0 }, since })
-    }
-}
-
 impl Deadlines {
     /// Registers a QUIC connection as a candidate until the second value is dropped.
-    pub(crate) fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
+    pub fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
         let guest = Rc::new(Guest { occupancy: Occupancy::default(), evicted: Notify::new() });
         guest.occupancy.set_counted();
         let key = self.candidates.guests.borrow_mut().insert(guest.clone());
@@ -268,6 +161,7 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Activity, Ticks};
     use super::*;
 
     /// Creates a thread with one guest per activity and start tick.

@@ -75,7 +75,7 @@ impl Outgoing {
 impl Deadlines {
     /// Sends `data` over `socket` at the end of the turn. Returns false, and does nothing, if
     /// `data` is too large to be copied.
-    pub(crate) fn send_soon(&self, socket: &Rc<Watched>, data: &[u8]) -> bool {
+    pub fn send_soon(&self, socket: &Rc<Watched>, data: &[u8]) -> bool {
         if data.len() > MOST || data.is_empty() || socket.has_rest.get() {
             return false;
         }
@@ -87,7 +87,7 @@ impl Deadlines {
     }
 
     /// Sends all collected output whenever there is some. Poll it in a separate task.
-    pub(crate) fn poll_send(&self, context: &Context<'_>) {
+    pub fn poll_send(&self, context: &Context<'_>) {
         self.send_outgoing();
         self.outgoing.sender.set(Some(context.waker().clone()));
     }

@@ -36,7 +36,7 @@ impl AccessLog {
     }
 
     /// Takes the format of `other` for all further lines.
-    pub(crate) fn replace(&mut self, other: Self) {
+    pub fn replace(&mut self, other: Self) {
         self.hand_over();
         self.pattern = other.pattern;
     }
@@ -47,12 +47,12 @@ impl AccessLog {
     }
 
     /// Returns true if no line is waiting to be passed to the writer.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.lines.borrow().is_empty()
     }
 
     /// Appends the line of a finished request.
-    pub(crate) fn record(&self, entry: &Entry<'_>) {
+    pub fn record(&self, entry: &Entry<'_>) {
         let Some(pattern) = &self.pattern else { return };
         let mut lines = self.lines.borrow_mut();
         if lines.len() > HELD_BACK {
@@ -69,7 +69,7 @@ impl AccessLog {
     }
 
     /// Passes the lines to the writer, or keeps them while the writer is behind.
-    pub(crate) fn hand_over(&self) {
+    pub fn hand_over(&self) {
         let lines = std::mem::take(&mut *self.lines.borrow_mut());
         if lines.is_empty() {
             return;

@@ -49,7 +49,7 @@ impl Writer {
     }
 
     /// Returns a handle for another thread to reopen the access log.
-    pub(crate) fn reopener(&self) -> Reopener {
+    pub fn reopener(&self) -> Reopener {
         Reopener(self.queue.clone())
     }
 

@@ -9,7 +9,7 @@ use crate::tls::{Alpn, ClientTls, Session};
 
 impl Socket {
     /// Adds TLS to the socket. The handshake is still to be finished.
-    pub(crate) fn start_tls(&self, session: Session) {
+    pub fn start_tls(&self, session: Session) {
         let is_first = self.shared.tls.set(Box::new(session)).is_ok();
         debug_assert!(is_first, "a connection has one session");
     }
@@ -26,7 +26,7 @@ impl Socket {
     }
 
     /// Finishes the handshake that [`Socket::start_tls`] has begun.
-    pub(crate) async fn finish_handshake(&self) -> io::Result<&Session> {
+    pub async fn finish_handshake(&self) -> io::Result<&Session> {
         let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
         loop {
             match tls.flush(&self.shared.io) {
@@ -81,7 +81,7 @@ impl Socket {
     }
 
     /// Returns the TLS session, if any.
-    pub(crate) fn tls(&self) -> Option<&Session> {
+    pub fn tls(&self) -> Option<&Session> {
         self.shared.tls.get().map(|session| &**session)
     }
 

@@ -25,7 +25,7 @@ impl Socket {
 
     /// Sends `data` at the end of the thread's turn. Returns false, and does nothing, if `data` is
     /// too large or empty, or if earlier output is still waiting.
-    pub(crate) fn send_soon(&self, data: &[u8]) -> bool {
+    pub fn send_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }
 
@@ -174,7 +174,7 @@ impl Socket {
     }
 
     /// Waits until the peer has room, at most for the limit of [`Socket::limit_writes`].
-    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
+    pub async fn wait_for_room(&self) -> io::Result<()> {
         // Discard the deadline of an earlier wait that was cancelled.
         self.shared.write_due.set(NEVER);
         self.expect_room();

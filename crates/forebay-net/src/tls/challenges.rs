@@ -66,13 +66,13 @@ impl Challenges {
     }
 
     /// Returns the reply to a request for `path`, if it names a current token.
-    pub(crate) fn reply(&self, path: &[u8]) -> Option<String> {
+    pub fn reply(&self, path: &[u8]) -> Option<String> {
         let token = std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
         self.0.read().unwrap_or_else(PoisonError::into_inner).replies.get(token).cloned()
     }
 
     /// Returns the TLS configuration for an authority's handshake.
-    pub(crate) fn config(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+    pub fn config(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         let name = hello.server_name()?.to_ascii_lowercase();
         if !hello.alpn()?.eq([ALPN]) {
             return None;

@@ -82,7 +82,7 @@ impl ClientTls {
     }
 
     /// Creates the session of a new connection to `host`, which begins with a handshake.
-    pub(crate) fn session(&self, host: &str, alpn: Alpn) -> io::Result<Session> {
+    pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<Session> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(self.configs[alpn as usize].clone(), name);

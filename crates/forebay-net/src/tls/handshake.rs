@@ -29,7 +29,7 @@ struct ClientCertificate {
 }
 
 impl Handshake {
-    pub(crate) fn new(tls: Arc<ServerTls>, server_name: Option<String>, session: &Session) -> Self {
+    pub fn new(tls: Arc<ServerTls>, server_name: Option<String>, session: &Session) -> Self {
         Self {
             tls,
             server_name,
@@ -41,7 +41,7 @@ impl Handshake {
     }
 
     /// Creates the handshake of a QUIC connection, which uses TLS 1.3. Its cipher suite is unknown.
-    pub(crate) fn of_quic(tls: Arc<ServerTls>, server_name: Option<String>) -> Self {
+    pub fn of_quic(tls: Arc<ServerTls>, server_name: Option<String>) -> Self {
         Self {
             tls,
             server_name,
@@ -58,7 +58,7 @@ impl Handshake {
     }
 
     /// Returns the TLS configuration that was used.
-    pub(crate) fn tls(&self) -> &ServerTls {
+    pub fn tls(&self) -> &ServerTls {
         &self.tls
     }
 

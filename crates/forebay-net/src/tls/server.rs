@@ -173,26 +173,26 @@ impl ServerTls {
         &self.certificate
     }
 
-    pub(crate) fn config(&self) -> &Arc<ServerConfig> {
+    pub fn config(&self) -> &Arc<ServerConfig> {
         &self.config
     }
 
     /// Returns true if both show the same certificate.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub fn is_like(&self, other: &Self) -> bool {
         let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
         Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
     }
 
     /// Returns true if a handshake with `other` has requested the client certificates that `self`
     /// requests.
-    pub(crate) fn takes_clients_of(&self, other: &Self) -> bool {
+    pub fn takes_clients_of(&self, other: &Self) -> bool {
         let policy =
             |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
         std::ptr::eq(self, other) || self.clients.is_none() || policy(self) == policy(other)
     }
 
     /// Returns the name of the request field that passes the client's subject to HTTP backends.
-    pub(crate) fn subject_field(&self) -> Option<&str> {
+    pub fn subject_field(&self) -> Option<&str> {
         self.clients.as_ref()?.subject_field.as_deref()
     }
 }

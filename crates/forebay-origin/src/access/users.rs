@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_engine::ErrorLog;
+use forebay_net::log::ErrorLog;
 use rustix::fs::OFlags;
 
 use super::hash::Hash;

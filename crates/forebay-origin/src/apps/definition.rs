@@ -9,8 +9,8 @@ use forebay_workers::{
     ProgramSpec, PythonMode, StartError, Workers,
 };
 
-use crate::interpreter::survey;
-use crate::warm::{Unmarked, Warm};
+use crate::scripts::interpreter::survey;
+use crate::scripts::warm::{Unmarked, Warm};
 
 /// Specification of an application. If it is unchanged after a reload, the application keeps
 /// running.

@@ -1,6 +1,7 @@
 //! Faults of requests that no worker or program process answered.
 
-use forebay_engine::{Fault, Limit, Retry};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::limit::Limit;
 use forebay_workers::{Unavailable, WorkerFault};
 
 /// Returns the fault if there is no worker or process for the request.

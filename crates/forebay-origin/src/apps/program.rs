@@ -8,22 +8,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{
-    Exchange, Fault, Limit, Origin, Request, Retry, Serving, Side, Spooled, Step, Thread,
-};
-use forebay_workers::{Permit, Place, Program};
-
-use crate::ajp::Ajp;
-use crate::app_fault::unavailable;
-use crate::app_server::AppServer;
-use crate::fastcgi::{Fastcgi, FoundScripts, Script};
-use crate::http2::Http2Pools;
-use crate::mount;
-use crate::proxy::{Proxy, sticky};
-use crate::upstream::{
+use forebay_net::fault::{Fault, Retry, Side};
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::spool::Spooled;
+use forebay_upstream::ajp::Ajp;
+use forebay_upstream::app_server::AppServer;
+use forebay_upstream::fastcgi::{Fastcgi, FoundScripts, Script};
+use forebay_upstream::http2::Http2Pools;
+use forebay_upstream::mount;
+use forebay_upstream::proxy::Proxy;
+use forebay_upstream::sticky;
+use forebay_upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies,
     Upstream,
 };
+use forebay_workers::{Permit, Place, Program};
+
+use crate::apps::fault::unavailable;
 
 /// Maximum number of processes to try for one request: a process may end before it reads anything.
 const OFFERS: usize = 3;

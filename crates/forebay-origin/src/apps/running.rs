@@ -5,20 +5,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_admin::{AppStatus, WorkerRow};
 use forebay_conf as conf;
-use forebay_engine::{AppStatus, Origin, Thread, WorkerRow};
+use forebay_net::thread::Thread;
+use forebay_server::exchange::Origin;
+use forebay_upstream::script::scripts_of;
 use forebay_workers::{
     App, AppSpec, FirstStart, Health, Launcher, Program, StartError, WorkerState, WorkerStatus,
 };
 use tokio::sync::Semaphore;
 
-use crate::app::{Target, WorkerApp};
-use crate::cgi;
-use crate::definition::{Definition, ScriptsSpec, env_of_requests, script_dir};
-use crate::program::{Connections, HttpRoute, PathMapping, ProgramApp, ProgramOptions, Protocol};
-use crate::script::scripts_of;
-use crate::script_app::ScriptApp;
-use crate::warm::Warm;
+use crate::apps::definition::{Definition, ScriptsSpec, env_of_requests, script_dir};
+use crate::apps::program::{
+    Connections, HttpRoute, PathMapping, ProgramApp, ProgramOptions, Protocol,
+};
+use crate::apps::scripts::ScriptApp;
+use crate::apps::worker::{Target, WorkerApp};
+use crate::scripts::cgi;
+use crate::scripts::warm::Warm;
 
 /// A running application.
 #[derive(Clone)]

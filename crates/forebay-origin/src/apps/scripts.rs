@@ -5,15 +5,17 @@ use std::path::Path;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_engine::{Exchange, Fault, Origin, Serving, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::thread::Thread;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_upstream::script::Scripts;
 use forebay_workers::App;
 
-use crate::app::WorkerApp;
-use crate::cgi::{Cgi, Processes, no_script};
-use crate::definition::{env, script_dir};
-use crate::interpreter::Languages;
-use crate::script::Scripts;
-use crate::warm::{Runner, Warm};
+use crate::apps::definition::{env, script_dir};
+use crate::apps::worker::WorkerApp;
+use crate::scripts::cgi::{Cgi, Processes, no_script};
+use crate::scripts::interpreter::Languages;
+use crate::scripts::warm::{Runner, Warm};
 
 /// A thread's view of an application of CGI scripts.
 pub struct ScriptApp {

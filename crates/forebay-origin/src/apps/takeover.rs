@@ -4,7 +4,14 @@
 //! The gateway's end of the worker's output socket becomes the backend's end of the tunnel. The
 //! worker takes no further requests.
 
-use forebay_engine::{Exchange, Fault, Reply, Socket, Thread, Tunnel};
+use forebay_net::fault::Fault;
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
+use forebay_server::exchange::Exchange;
+use forebay_server::reply::Reply;
+use forebay_server::tunnel::Tunnel;
+use forebay_upstream::fields::inform;
+use forebay_upstream::upgrade;
 use forebay_wire::http1::{
     Field, KnownField, Limits, RequestFraming, ResponseHead, ResponseParser, encode,
 };
@@ -12,9 +19,7 @@ use forebay_wire::reply::{ReplyReader, ReplyStep};
 use forebay_workers::{Event, Lease};
 use tokio::net::UnixStream;
 
-use crate::app_fault::worker_fault;
-use crate::fields::inform;
-use crate::upgrade;
+use crate::apps::fault::worker_fault;
 
 /// Variable that permits the application to take over the connection of a request.
 pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";

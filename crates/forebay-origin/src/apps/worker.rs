@@ -5,20 +5,25 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use forebay_conf::{self as conf, AppKind};
-use forebay_engine::{Exchange, Fault, Origin, Serving, Spooled, Step, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::spool::Spooled;
+use forebay_upstream::mount;
+use forebay_upstream::mount::Mount;
+use forebay_upstream::output::Output;
+use forebay_upstream::reply_pump::ReplyPump;
+use forebay_upstream::script::{Script, Scripts, scripts_of};
+use forebay_upstream::script_reply::{OutputLimit, ScriptReply};
+use forebay_upstream::{Attempts, BodyAtHand};
 use forebay_wire::cgi::{self, Block, Sink};
 use forebay_workers::{App, Body, EndKind, Event, Lease, WorkerFault};
 
-use crate::app_fault::{unavailable, worker_fault};
-use crate::cgi::no_script;
-use crate::definition::env_of_requests;
-use crate::mount::{self, Mount};
-use crate::output::Output;
-use crate::reply_pump::ReplyPump;
-use crate::script::{Script, Scripts, scripts_of};
-use crate::script_reply::{OutputLimit, ScriptReply};
-use crate::takeover;
-use crate::upstream::{Attempts, BodyAtHand};
+use crate::apps::definition::env_of_requests;
+use crate::apps::fault::{unavailable, worker_fault};
+use crate::apps::takeover;
+use crate::scripts::cgi::no_script;
 
 /// Maximum number of workers to try for one request: a worker may die before it reads anything.
 const OFFERS: usize = 3;

@@ -12,7 +12,8 @@ use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use forebay_conf::{ContentCoding, Symlinks};
-use forebay_engine::{CompressedCopies, Fault};
+use forebay_net::fault::Fault;
+use forebay_server::compress::CompressedCopies;
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 

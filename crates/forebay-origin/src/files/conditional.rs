@@ -2,7 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::accept::lists_tag;
 use forebay_wire::http1::KnownField;
 pub use forebay_wire::range::Part;

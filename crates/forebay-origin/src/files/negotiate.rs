@@ -1,7 +1,8 @@
 //! Selects the content coding that a client prefers (RFC 9110 section 12.5.3).
 
 use forebay_conf::ContentCoding;
-use forebay_engine::{Request, accepted_codings};
+use forebay_net::head::Request;
+use forebay_server::compress::accepted_codings;
 
 /// Returns the codings of `offered` that the client accepts, the best first.
 pub fn codings(request: &Request, offered: &[ContentCoding]) -> Vec<ContentCoding> {

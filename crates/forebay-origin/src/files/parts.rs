@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use forebay_engine::{Fault, Length, Reply};
+use forebay_net::fault::Fault;
+use forebay_server::reply::{Length, Reply};
 
 use super::cache::Entry;
 use super::conditional::Part;

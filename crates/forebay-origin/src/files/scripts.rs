@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site};
+use forebay_upstream::script::looks_like_script;
 use rustix::fs::{CWD, readlinkat};
 
-use crate::program::{PathMapping, Protocol};
-use crate::running;
-use crate::script::looks_like_script;
+use crate::apps::program::{PathMapping, Protocol};
+use crate::apps::running;
 
 /// The script routes of one site.
 #[derive(Clone, Default)]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, RedirectPart, Site};
-use forebay_engine::Instead;
+use forebay_server::route::Instead;
 
 use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
 

@@ -20,9 +20,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{
-    ErrorLog, Exchange, Fault, Limit, Origin, Request, Serving, Spooled, Step, Thread,
-};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::log::ErrorLog;
+use forebay_net::thread::Thread;
+use forebay_net::timing::Step;
+use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::spool::Spooled;
+use forebay_upstream::output::Output;
+use forebay_upstream::reply_pump::ReplyPump;
+use forebay_upstream::script::{NoScript, Script, Scripts};
+use forebay_upstream::script_reply::OutputLimit;
 use forebay_wire::cgi;
 use forebay_workers::{
     HelpedLaunch, Helper, Launch, Launcher, OutputLines, give_back_descriptors, on_all_processors,
@@ -34,13 +43,9 @@ use tokio::process::{ChildStderr, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::interpreter::{first_line, named_program};
-use crate::output::Output;
-use crate::reply_pump::ReplyPump;
-use crate::script::{NoScript, Script, Scripts};
-use crate::script_child::ScriptChild;
-use crate::script_reaper::ScriptReaper;
-use crate::script_reply::OutputLimit;
+use crate::scripts::child::ScriptChild;
+use crate::scripts::interpreter::{first_line, named_program};
+use crate::scripts::reaper::ScriptReaper;
 
 /// Capacity of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;

@@ -10,7 +10,7 @@ use forebay_workers::{HelpedChild, HelpedProcess};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-use crate::script_reaper::ScriptReaper;
+use crate::scripts::reaper::ScriptReaper;
 
 /// The process, until its end was awaited.
 pub struct ScriptChild(Option<Kind>);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::interpreter::Language;
+use crate::scripts::interpreter::Language;
 
 /// Runner of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

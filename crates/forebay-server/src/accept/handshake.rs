@@ -8,13 +8,13 @@
 use std::io;
 use std::rc::Rc;
 
+use forebay_net::deadline::Activity;
+use forebay_net::limit::Limit;
+use forebay_net::socket::Socket;
+use forebay_net::tls::{Handshake, Session};
 use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
-use crate::deadline::Activity;
-use crate::limit::Limit;
-use crate::socket::Socket;
-use crate::tls::{Handshake, Session};
 
 /// Bytes of a ClientHello per read. One with a post-quantum key share has 1.8 kB.
 const HELLO: usize = 2048;

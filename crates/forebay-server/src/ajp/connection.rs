@@ -8,19 +8,20 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use forebay_conf::Secret;
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::socket::Socket;
+use forebay_net::timing::Step;
 use forebay_wire::ajp13::{self, AjpError, Attribute, Incoming, RequestHead, parse_request};
 
-use super::{refuse, requests_allowed};
+use super::request;
+use crate::ajp::stream::Ajp;
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
-use crate::limit::Limit;
+use crate::part::Accepted;
+use crate::refusal::{refuse, requests_allowed};
 use crate::request::{Next, answer};
-use crate::socket::Socket;
-use crate::stream::{Accepted, Ajp, Stream};
-use crate::timing::Step;
-
-mod request;
+use crate::stream::Stream;
 
 /// Maximum number of consecutive pings without a request.
 const PINGS: u32 = 100;
@@ -244,7 +245,11 @@ impl Front<'_> {
     }
 
     /// Converts the packet to a request, if the web server is allowed to forward it.
-    fn take_up(&self, head: &RequestHead, request: &mut crate::head::Request) -> Result<(), Fault> {
+    fn take_up(
+        &self,
+        head: &RequestHead,
+        request: &mut forebay_net::head::Request,
+    ) -> Result<(), Fault> {
         let client = &*self.client;
         let thread = self.stream.thread();
         request.bytes.clear();

@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::ajp13::{Attribute, RequestHead};
 use forebay_wire::http1::{KnownField, Limits, Progress, RequestParser, Version, encode};
 
-use crate::fault::Fault;
-use crate::front::head_fault;
-use crate::head::Request;
-use crate::stream::Accepted;
+use crate::part::Accepted;
+use crate::refusal::head_fault;
 
 /// Converts the head to lines of HTTP/1.1 and parses them.
 ///

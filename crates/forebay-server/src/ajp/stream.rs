@@ -7,25 +7,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use forebay_net::socket::{BUFFER, Socket};
 use forebay_wire::ClientAddress;
-use forebay_wire::ajp13::{
-    AjpError, SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header,
-    most_chunk, most_data, parse_data,
-};
+use forebay_wire::ajp13::{AjpError, SendHeaders, chunk_header, most_chunk, parse_data};
 use forebay_wire::fields;
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Mutex;
 
-use super::{Accepted, Part, Shared, Stream};
-use crate::socket::{BUFFER, Socket};
+use crate::part::{Accepted, Part, Shared};
 
 /// Bodies up to this size are copied after their head, so that the reply is one piece.
-const COPIED: usize = 1024;
+pub const COPIED: usize = 1024;
 /// Packets of a file that are sent at a time.
-const FILE_PACKETS: usize = 8;
+pub const FILE_PACKETS: usize = 8;
 
 /// A connection with the state of its current request.
 pub struct Ajp {
@@ -34,7 +30,7 @@ pub struct Ajp {
     /// Addresses and listener of the connection.
     pub accepted: Accepted,
     /// Maximum packet size in bytes, including the header.
-    packet_size: usize,
+    pub packet_size: usize,
     /// The client that the web server names.
     client: Cell<ClientAddress>,
     /// Bytes that were read and not decoded yet.
@@ -42,18 +38,18 @@ pub struct Ajp {
     /// Remaining bytes of the body, if its length is known.
     left: Cell<Option<u64>>,
     /// True if a requested data packet has not arrived yet.
-    is_awaited: Cell<bool>,
+    pub is_awaited: Cell<bool>,
     /// True if the web server has marked the end of the body.
-    has_body_end: Cell<bool>,
+    pub has_body_end: Cell<bool>,
     /// True if the connection may carry another request.
-    keep_alive: Cell<bool>,
+    pub keep_alive: Cell<bool>,
     /// True if the end of the reply has been written.
-    has_ended: Cell<bool>,
+    pub has_ended: Cell<bool>,
     /// True if a packet was written only in part.
-    is_torn: Cell<bool>,
+    pub is_torn: Cell<bool>,
     /// Serializes packets: those of the reply and the requests for the body.
-    turn: Mutex<()>,
-    pub(super) shared: Shared,
+    pub turn: Mutex<()>,
+    pub(crate) shared: Shared,
 }
 
 impl Ajp {
@@ -110,11 +106,11 @@ impl Ajp {
         self.has_ended.get() && self.keep_alive.get() && !self.is_torn.get()
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.get()
     }
 
-    pub(super) fn set_keep_alive(&self, keep_alive: bool) {
+    pub(crate) fn set_keep_alive(&self, keep_alive: bool) {
         self.keep_alive.set(keep_alive);
     }
 
@@ -164,7 +160,7 @@ impl Ajp {
     }
 
     /// Appends the payload of the requested data packet. Returns 0 at the end of the body.
-    async fn read_packet(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+    pub async fn read_packet(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.socket.limit_read(limit);
         let data = loop {
             let found = parse_data(&self.input.borrow(), self.packet_size);
@@ -190,7 +186,7 @@ impl Ajp {
     }
 
     /// Appends the head of a reply as a packet. Fails if the head does not fit.
-    fn append_head(&self, out: &mut Vec<u8>, part: &Part<'_>) -> Result<(), AjpError> {
+    pub fn append_head(&self, out: &mut Vec<u8>, part: &Part<'_>) -> Result<(), AjpError> {
         let line = &part.gathered[..part.fields_at];
         // The reason follows `HTTP/1.1 200 `.
         let reason = line.get(13..).unwrap_or_default().trim_ascii_end();
@@ -202,12 +198,12 @@ impl Ajp {
     }
 }
 
-fn malformed(error: AjpError) -> io::Error {
+pub fn malformed(error: AjpError) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
 
 /// Packet headers and ends for the pieces of a body.
-struct Framing {
+pub struct Framing {
     most: usize,
     full: [u8; 8],
     rests: [[u8; 8]; 2],
@@ -215,7 +211,7 @@ struct Framing {
 
 impl Framing {
     /// Prepares the headers for these two pieces, in packets of `packet_size` bytes.
-    fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
+    pub fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
         let most = most_chunk(packet_size);
         let header = |length: usize| {
             // The NUL ends the previous packet.
@@ -227,7 +223,7 @@ impl Framing {
     }
 
     /// Returns the packets of both pieces between `head` and `end`.
-    fn pieces<'a>(
+    pub fn pieces<'a>(
         &'a self,
         head: &'a [u8],
         pieces: [&'a [u8]; 2],
@@ -251,117 +247,9 @@ impl Framing {
     }
 }
 
-impl Stream {
-    /// Reads more of the body. Requests the next packet unless one is outstanding. Returns 0 at the
-    /// end.
-    pub(super) async fn read_body(
-        &self,
-        stream: &Ajp,
-        buffer: &mut Vec<u8>,
-        limit: Duration,
-    ) -> io::Result<usize> {
-        if stream.has_body_end.get() {
-            return Ok(0);
-        }
-        if !stream.is_awaited.get() {
-            let _turn = stream.turn.lock().await;
-            if stream.has_ended.get() {
-                return Err(ErrorKind::BrokenPipe.into());
-            }
-            let mut packet = Vec::with_capacity(8);
-            append_get_body_chunk(&mut packet, most_data(stream.packet_size));
-            stream.is_awaited.set(true);
-            stream.is_torn.set(true);
-            self.write_pieces(&mut [IoSlice::new(&packet)], false, false).await?;
-            stream.is_torn.set(false);
-        }
-        stream.read_packet(buffer, limit).await
-    }
-
-    /// Writes a part of a reply as packets. Drops interim replies, which AJP does not have.
-    pub(super) async fn write_packets(
-        &self,
-        stream: &Ajp,
-        part: Part<'_>,
-        keeps: bool,
-    ) -> io::Result<()> {
-        if part.has_head && part.status < 200 {
-            return Ok(());
-        }
-        let _turn = stream.turn.lock().await;
-        if stream.has_ended.get() || stream.is_torn.get() {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let mut out = Vec::new();
-        if part.has_head
-            && let Err(error) = stream.append_head(&mut out, &part)
-        {
-            return self.refuse_head(stream, error).await;
-        }
-        let body = [&part.gathered[part.body_at..], part.data];
-        let is_copied = body[0].len() + body[1].len() <= COPIED;
-        for piece in body.into_iter().filter(|piece| is_copied && !piece.is_empty()) {
-            append_body_chunk(&mut out, piece, stream.packet_size);
-        }
-        let head_len = out.len();
-        if part.last.is_some() {
-            append_end(&mut out, stream.keep_alive.get());
-            stream.has_ended.set(true);
-        }
-        if is_copied {
-            return self.write_pieces(&mut [IoSlice::new(&out)], keeps, false).await;
-        }
-        let framing = Framing::new(body, stream.packet_size);
-        let (head, end) = out.split_at(head_len);
-        self.write_pieces(&mut framing.pieces(head, body, end), keeps, false).await
-    }
-
-    /// Answers 502 in place of a reply whose head fits no packet.
-    async fn refuse_head(&self, stream: &Ajp, error: AjpError) -> io::Result<()> {
-        self.thread().warn_limited(&format!(
-            "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \
-             max_packet_size of mod_jk or ProxyIOBufferSize of mod_proxy_ajp"
-        ));
-        let mut out = Vec::new();
-        let head = SendHeaders::new(&mut out, 502, b"Bad Gateway");
-        head.finish(stream.packet_size).map_err(malformed)?;
-        append_end(&mut out, false);
-        stream.keep_alive.set(false);
-        stream.has_ended.set(true);
-        self.write_pieces(&mut [IoSlice::new(&out)], false, false).await?;
-        Err(malformed(error))
-    }
-
-    /// Sends a range of a file, a few packets at a time.
-    pub(super) async fn send_file_packets(
-        &self,
-        stream: &Ajp,
-        file: BorrowedFd<'_>,
-        mut offset: u64,
-        mut length: u64,
-        ends: bool,
-    ) -> io::Result<()> {
-        let most = FILE_PACKETS * most_chunk(stream.packet_size.min(2 * BUFFER));
-        let mut buffer = Vec::new();
-        while length > 0 {
-            buffer.resize(most.min(usize::try_from(length).unwrap_or(most)), 0);
-            let read = rustix::io::pread(file, &mut buffer, offset)?;
-            if read == 0 {
-                // The file has become shorter since its length was sent to the client.
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            offset += read as u64;
-            length -= read as u64;
-            let last = (ends && length == 0).then_some(&b""[..]);
-            self.write_packets(stream, Part::of_body(&buffer[..read], last), false).await?;
-        }
-        Ok(())
-    }
-}
-
 impl<'a> Part<'a> {
     /// Creates a part without a head.
-    fn of_body(data: &'a [u8], last: Option<&'a [u8]>) -> Self {
+    pub fn of_body(data: &'a [u8], last: Option<&'a [u8]>) -> Self {
         Self {
             status: 0,
             fields_at: 0,

@@ -4,21 +4,23 @@
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+use forebay_net::deadline::Activity;
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+use forebay_net::sys::recycled::Recycled;
+use forebay_net::timing::Step;
 use forebay_wire::http1::{Progress, RequestParser};
 use forebay_wire::http2::PREFACE;
 
-use super::{head_fault, refuse, requests_allowed};
 use crate::context::FrontContext;
-use crate::deadline::Activity;
 use crate::exchange::Exchange;
-use crate::fault::Fault;
-use crate::head::Request;
-use crate::limit::Limit;
+use crate::http1::stream::Http1;
+use crate::part::Accepted;
+use crate::refusal::{head_fault, refuse, requests_allowed};
 use crate::request::{Next, answer};
-use crate::socket::{BUFFER, Socket, yield_to_readers};
-use crate::stream::{Accepted, Http1, Stream};
-use crate::sys::recycled::Recycled;
-use crate::timing::Step;
+use crate::stream::Stream;
 
 /// Serves a connection until it closes. If the client begins with HTTP/2, returns the connection
 /// and all bytes read from it. `prefix` has already been read.

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
+use forebay_net::socket::Socket;
 use forebay_wire::http1::encode;
 
-use super::{Accepted, HeadEnd, Part, Shared};
-use crate::socket::Socket;
+use crate::part::{Accepted, HeadEnd, Part, Shared};
 
 /// A connection with the state of its current request.
 pub struct Http1 {
@@ -20,7 +20,7 @@ pub struct Http1 {
     /// True if the client has closed its sending side while requests wait for an answer.
     is_half_closed: Cell<bool>,
     /// State of the current request.
-    pub(super) shared: Shared,
+    pub(crate) shared: Shared,
 }
 
 impl Http1 {
@@ -30,15 +30,15 @@ impl Http1 {
         Self { socket, accepted, has_input, is_half_closed, shared: Shared::default() }
     }
 
-    pub(super) fn set_has_input(&self, has_input: bool) {
+    pub(crate) fn set_has_input(&self, has_input: bool) {
         self.has_input.set(has_input);
     }
 
-    pub(super) async fn send_continue(&self) -> io::Result<()> {
+    pub(crate) async fn send_continue(&self) -> io::Result<()> {
         self.socket.write_all(encode::CONTINUE).await
     }
 
-    pub(super) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+    pub(crate) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.socket.limit_read(limit);
         let read = self.socket.read(buffer).await;
         self.socket.unlimit_read();
@@ -47,7 +47,7 @@ impl Http1 {
 
     /// Waits until the client has disconnected. A client that closes only its sending side, after a
     /// body that is still being read or after further requests, still waits for replies.
-    pub(super) async fn closed_by_client(&self) {
+    pub(crate) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;
             let is_reset = match self.socket.peek() {
@@ -63,11 +63,11 @@ impl Http1 {
     }
 }
 
-pub(super) fn begin_head(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+pub(crate) fn begin_head(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     encode::status_line(out, status, reason);
 }
 
-pub(super) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
+pub(crate) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
     if end.is_chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
@@ -81,12 +81,12 @@ pub(super) fn end_head(out: &mut Vec<u8>, end: &HeadEnd) {
 
 impl<'a> Part<'a> {
     /// Returns true if the part consists only of `gathered`.
-    pub(super) fn is_one_piece(&self) -> bool {
+    pub(crate) fn is_one_piece(&self) -> bool {
         self.data.is_empty() && !self.is_chunked
     }
 
     /// Returns the size line of the chunk; empty if the part has none.
-    pub(super) fn chunk_size(&self) -> Vec<u8> {
+    pub(crate) fn chunk_size(&self) -> Vec<u8> {
         let length = self.gathered.len() - self.body_at + self.data.len();
         let mut line = Vec::new();
         if self.is_chunked && length > 0 {
@@ -98,7 +98,7 @@ impl<'a> Part<'a> {
 
     /// Returns all bytes in order, with `size` before the body. The number says how many slices are
     /// used.
-    pub(super) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
+    pub(crate) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
         // A single slice needs a simpler system call, so split `gathered` only for a chunk.
         let split = if size.is_empty() { self.gathered.len() } else { self.body_at };
         let (head, body) = self.gathered.split_at(split);

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use forebay_net::shared_streams::SharedStreams;
+use forebay_net::socket::Socket;
 use forebay_wire::http2;
 
-use super::Http2;
-use crate::shared_streams::SharedStreams;
-use crate::socket::Socket;
-use crate::stream::Accepted;
+use crate::http2::stream::Http2;
+use crate::part::Accepted;
 
 /// State that the streams of one connection share.
 pub struct Connection {
@@ -21,7 +21,7 @@ pub struct Connection {
     /// State of the protocol.
     pub codec: RefCell<http2::Connection>,
     /// Streams whose request is being answered.
-    pub(super) streams: SharedStreams<Http2>,
+    pub(crate) streams: SharedStreams<Http2>,
 }
 
 impl Connection {
@@ -66,7 +66,7 @@ impl Connection {
     }
 
     /// Ends the turn of a stream.
-    pub(super) fn end_turn(&self, id: u32) {
+    pub(crate) fn end_turn(&self, id: u32) {
         self.streams.end_turn(id, &self.codec);
     }
 

@@ -11,23 +11,26 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use forebay_net::deadline::{Activity, Ticks};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+use forebay_net::thread::{Settings, Thread};
+use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
 
-use super::{refuse, requests_allowed, rule_fault};
 use crate::context::FrontContext;
-use crate::deadline::{Activity, Ticks};
 use crate::exchange::Exchange;
-use crate::fault::Fault;
-use crate::head::Request;
-use crate::limit::Limit;
+use crate::http2::connection::Connection;
+use crate::http2::stream::websocket_key;
+use crate::part::Accepted;
+use crate::refusal::{refuse, requests_allowed, rule_fault};
 use crate::reply::is_head_of_grpc;
 use crate::request::answer;
-use crate::socket::{BUFFER, Socket, yield_to_readers};
-use crate::stream::{Accepted, Connection, Stream, websocket_key};
-use crate::thread::{Settings, Thread};
-use crate::timing::Step;
+use crate::stream::Stream;
 
 /// Maximum number of concurrent streams on a connection.
 const STREAMS: u32 = 100;
@@ -421,29 +424,29 @@ impl Front {
 }
 
 /// Future that answers one request.
-pub(super) type Answering = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Answering = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Polls the future once, and spawns a task for the rest.
-pub(super) async fn run(mut answering: Answering) {
+pub(crate) async fn run(mut answering: Answering) {
     let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
     if !is_done {
         tokio::task::spawn_local(answering);
     }
 }
 
-pub(super) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange>) {
+pub(crate) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange>) {
     let Answered { context, stream } = &answered;
     answer(context, stream, &mut exchange).await;
     context.keep_exchange(exchange);
 }
 
 /// Returns true if the request is a GET or HEAD that has not ended and announces no length.
-pub(super) fn may_be_a_get_body(request: &Request) -> bool {
+pub(crate) fn may_be_a_get_body(request: &Request) -> bool {
     request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
 }
 
 /// Answers a GET or HEAD after its end, and refuses it if body bytes come first.
-pub(super) async fn answer_without_body(answered: Answered, mut exchange: Box<Exchange>) {
+pub(crate) async fn answer_without_body(answered: Answered, mut exchange: Box<Exchange>) {
     let limit = answered.stream.thread().settings().timeouts.body_idle;
     answered.stream.enter(Step::Body);
     let mut body = Vec::with_capacity(1);
@@ -459,14 +462,14 @@ pub(super) async fn answer_without_body(answered: Answered, mut exchange: Box<Ex
     refuse_stream(answered, exchange, fault).await;
 }
 
-pub(super) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {
+pub(crate) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange>, fault: Fault) {
     let Answered { context, stream } = &answered;
     refuse(stream, &mut exchange, &fault).await;
     context.keep_exchange(exchange);
 }
 
 /// Closes a stream when its request has been answered, even by a panic.
-pub(super) struct Answered {
+pub(crate) struct Answered {
     pub context: Rc<FrontContext>,
     pub stream: Stream,
 }

@@ -1,6 +1,6 @@
 //! Streams of HTTP/2 (RFC 9113), and the state that the streams of one connection share.
 //!
-//! The connection's task reads and writes the socket (`front/http2.rs`). Streams write into the
+//! The connection's task reads and writes the socket (`serve.rs`). Streams write into the
 //! codec's shared output. Received data waits in the stream until it is read, which opens the
 //! stream's window. A blocked stream waits until the connection's task wakes it.
 
@@ -12,23 +12,21 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use forebay_net::deadline::NEVER;
+use forebay_net::shared_streams::{SharedStream, Waits, wake_waiting};
 use forebay_wire::fields;
 use forebay_wire::http2::{self, ErrorCode, SendError};
 
-use super::{Abort, Head, Shared};
-use crate::deadline::NEVER;
-use crate::shared_streams::{SharedStream, Waits, wake_waiting};
+use crate::part::{Abort, Head, Shared};
 
-mod connection;
-
-pub use connection::Connection;
+pub use crate::http2::connection::Connection;
 
 /// A stream of a connection.
 pub struct Http2 {
     id: u32,
     /// The stream's connection.
     pub connection: Rc<Connection>,
-    pub(super) shared: Shared,
+    pub(crate) shared: Shared,
     /// True if the client requests a tunnel (RFC 8441).
     is_tunnel: bool,
     /// Bytes that were received and not read yet.
@@ -61,7 +59,12 @@ impl SharedStream for Http2 {
 }
 
 impl Http2 {
-    fn new(id: u32, connection: Rc<Connection>, is_tunnel: bool, has_ended: bool) -> Self {
+    pub(super) fn new(
+        id: u32,
+        connection: Rc<Connection>,
+        is_tunnel: bool,
+        has_ended: bool,
+    ) -> Self {
         Self {
             id,
             connection,
@@ -77,7 +80,7 @@ impl Http2 {
         }
     }
 
-    pub(super) fn is_tunnel(&self) -> bool {
+    pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel
     }
 
@@ -106,7 +109,7 @@ impl Http2 {
     }
 
     /// Ends the stream after its reply.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.connection.streams.remove(self.id);
         if !self.has_finished.get() {
             self.reset(self.lost_code());
@@ -121,7 +124,7 @@ impl Http2 {
         self.connection.wake();
     }
 
-    pub(super) fn abort(&self, why: Abort) {
+    pub(crate) fn abort(&self, why: Abort) {
         match why {
             Abort::ReplyLost => self.reset(self.lost_code()),
             Abort::Cancelled => self.reset(ErrorCode::CANCEL),
@@ -145,7 +148,7 @@ impl Http2 {
         }
     }
 
-    pub(super) async fn cancelled(&self) {
+    pub(crate) async fn cancelled(&self) {
         poll_fn(|context| {
             if self.is_closed.get() {
                 return Poll::Ready(());
@@ -168,7 +171,7 @@ impl Http2 {
 
 /// Receiving.
 impl Http2 {
-    pub(super) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
+    pub(crate) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.limit_read(limit);
         let read = match self.readable().await {
             Ok(()) => self.read_now(buffer),
@@ -178,23 +181,23 @@ impl Http2 {
         read
     }
 
-    pub(super) fn has_request_ended(&self) -> bool {
+    pub(crate) fn has_request_ended(&self) -> bool {
         self.has_ended.get()
     }
 
-    pub(super) fn request_trailers(&self) -> Vec<u8> {
+    pub(crate) fn request_trailers(&self) -> Vec<u8> {
         self.request_trailers.borrow().clone()
     }
 
-    pub(super) fn limit_read(&self, after: Duration) {
+    pub(crate) fn limit_read(&self, after: Duration) {
         self.waits.read_due.set(self.connection.accepted.thread.deadlines.due(after));
     }
 
-    pub(super) fn is_expired(&self) -> bool {
+    pub(crate) fn is_expired(&self) -> bool {
         self.waits.is_expired.get()
     }
 
-    pub(super) async fn readable(&self) -> io::Result<()> {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
         poll_fn(|context| {
             let is_ready = !self.incoming.borrow().is_empty() || self.has_ended.get();
             if is_ready || self.is_closed.get() || self.waits.is_expired.get() {
@@ -206,7 +209,7 @@ impl Http2 {
         .await
     }
 
-    pub(super) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();
         if n == 0 {
@@ -230,12 +233,12 @@ impl Http2 {
 
 /// Sending.
 impl Http2 {
-    pub(super) fn send_continue(&self) -> io::Result<()> {
+    pub(crate) fn send_continue(&self) -> io::Result<()> {
         self.send_reply(100, b"", false)
     }
 
     /// Sends a head, which may be the whole reply.
-    pub(super) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
+    pub(crate) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel {
             return self.send_reply(head.status, head.lines, ends);
         }
@@ -266,7 +269,7 @@ impl Http2 {
 
     /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
     /// without room.
-    pub(super) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
+    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
         }
@@ -284,7 +287,7 @@ impl Http2 {
         Ok(total)
     }
 
-    pub(super) async fn write_through(
+    pub(crate) async fn write_through(
         &self,
         mut pieces: &mut [IoSlice<'_>],
         end: bool,
@@ -298,7 +301,7 @@ impl Http2 {
         Ok(())
     }
 
-    pub(super) async fn wait_for_room(&self) -> io::Result<()> {
+    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         poll_fn(|context| {
             if self.is_closed.get() {
                 return Poll::Ready(Err(self.lost()));
@@ -313,7 +316,7 @@ impl Http2 {
     }
 
     /// Ends the reply with these trailers.
-    pub(super) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
         }
@@ -332,7 +335,7 @@ impl Http2 {
         Ok(())
     }
 
-    pub(super) async fn send_file(
+    pub(crate) async fn send_file(
         &self,
         file: BorrowedFd<'_>,
         mut offset: u64,
@@ -372,11 +375,11 @@ impl Http2 {
 
     /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
     /// tunnels.
-    pub(super) fn begin_tunnel(&self, idle: Duration) {
+    pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.waits.tunnel_idle.set(Some(idle));
     }
 
-    pub(super) fn finish_writing(&self) {
+    pub(crate) fn finish_writing(&self) {
         // Fails if the client has disconnected.
         let _ = self.send_end(b"");
     }

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use forebay_net::deadline::{Activity, Guest};
+use forebay_net::limit::Limit;
 use forebay_wire::http2::Head;
 use forebay_wire::http2::budget::{self, Budget};
 use forebay_wire::http2::hpack::ListLimits;
@@ -11,9 +13,7 @@ use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
 use tokio::sync::Notify;
 
 use super::room_queue::RoomQueue;
-use crate::deadline::{Activity, Guest};
-use crate::limit::Limit;
-use crate::stream::Accepted;
+use crate::part::Accepted;
 
 /// Maximum number of incomplete field sections of the largest size on a connection.
 // Clients usually send one section after the other. Some more must be allowed, because packet loss
@@ -39,7 +39,7 @@ pub struct Connection {
     /// Bytes of incomplete field sections.
     partial: Cell<usize>,
     /// The streams that wait for room.
-    pub(super) waiting: RoomQueue,
+    pub(crate) waiting: RoomQueue,
 }
 
 /// Counts an open stream until dropped, even by a panic.
@@ -70,7 +70,7 @@ impl Open {
 }
 
 /// The part of a stream's field section that has arrived before it is complete.
-pub(super) struct Partial {
+pub(crate) struct Partial {
     connection: Rc<Connection>,
     bytes: Cell<usize>,
 }
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// Charges the client for a stream that it has reset or made this side reset.
-    pub(super) fn charge_reset(&self) {
+    pub(crate) fn charge_reset(&self) {
         // The end of a connection ends streams without a reset.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
@@ -181,12 +181,12 @@ impl Connection {
     }
 
     /// Credits the budget for useful work of this connection (`http2::budget`).
-    pub(super) fn earn(&self, amount: u32) {
+    pub(crate) fn earn(&self, amount: u32) {
         self.budget.borrow_mut().earn(amount);
     }
 
     /// Returns the progress of sending.
-    pub(super) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> Progress {
         let stats = self.quic.stats();
         Progress { sent: stats.frame_tx.stream, acknowledged: stats.frame_rx.acks }
     }
@@ -197,14 +197,14 @@ impl Connection {
 /// Neither is enough alone. Probes to a disconnected client increase the first. Other traffic with
 /// a client that accepts no data increases the second.
 #[derive(Clone, Copy)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     sent: u64,
     acknowledged: u64,
 }
 
 impl Progress {
     /// Returns true if the client has accepted data since `before`.
-    pub(super) fn is_beyond(self, before: Self) -> bool {
+    pub(crate) fn is_beyond(self, before: Self) -> bool {
         self.sent != before.sent && self.acknowledged != before.acknowledged
     }
 }

@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::HostPattern;
+use forebay_net::deadline::Activity;
+use forebay_net::limit::Limit;
+use forebay_net::listen::{DatagramSocket, SocketGroup};
+use forebay_net::tls::{Handshake, ServerTls};
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
@@ -24,15 +28,11 @@ use rustls::version::TLS13;
 use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
 
-use super::{Counted, make_room};
+use crate::admission::{Counted, make_room};
 use crate::context::FrontContext;
-use crate::deadline::Activity;
-use crate::front::serve_http3;
-use crate::limit::Limit;
-use crate::listen::{DatagramSocket, SocketGroup};
+use crate::http3::serve::serve_connection;
+use crate::part::Accepted;
 use crate::route::{Site, Table, best_site};
-use crate::stream::Accepted;
-use crate::tls::{Handshake, ServerTls};
 
 /// Maximum number of concurrent requests on a connection, as with HTTP/2.
 const STREAMS: u32 = 100;
@@ -202,7 +202,7 @@ async fn begin(
         if let Some(tls) = tls {
             let tls = Some(Rc::new(Handshake::of_quic(tls, server_name)));
             let accepted = Accepted { thread, peer: peer.into(), local, listener: index, tls };
-            serve_http3(&context, quic, accepted, guest).await;
+            serve_connection(&context, quic, accepted, guest).await;
         }
         drop((admitted, counted, sockets));
     });

@@ -5,16 +5,16 @@ use std::io::{self, ErrorKind};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use forebay_net::deadline::{NEVER, TICK};
+use forebay_net::socket::BUFFER;
 use forebay_wire::http2;
 use forebay_wire::http3::{self, Event, Http3Error};
 use quinn::ReadError;
 
-use super::{Arrived, Http3, LOOK};
-use crate::deadline::{NEVER, TICK};
-use crate::socket::BUFFER;
+use crate::http3::stream::{Arrived, Http3, LOOK};
 
 impl Http3 {
-    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
+    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
         loop {
             match self.decode() {
                 Ok(Some(came)) => return Poll::Ready(Ok(came)),
@@ -93,7 +93,7 @@ impl Http3 {
         Ok(came)
     }
 
-    pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
         self.poll_leftover(context);
         while !self.is_readable() {
             match ready!(self.poll_next(context)) {
@@ -123,11 +123,7 @@ impl Http3 {
         }
     }
 
-    pub(in crate::stream) async fn read(
-        &self,
-        buffer: &mut Vec<u8>,
-        limit: Duration,
-    ) -> io::Result<usize> {
+    pub(crate) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.limit_read(limit);
         self.readable().await;
         let read = self.read_now(buffer);
@@ -135,23 +131,23 @@ impl Http3 {
         read
     }
 
-    pub(in crate::stream) fn has_request_ended(&self) -> bool {
+    pub(crate) fn has_request_ended(&self) -> bool {
         self.has_ended.get()
     }
 
-    pub(in crate::stream) fn request_trailers(&self) -> Vec<u8> {
+    pub(crate) fn request_trailers(&self) -> Vec<u8> {
         self.request_trailers.borrow().clone()
     }
 
-    pub(in crate::stream) fn limit_read(&self, after: Duration) {
+    pub(crate) fn limit_read(&self, after: Duration) {
         self.read_due.set(self.connection.accepted.thread.deadlines.due(after));
     }
 
-    pub(in crate::stream) fn is_expired(&self) -> bool {
+    pub(crate) fn is_expired(&self) -> bool {
         self.is_expired.get()
     }
 
-    pub(in crate::stream) async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         let thread = &self.connection.accepted.thread;
         loop {
             let readable = poll_fn(|context| self.poll_readable(context));
@@ -176,7 +172,7 @@ impl Http3 {
         }
     }
 
-    pub(in crate::stream) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let incoming = std::mem::take(&mut *self.incoming.borrow_mut());
         if !incoming.is_empty() {
             buffer.extend_from_slice(&incoming);

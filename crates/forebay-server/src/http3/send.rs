@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use forebay_net::socket::BUFFER;
 use forebay_wire::fields;
 use forebay_wire::http2::budget;
 use forebay_wire::http3::{self, ErrorCode};
 use quinn::WriteError;
 
-use super::Http3;
 use super::room_queue::Waiting;
-use crate::socket::BUFFER;
-use crate::stream::Head;
+use crate::http3::stream::Http3;
+use crate::part::Head;
 
 /// Bytes per read from a file.
 const PIECE: usize = 2 * BUFFER;
@@ -24,12 +24,12 @@ const PIECE: usize = 2 * BUFFER;
 const PATIENCE: u32 = 10;
 
 impl Http3 {
-    pub(in crate::stream) fn send_continue(&self) -> io::Result<()> {
+    pub(crate) fn send_continue(&self) -> io::Result<()> {
         self.send_reply(100, b"", false)
     }
 
     /// Sends a head, which may be the whole reply.
-    pub(in crate::stream) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
+    pub(crate) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel.get() {
             return self.send_reply(head.status, head.lines, ends);
         }
@@ -60,7 +60,7 @@ impl Http3 {
     }
 
     /// Sends frames that found no room, for example a head after which the origin is silent.
-    pub(super) fn poll_leftover(&self, context: &mut Context<'_>) {
+    pub(crate) fn poll_leftover(&self, context: &mut Context<'_>) {
         if !self.frames.borrow().is_empty() && !self.is_closed.get() {
             // A failure closes the stream.
             let _ = self.poll_frames(context);
@@ -96,11 +96,7 @@ impl Http3 {
 
     /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
     /// without room.
-    pub(in crate::stream) fn try_write(
-        &self,
-        pieces: &[IoSlice<'_>],
-        end: bool,
-    ) -> io::Result<u64> {
+    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
         }
@@ -149,7 +145,7 @@ impl Http3 {
         Ok(total)
     }
 
-    pub(in crate::stream) async fn write_through(
+    pub(crate) async fn write_through(
         &self,
         mut pieces: &mut [IoSlice<'_>],
         end: bool,
@@ -164,7 +160,7 @@ impl Http3 {
         Ok(())
     }
 
-    pub(in crate::stream) async fn wait_for_room(&self) -> io::Result<()> {
+    pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
         let (mut progress, mut left) = (self.connection.progress(), PATIENCE);
@@ -210,7 +206,7 @@ impl Http3 {
     }
 
     /// Ends the reply with these trailers.
-    pub(in crate::stream) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
         }
@@ -223,7 +219,7 @@ impl Http3 {
         self.flush(true)
     }
 
-    pub(in crate::stream) async fn send_file(
+    pub(crate) async fn send_file(
         &self,
         file: BorrowedFd<'_>,
         mut offset: u64,
@@ -248,11 +244,11 @@ impl Http3 {
 
     /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
     /// tunnels.
-    pub(in crate::stream) fn begin_tunnel(&self, idle: Duration) {
+    pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.tunnel_idle.set(Some(idle));
     }
 
-    pub(in crate::stream) fn finish_writing(&self) {
+    pub(crate) fn finish_writing(&self) {
         // Fails if the client has disconnected.
         let _ = self.send_end(b"");
     }

@@ -8,25 +8,26 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use forebay_net::deadline::{Guest, NEVER, TICK, Ticks};
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestHead, Version};
 use forebay_wire::http2::{HeadLimits, HeadRule, budget};
 use forebay_wire::http3::{self, ErrorCode, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
 
-use super::http2::{
+use crate::context::FrontContext;
+use crate::exchange::Exchange;
+use crate::http2::serve::{
     Answered, Answering, answer_stream, answer_without_body, may_be_a_get_body, refuse_stream, run,
 };
-use super::{requests_allowed, rule_fault};
-use crate::context::FrontContext;
-use crate::deadline::{Guest, NEVER, TICK, Ticks};
-use crate::exchange::Exchange;
-use crate::fault::Fault;
-use crate::limit::Limit;
-use crate::stream::{
-    Accepted, Arrived, Http3, Http3Connection as Connection, Http3Open as Open, Stream,
-    websocket_key,
-};
-use crate::timing::Step;
+use crate::http2::stream::websocket_key;
+use crate::http3::connection::{Connection, Open};
+use crate::http3::stream::{Arrived, Http3};
+use crate::part::Accepted;
+use crate::refusal::{requests_allowed, rule_fault};
+use crate::stream::Stream;
 
 /// Serves a connection whose handshake has finished, until it closes.
 pub async fn serve_connection(

@@ -1,7 +1,7 @@
 //! A stream of HTTP/3: reads and writes its own QUIC stream.
 //!
 //! QUIC limits the bytes that wait to be read and those that wait to be acknowledged
-//! (`accept/quic.rs`). In addition, a stream holds the bytes of one read.
+//! (`listen.rs`). In addition, a stream holds the bytes of one read.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -11,23 +11,17 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use forebay_net::deadline::{NEVER, Ticks};
 use forebay_wire::http2::budget;
 use forebay_wire::http3::{ErrorCode, Http3Error, RequestDecoder};
 use quinn::{RecvStream, SendStream};
 
-use super::{Abort, Shared};
-use crate::deadline::{NEVER, Ticks};
+use crate::part::{Abort, Shared};
 
-mod connection;
-mod receive;
-mod room_queue;
-mod send;
-
-use connection::Partial;
-pub use connection::{Connection, Open};
+use crate::http3::connection::{Connection, Partial};
 
 /// Interval at which waiting streams check if the server stops.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// Time that a stopping server waits for a client that accepts none of the last replies, for
 /// example after a network failure.
@@ -50,36 +44,36 @@ pub enum Arrived {
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,
-    pub(super) shared: Shared,
+    pub(crate) shared: Shared,
     /// True if the client requests a tunnel (RFC 9220).
-    is_tunnel: Cell<bool>,
-    receive: RefCell<RecvStream>,
-    decoder: RefCell<RequestDecoder>,
-    partial: Partial,
+    pub(super) is_tunnel: Cell<bool>,
+    pub(super) receive: RefCell<RecvStream>,
+    pub(super) decoder: RefCell<RequestDecoder>,
+    pub(super) partial: Partial,
     /// Bytes that were read and not decoded yet.
-    raw: RefCell<Vec<u8>>,
+    pub(super) raw: RefCell<Vec<u8>>,
     /// Body bytes that were received and not read yet.
-    incoming: RefCell<Vec<u8>>,
+    pub(super) incoming: RefCell<Vec<u8>>,
     /// True if the request has ended.
-    has_ended: Cell<bool>,
+    pub(super) has_ended: Cell<bool>,
     /// Forwardable trailers of the request, as lines.
-    request_trailers: RefCell<Vec<u8>>,
-    send: RefCell<SendStream>,
+    pub(super) request_trailers: RefCell<Vec<u8>>,
+    pub(super) send: RefCell<SendStream>,
     /// Frame headers, and frames other than DATA, that must be sent before anything else.
-    frames: RefCell<Vec<u8>>,
+    pub(super) frames: RefCell<Vec<u8>>,
     /// Remaining bytes of the current DATA frame.
-    frame_left: Cell<u64>,
+    pub(super) frame_left: Cell<u64>,
     /// True if nothing follows `frames`.
-    has_finished: Cell<bool>,
+    pub(super) has_finished: Cell<bool>,
     /// True if the stream was reset or its connection has ended.
-    is_closed: Cell<bool>,
+    pub(super) is_closed: Cell<bool>,
     /// True if a time limit has passed.
-    is_expired: Cell<bool>,
-    read_due: Cell<Ticks>,
+    pub(super) is_expired: Cell<bool>,
+    pub(super) read_due: Cell<Ticks>,
     /// Maximum idle time of the tunnel, if the stream carries one.
-    tunnel_idle: Cell<Option<Duration>>,
+    pub(super) tunnel_idle: Cell<Option<Duration>>,
     /// True if this side has reset the stream.
-    is_reset: Cell<bool>,
+    pub(super) is_reset: Cell<bool>,
     stopped: RefCell<Stopped>,
 }
 
@@ -129,7 +123,7 @@ impl Http3 {
         self.is_tunnel.set(true);
     }
 
-    pub(super) fn is_tunnel(&self) -> bool {
+    pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel.get()
     }
 
@@ -198,7 +192,7 @@ impl Http3 {
     }
 
     /// Ends the stream after its reply.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         }
@@ -236,7 +230,7 @@ impl Http3 {
         }
     }
 
-    pub(super) fn abort(&self, why: Abort) {
+    pub(crate) fn abort(&self, why: Abort) {
         match why {
             Abort::ReplyLost => self.reset(self.lost_code()),
             Abort::Cancelled => self.reset(ErrorCode::REQUEST_CANCELLED),
@@ -252,7 +246,7 @@ impl Http3 {
         ErrorCode::INTERNAL_ERROR
     }
 
-    fn reset(&self, code: ErrorCode) {
+    pub(super) fn reset(&self, code: ErrorCode) {
         // Fails if the stream was already reset.
         let _ = self.send.borrow_mut().reset(code.0.into());
         self.is_reset.set(true);
@@ -261,13 +255,13 @@ impl Http3 {
     }
 
     /// Notes that the client has cancelled the stream.
-    fn cancel(&self) {
+    pub(super) fn cancel(&self) {
         if !self.is_closed.replace(true) {
             self.connection.charge_reset();
         }
     }
 
-    pub(super) async fn cancelled(&self) {
+    pub(crate) async fn cancelled(&self) {
         let thread = &self.connection.accepted.thread;
         while !self.is_closed.get() {
             let is_full = !self.incoming.borrow().is_empty();
@@ -326,7 +320,7 @@ impl Http3 {
         }
     }
 
-    fn lost(&self) -> io::Error {
+    pub(super) fn lost(&self) -> io::Error {
         let is_expired = self.is_expired.get();
         if is_expired { ErrorKind::TimedOut } else { ErrorKind::ConnectionReset }.into()
     }

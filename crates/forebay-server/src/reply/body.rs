@@ -4,18 +4,19 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::socket::BUFFER;
+
 use super::{Framing, Length, Phase, Reply};
 use crate::compress::SLICE;
-use crate::fault::Fault;
-use crate::limit::Limit;
-use crate::socket::BUFFER;
-use crate::stream::Part;
+use crate::part::Part;
 
 /// Body bytes that are collected before they are written.
 const GATHER: usize = 2 * BUFFER;
 
 impl Reply {
-    /// Buffers a complete reply with these field lines; the engine finishes it. Returns false, and
+    /// Buffers a complete reply with these field lines; the server finishes it. Returns false, and
     /// does nothing, if the reply is too large or may need compression.
     pub fn put_down(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
         // The head's fixed part and framing need less than the remaining space.
@@ -205,7 +206,7 @@ impl Reply {
     }
 
     /// Waits until the client has accepted all written bytes.
-    pub(crate) async fn drain(&self) -> Result<(), Fault> {
+    pub async fn drain(&self) -> Result<(), Fault> {
         let drained = self.stream().drain().await;
         drained.map_err(|error| Fault::client_closed(&error, Limit::Write))
     }

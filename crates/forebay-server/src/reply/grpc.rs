@@ -3,13 +3,13 @@
 //!
 //! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
 use forebay_wire::http1::{KnownField, encode};
 use forebay_wire::http2;
 
 use super::{Length, Reply};
-use crate::fault::Fault;
-use crate::head::Request;
-use crate::limit::Limit;
 
 /// Content type of gRPC. Variants continue with `+` or `;`.
 const CONTENT_TYPE: &[u8] = b"application/grpc";

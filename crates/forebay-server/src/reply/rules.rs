@@ -14,7 +14,7 @@ pub struct Rules {
     pub remove: Vec<String>,
     /// Lifetime in caches in seconds: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
-    /// True if `X-Accel-Redirect` and `X-Sendfile` make the engine send a file in place of the
+    /// True if `X-Accel-Redirect` and `X-Sendfile` make the server send a file in place of the
     /// reply.
     pub sends_files: bool,
 }

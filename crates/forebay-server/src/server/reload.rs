@@ -15,13 +15,15 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use forebay_conf::Listen;
+use forebay_net::listen;
+use forebay_net::listen::Listener;
+use forebay_net::log::Writer;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Server, Signalled, Signals, Tables, Threads, Wanted, chosen_port, most_connections};
-use crate::listen::{self, Listener};
-use crate::log::Writer;
+use super::{Server, Signalled, Signals, Threads, Wanted, chosen_port, most_connections};
 use crate::serving::Change;
+use crate::serving::Tables;
 
 /// Time that a reload waits for the threads. Slower threads apply it later.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! Head of a request for a container.
 
 use forebay_conf as conf;
-use forebay_engine::{Fault, Request};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
 use forebay_wire::cgi::server_port;
 use forebay_wire::http1::{

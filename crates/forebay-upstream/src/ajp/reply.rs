@@ -4,13 +4,18 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Length, Reply, Request, Side, Socket};
+use forebay_net::fault::{Fault, Side};
+use forebay_net::head::Request;
+use forebay_net::socket::Socket;
+use forebay_server::body::Body;
+use forebay_server::exchange::Exchange;
+use forebay_server::reply::{Length, Reply};
 use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
 use super::upload::{BodyDemand, Packets};
-use crate::proxy::sticky::Sticky;
 use crate::reply_pump::FramedPump;
+use crate::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, Connection};
 
 /// Size of a receive buffer, in bytes.

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use forebay_engine::{Body, Fault};
+use forebay_net::fault::Fault;
+use forebay_server::body::Body;
 use forebay_wire::ajp13::{END_OF_BODY, data_header, most_data};
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Notify;

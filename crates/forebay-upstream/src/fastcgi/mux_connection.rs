@@ -14,7 +14,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_engine::{Fault, Retry, Socket, Thread};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
 use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
 use tokio::sync::Notify;
 use tokio::time::Instant;

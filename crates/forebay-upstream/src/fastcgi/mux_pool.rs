@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::{Fault, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::thread::Thread;
 use forebay_wire::fastcgi::{self, Decoder, Event};
 use tokio::time::Instant;
 

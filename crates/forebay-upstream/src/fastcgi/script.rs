@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use forebay_conf as conf;
-use forebay_engine::{Fault, Request};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::KnownField;
 

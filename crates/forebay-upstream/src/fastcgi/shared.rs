@@ -3,7 +3,9 @@
 use std::cell::Cell;
 use std::pin::pin;
 
-use forebay_engine::{Exchange, Fault, Retry, Spooled};
+use forebay_net::fault::{Fault, Retry};
+use forebay_server::exchange::Exchange;
+use forebay_server::spool::Spooled;
 use forebay_wire::fastcgi::ProtocolStatus;
 
 use super::mux_connection::{Stream, StreamEvent};

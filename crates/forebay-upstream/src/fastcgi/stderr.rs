@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use forebay_engine::{ErrorLog, Thread};
-use forebay_workers::OutputLines;
+use forebay_net::log::ErrorLog;
+use forebay_net::thread::Thread;
+use forebay_process::OutputLines;
 
 /// Bytes of error output to log per request.
 const LOGGED: usize = 64 * 1024;

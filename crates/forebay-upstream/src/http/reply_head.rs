@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 
-use forebay_engine::{Reply, Request};
+use forebay_net::head::Request;
+use forebay_server::reply::Reply;
 use forebay_wire::http1::{KnownField, ResponseFraming, ResponseHead, encode};
 use forebay_wire::sendfile;
 
-use super::{Attempt, rewrite};
+use super::rewrite;
 use crate::fields::end_head;
+use crate::http::attempt::Attempt;
 use crate::upgrade;
 
 /// A reply head, independent of the HTTP version that carried it.

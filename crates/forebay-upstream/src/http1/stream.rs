@@ -2,147 +2,34 @@
 
 use std::pin::pin;
 
-use forebay_engine::{Body, Exchange, Fault, Reply, Request, Retry, Side, Socket, Step, Tunnel};
+use forebay_net::fault::{Fault, Retry, Side};
+use forebay_net::head::Request;
+use forebay_net::socket::Socket;
+use forebay_server::body::Body;
+use forebay_server::exchange::Exchange;
+use forebay_server::reply::Reply;
 use forebay_wire::http1::{
     BodyDecoder, KnownField, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
     encode,
 };
-use forebay_wire::path;
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
-use super::reply_head::ReplyHead;
-use super::{INBOX, Proxy};
 use crate::fields::{append_request_fields, inform};
-use crate::http2::Place;
+use crate::http::attempt::{Attempt, Buffers, INBOX, append_target};
+use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
 use crate::upgrade;
-use crate::upstream::{
-    self, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend, announce,
-    upload,
-};
-
-/// Buffers of one exchange with a backend.
-pub struct Buffers {
-    pub out: Vec<u8>,
-    pub inbox: Vec<u8>,
-    pub head: ResponseHead,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        let (out, inbox) = (Vec::with_capacity(INBOX), Vec::with_capacity(INBOX));
-        Self { out, inbox, head: ResponseHead::default() }
-    }
-}
+use crate::upstream::{BodyEncoder, Connection, Source, ToBackend, announce, upload};
 
 /// Use of a connection after the reply.
-enum After {
+pub enum After {
     Keep,
     Close,
     /// The connection has switched protocols. Contains the first bytes of the tunnel.
     Tunnel(Vec<u8>),
 }
 
-/// A request that tries one backend after the other.
-pub struct Passing<'a> {
-    pub proxy: &'a Proxy,
-    /// The backend that the client's cookie names.
-    pub wanted: Option<usize>,
-    pub is_upgrade: bool,
-    /// True if the request may be sent more than once.
-    pub is_repeatable: bool,
-    /// True if a backend requires HTTP/1.1 for the request.
-    pub needs_http1: bool,
-    /// True if the shared connection that failed had carried replies before.
-    pub was_proven: bool,
-}
-
-impl Carrier for Passing<'_> {
-    type Connection = Place;
-    /// The tunnel, if the connection has switched protocols.
-    type Outcome = Option<Tunnel>;
-
-    async fn connect(
-        &mut self,
-        attempt: &upstream::Attempt<'_>,
-        is_new: bool,
-    ) -> Result<(Place, Past), Fault> {
-        let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
-        let place = match self.proxy.pool(attempt.index) {
-            // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
-            Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
-                Place::Alone(backend.connect_http1().await?)
-            }
-            Some(pool) => pool.place(backend, is_new, is_repeatable).await?,
-            None if is_repeatable || is_new => Place::Alone(backend.connect(is_new).await?),
-            None => Place::Alone(backend.connect_for_once().await?),
-        };
-        let past = place.past();
-        Ok((place, past))
-    }
-
-    async fn exchange(
-        &mut self,
-        attempt: &upstream::Attempt<'_>,
-        place: Place,
-        exchange: &mut Exchange,
-    ) -> Result<Option<Tunnel>, Fault> {
-        exchange.enter(Step::Origin);
-        let Self { proxy, wanted, is_upgrade, .. } = *self;
-        let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
-        let connection = match place {
-            Place::Alone(connection) => connection,
-            Place::Shared(stream) => {
-                let mut buffers = proxy.take_buffers();
-                let outcome = attempt.run_as_stream(stream, exchange, &mut buffers).await;
-                proxy.keep_buffers(buffers);
-                return outcome.map_err(|(fault, failed)| {
-                    self.was_proven = failed.is_proven;
-                    self.needs_http1 |= failed.needs_http1 && attempt.backend().is_https();
-                    if self.needs_http1 { fault.retry(Retry::Unprocessed) } else { fault }
-                });
-            }
-        };
-        match attempt.run(&connection, exchange).await? {
-            After::Keep => attempt.to.backend.keep(connection),
-            After::Close => {}
-            After::Tunnel(backend_prefix) => {
-                let idle = proxy.thread.settings().timeouts.tunnel_idle;
-                let (backend, permit) = connection.into_parts();
-                let (backend, held) = (Box::new(backend), Box::new(permit));
-                return Ok(Some(Tunnel { backend, backend_prefix, idle, held }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn body(&self) -> BodyAtHand {
-        BodyAtHand::Streamed
-    }
-
-    fn was_proven(&self) -> bool {
-        self.was_proven
-    }
-}
-
-/// A request to one backend.
-pub struct Attempt<'a> {
-    pub proxy: &'a Proxy,
-    pub to: &'a upstream::Attempt<'a>,
-    pub wanted: Option<usize>,
-    pub is_upgrade: bool,
-}
-
-impl<'a> Attempt<'a> {
-    pub fn backend(&self) -> &'a Backend {
-        self.to.backend
-    }
-
-    /// Returns the `Host` that replaces the client's.
-    pub fn host(&self) -> Option<&str> {
-        self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
-    }
-
+impl Attempt<'_> {
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
         let (proxy, host) = (self.proxy, self.host());
         out.clear();
@@ -153,7 +40,11 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sends one request over `connection` and passes its reply on.
-    async fn run(&self, connection: &Connection, exchange: &mut Exchange) -> Result<After, Fault> {
+    pub async fn run(
+        &self,
+        connection: &Connection,
+        exchange: &mut Exchange,
+    ) -> Result<After, Fault> {
         let (backend, socket) = (self.backend(), &connection.socket);
         self.send_request(socket, exchange).await?;
         if exchange.body.framing() == RequestFraming::None {
@@ -249,19 +140,6 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
     out.push(b' ');
     append_target(out, request, strip_prefix);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-}
-
-/// Appends the request target for the backend.
-pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
-    let target = request.target();
-    let stripped = strip_prefix
-        .map(|prefix| prefix.trim_end_matches('/').as_bytes())
-        .and_then(|prefix| path::strip_prefix(target, prefix))
-        .unwrap_or(target);
-    if !stripped.starts_with(b"/") && stripped != b"*" {
-        out.push(b'/');
-    }
-    out.extend_from_slice(stripped);
 }
 
 /// Reader of one reply.

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use forebay_engine::{SharedStream, SharedStreams, Thread, Ticks, Waits, wake_waiting};
+use forebay_net::deadline::Ticks;
+use forebay_net::shared_streams::{SharedStream, SharedStreams, Waits, wake_waiting};
+use forebay_net::thread::Thread;
 use forebay_wire::http2::{self, Cause, ErrorCode, Event, Head, Rule};
 use forebay_workers::Life;
 use tokio::sync::Notify;

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_engine::{Fault, Limit, Thread};
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
 
 use super::connection::Connection;
 use super::stream::Stream;

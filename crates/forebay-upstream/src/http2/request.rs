@@ -5,14 +5,19 @@ use std::pin::pin;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use forebay_engine::{Body, Exchange, Fault, Reply, Request, Side, Tunnel};
+use forebay_net::fault::{Fault, Side};
+use forebay_net::head::Request;
+use forebay_server::body::Body;
+use forebay_server::exchange::Exchange;
+use forebay_server::reply::Reply;
+use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::{KnownField, RequestFraming, ResponseFraming, ResponseHead, encode};
 use forebay_wire::http2::RequestPseudo;
 use sha1::{Digest, Sha1};
 
-use super::reply_head::ReplyHead;
-use super::session::{Attempt, Buffers, append_target};
 use crate::fields::{append_request_fields, inform, request_trailers};
+use crate::http::attempt::{Attempt, Buffers, append_target};
+use crate::http::reply_head::ReplyHead;
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
 use crate::upgrade;
 use crate::upstream::{BodyEncoder, Outlet, Source, upload};

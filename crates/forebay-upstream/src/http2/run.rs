@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use forebay_engine::{Ticks, yield_to_readers};
+use forebay_net::deadline::Ticks;
+use forebay_net::socket::yield_to_readers;
 use forebay_wire::http2::{self, ErrorCode};
 use tokio::sync::mpsc::UnboundedReceiver;
 

@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use forebay_engine::{Fault, Limit, NEVER, Retry};
+use forebay_net::deadline::NEVER;
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::limit::Limit;
 use forebay_wire::fields::{self, FieldRef};
 use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
 

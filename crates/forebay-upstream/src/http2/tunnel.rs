@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use forebay_engine::Duplex;
+use forebay_server::tunnel::Duplex;
 use forebay_wire::http2::ErrorCode;
 
 use super::connection::{Connection, End};

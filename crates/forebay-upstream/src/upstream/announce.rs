@@ -5,7 +5,7 @@
 //! or `UNKNOWN` in version 1).
 
 use forebay_conf::ProxyHeader;
-use forebay_engine::Request;
+use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 

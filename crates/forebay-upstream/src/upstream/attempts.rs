@@ -7,7 +7,7 @@
 //!
 //! A request that crashed its process is not resent, because it might crash every process. Any exit
 //! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
-//! process. The connection breaks before the supervisor has the report. So the engine waits for the
+//! process. The connection breaks before the supervisor has the report. So the server waits for the
 //! report: 1 s if /proc shows that the process is ending, else 50 ms (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
@@ -18,7 +18,8 @@
 
 use std::time::Duration;
 
-use forebay_engine::{Exchange, Fault, Retry};
+use forebay_net::fault::{Fault, Retry};
+use forebay_server::exchange::Exchange;
 
 /// Availability of a request's body for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::Address;
-use forebay_engine::{Alpn, ClientTls, Fault, Limit, Retry, Socket, Thread};
+use forebay_net::fault::{Fault, Retry};
+use forebay_net::limit::Limit;
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
+use forebay_net::tls::{Alpn, ClientTls};
 use forebay_workers::Life;
 
 use super::Past;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use forebay_engine::Fault;
+use forebay_net::fault::Fault;
 
 /// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
 /// before the reply ended. A complete reply outweighs a failure to send. If both fail, the send

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_engine::ErrorLog;
+use forebay_net::log::ErrorLog;
 use forebay_wire::http1::{Limits, ResponseHead, ResponseParser};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

@@ -10,7 +10,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_engine::{Deadlines, Pool, Socket, Thread};
+use forebay_net::deadline::Deadlines;
+use forebay_net::pool::Pool;
+use forebay_net::socket::Socket;
+use forebay_net::thread::Thread;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Interval;

@@ -12,7 +12,8 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use forebay_engine::{Fault, Limit};
+use forebay_net::fault::Fault;
+use forebay_net::limit::Limit;
 use tokio::sync::Notify;
 
 use super::Backend;

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_engine::Detached;
+use forebay_net::socket::Detached;
 use tokio::sync::{mpsc, oneshot};
 
 /// Connections to one backend.

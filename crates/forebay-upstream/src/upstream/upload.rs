@@ -2,7 +2,10 @@
 
 use std::io::IoSlice;
 
-use forebay_engine::{Body, Fault, Socket, Spooled};
+use forebay_net::fault::Fault;
+use forebay_net::socket::Socket;
+use forebay_server::body::Body;
+use forebay_server::spool::Spooled;
 use forebay_wire::fastcgi;
 use forebay_wire::http1::encode;
 

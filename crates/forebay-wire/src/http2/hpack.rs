@@ -13,10 +13,11 @@ mod table;
 
 use std::fmt;
 
-pub use decoder::{Decoded, Decoder, Flaw, ListLimits};
+pub use decoder::{Decoded, Decoder, ListLimits};
 pub(crate) use decoder::{List, Literal, is_name, is_value, string};
 pub use encoder::Encoder;
 pub(crate) use encoder::{HUFFMAN_FROM, is_secret};
+pub use table::Flaw;
 
 /// Rule of RFC 7541 that a header block violated. Each violation ends the connection, because the
 /// tables of the two sides differ from then on.

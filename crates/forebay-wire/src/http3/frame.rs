@@ -3,6 +3,9 @@
 use super::{qpack, settings, varint};
 use crate::fields::FieldRef;
 
+/// Type of the control stream (section 6.2.1).
+pub const CONTROL_STREAM: u64 = 0x00;
+
 pub const DATA: u64 = 0x00;
 pub const HEADERS: u64 = 0x01;
 pub const CANCEL_PUSH: u64 = 0x03;
@@ -75,7 +78,7 @@ pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
         varint::encode(&mut payload, setting);
         varint::encode(&mut payload, value);
     }
-    varint::encode(out, super::UniKind::CONTROL);
+    varint::encode(out, CONTROL_STREAM);
     frame(out, SETTINGS, &payload);
 }
 

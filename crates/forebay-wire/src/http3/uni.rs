@@ -23,7 +23,6 @@ pub enum UniKind {
 }
 
 impl UniKind {
-    pub(super) const CONTROL: u64 = 0x00;
     const PUSH: u64 = 0x01;
     const ENCODER: u64 = 0x02;
     const DECODER: u64 = 0x03;
@@ -96,7 +95,7 @@ impl UniDecoder {
             *input = rest;
             if let Some(kind) = varint::decode(&mut &self.first[..]) {
                 let kind = match kind {
-                    UniKind::CONTROL => UniKind::Control,
+                    frame::CONTROL_STREAM => UniKind::Control,
                     UniKind::ENCODER => UniKind::Encoder,
                     UniKind::DECODER => UniKind::Decoder,
                     // Only servers push.

@@ -5,7 +5,7 @@ use crate::fields::{Entry as Field, Fields};
 use crate::http1::{KnownField, is_field_value};
 
 use super::static_table::{self, ENTRIES};
-use super::table::{Entry, Table};
+use super::table::{Entry, Flaw, Table};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
 
 /// Limits of the result of one block.
@@ -15,18 +15,6 @@ pub struct ListLimits {
     pub size: usize,
     /// Maximum number of fields, including pseudo-fields and each crumb of a cookie.
     pub fields: usize,
-}
-
-/// Violation in a field, found while decoding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flaw {
-    /// Nothing.
-    #[default]
-    None,
-    /// Name with upper case, or with a byte that no lower-case token has.
-    Name,
-    /// Value with a control byte, or with white space at either end.
-    Value,
 }
 
 /// Properties of a decoded block. Its fields are in the arena.

@@ -6,6 +6,18 @@ use crate::http1::KnownField;
 
 use super::ENTRY_OVERHEAD;
 
+/// Violation in a field, found while decoding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    #[default]
+    None,
+    /// Name with upper case, or with a byte that no lower-case token has.
+    Name,
+    /// Value with a control byte, or with white space at either end.
+    Value,
+}
+
 /// Data of an entry in addition to its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -16,7 +28,7 @@ pub(super) struct Entry {
     /// Kind of the name, for the decoder only.
     pub known: KnownField,
     /// Violation in the entry, for the decoder, so that each string is checked only once.
-    pub flaw: super::decoder::Flaw,
+    pub flaw: Flaw,
     /// Hash of name and value, for the encoder.
     pub hash: u32,
 }

@@ -1,0 +1,6 @@
+//! The administrator's listener: status, metrics and control pages.
+#![forbid(unsafe_code)]
+
+mod admin;
+
+pub use admin::{Admin, AppStatus, BackendRow, BackendsOf, Control, Status, WorkerRow, open};

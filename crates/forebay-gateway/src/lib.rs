@@ -1,0 +1,19 @@
+//! From a plan to a running server.
+//!
+//! [`Origins::new`] builds the origins of a plan for the server's threads. [`check`] and
+//! [`explain`] report what a configuration would do. [`try_starts`] starts its applications once.
+#![forbid(unsafe_code)]
+
+mod build;
+mod check;
+mod explain;
+mod separation;
+mod start;
+mod tls;
+
+pub use build::{BuildError, Origins};
+pub use check::{check, check_spool, probe_interpreters};
+pub use explain::{Question, QuestionError, explain};
+pub use separation::start_helper;
+pub use start::{AppStart, try_starts};
+pub use tls::SiteTls;

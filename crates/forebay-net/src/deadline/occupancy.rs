@@ -1,0 +1,113 @@
+//! Activity of a client connection, which decides if the connection may be closed for another.
+
+use std::cell::Cell;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use super::{Deadlines, Ticks};
+
+/// Age below which a connection is closed only after all older ones, in ticks: a second.
+// The first packets of a new client take a round trip each. Meanwhile, clients that send partial
+// heads must not displace it.
+const YOUNG: Ticks = 10;
+
+/// Activity of a client connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// No request is in progress and none has begun to arrive.
+    Idle,
+    /// A part of a request head, a handshake or a PROXY header has arrived, and no request is in
+    /// progress.
+    PartialHead,
+    /// A request is in progress.
+    Busy,
+}
+
+/// Activity of a connection, its start time, and the request to close.
+pub struct Occupancy {
+    activity: Cell<Activity>,
+    since: Cell<Since>,
+    /// True if the connection counts against the limit on client connections.
+    is_counted: Cell<bool>,
+    pub is_evicted: Cell<bool>,
+}
+
+/// A moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Since {
+    time: Option<Instant>,
+    tick: Ticks,
+}
+
+/// Start of the time that all threads compare. The first connection of a process sets it.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Since {
+    fn now(deadlines: &Deadlines) -> Self {
+        // Costs no system call. Ticks differ between threads and are too coarse to order
+        // connections.
+        Self { time: Some(Instant::now()), tick: deadlines.now() }
+    }
+
+    /// Returns the nanoseconds since [`START`], which threads can compare.
+    pub fn nanoseconds(self) -> u64 {
+        let since = self.time.map(|time| time.saturating_duration_since(*START));
+        u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Order of closing: the smallest rank is closed first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    pub class: u8,
+    pub since: Since,
+}
+
+impl Default for Occupancy {
+    fn default() -> Self {
+        LazyLock::force(&START);
+        Self {
+            activity: Cell::new(Activity::Busy),
+            since: Cell::default(),
+            is_counted: Cell::new(false),
+            is_evicted: Cell::new(false),
+        }
+    }
+}
+
+impl Occupancy {
+    pub fn set(&self, activity: Activity, deadlines: &Deadlines) {
+        if self.activity.replace(activity) != activity && activity != Activity::Busy {
+            self.since.set(Since::now(deadlines));
+        }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.activity.get() == Activity::Idle
+    }
+
+    /// Counts the connection against the limit on client connections.
+    pub fn set_counted(&self) {
+        self.is_counted.set(true);
+    }
+
+    /// Returns true if the connection must close to make room.
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.get()
+    }
+
+    /// Returns the rank in the order of closing; `None` if the connection must stay open.
+    pub fn rank(&self, now: Ticks) -> Option<Rank> {
+        if !self.is_counted.get() || self.is_evicted.get() {
+            return None;
+        }
+        let since = self.since.get();
+        let is_young = now.saturating_sub(since.tick) < YOUNG;
+        let class = match self.activity.get() {
+            Activity::Busy => return None,
+            Activity::Idle => 0,
+            Activity::PartialHead => 1,
+        };
+        Some(Rank { class: class + if is_young { 2 } else { 0 }, since })
+    }
+}

@@ -1,0 +1,35 @@
+//! Sockets, TLS, deadlines, threads, memory, logs and counters of the gateway.
+//!
+//! Each serving thread runs its own event loop and shares only counters, limits and the log writer
+//! with the others. This crate does not interpret requests: `forebay-server` does.
+//!
+//! From the bottom up: `clock`, `sys`, `limit`, `fault`, `timing`, `counters`; `memory`,
+//! `byte_stream`, `tls`, `deadline`, `socket`; `head`, `log`, `pressure`, `listen`, `thread`.
+#![deny(unsafe_code)]
+
+pub mod buffered;
+mod byte_stream;
+mod clock;
+pub mod counters;
+pub mod deadline;
+pub mod fault;
+pub mod free_list;
+pub mod head;
+mod heap_watch;
+pub mod limit;
+pub mod listen;
+pub mod log;
+pub mod log_file;
+pub mod log_opener;
+#[cfg_attr(not(any(test, feature = "memory")), path = "no_memory.rs")]
+pub mod memory;
+pub mod pool;
+mod pressure;
+pub mod privileges;
+pub mod shared_streams;
+pub mod socket;
+pub mod sys;
+pub mod systemd;
+pub mod thread;
+pub mod timing;
+pub mod tls;

@@ -1,0 +1,43 @@
+//! The side that clients connect to, and the life of a request.
+//!
+//! The server accepts connections, reads requests, selects the route and passes an
+//! [`Exchange`](exchange::Exchange) to the [`Origin`](exchange::Origin) of the route. It knows
+//! nothing about CGI scripts or FastCGI records: origins are in `forebay-origin` and
+//! `forebay-upstream`.
+//!
+//! `http1`, `http2`, `http3` and `ajp` each have the connections and the streams of one protocol.
+//! All other modules see only a `Stream`. From the bottom up: `part`, the streams of the protocols,
+//! `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`; `forwarded`, `route`,
+//! `context`; `dispatch`, `internal_redirect`, `request`, `refusal`; the connections of the
+//! protocols, `front`, `admission`, `accept`; `serving`, `server`.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod admission;
+mod ajp;
+mod backlog;
+pub mod body;
+pub mod compress;
+mod context;
+pub mod dispatch;
+pub mod exchange;
+pub mod forwarded;
+mod front;
+mod http1;
+mod http2;
+mod http3;
+mod internal_redirect;
+#[cfg(feature = "memory")]
+pub mod memory_gateway;
+mod part;
+mod refusal;
+pub mod reply;
+mod request;
+pub mod route;
+mod server;
+pub mod serving;
+pub mod spool;
+mod stream;
+pub mod tunnel;
+
+pub use server::{Prepare, Reload, Server, StartError, Wanted};

@@ -1,0 +1,106 @@
+//! Connection, parts of replies and state of the current request, for the streams of all protocols.
+
+use std::borrow::Cow;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use forebay_net::thread::Thread;
+use forebay_net::timing::StepTimer;
+use forebay_net::tls::Handshake;
+use forebay_wire::ClientAddress;
+
+use crate::backlog::Backlog;
+
+/// An accepted client connection.
+pub struct Accepted {
+    /// The thread that serves the connection.
+    pub thread: Rc<Thread>,
+    /// Address of the other end.
+    pub peer: ClientAddress,
+    /// Local address of the connection.
+    pub local: SocketAddr,
+    /// Number of the listener.
+    pub listener: usize,
+    /// TLS handshake, if the connection uses TLS.
+    pub tls: Option<Rc<Handshake>>,
+}
+
+/// State of the current request that body and reply share.
+#[derive(Default)]
+pub struct Shared {
+    /// Measures the time per step.
+    pub timer: StepTimer,
+    /// Reply bytes that the client has not accepted yet.
+    pub backlog: Backlog,
+}
+
+/// Reason to end a stream before its reply ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// The rest of the reply is not available.
+    ReplyLost,
+    /// The backend has cancelled its stream, for example at the deadline of a gRPC call.
+    Cancelled,
+}
+
+/// The head of a reply, for protocols that do not send heads as lines.
+pub struct Head<'a> {
+    /// Status.
+    pub status: u16,
+    /// Fields, as lines.
+    pub lines: &'a [u8],
+}
+
+impl Head<'_> {
+    /// Returns status and fields for a client that requested a tunnel (RFC 8441 section 5, RFC
+    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1.
+    pub fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
+        match self.status {
+            101 => {
+                let lines = self.lines.split_inclusive(|&b| b == b'\n');
+                let accept = b"sec-websocket-accept";
+                let is_kept = |line: &&[u8]| {
+                    !line.get(..accept.len()).is_some_and(|name| name.eq_ignore_ascii_case(accept))
+                };
+                Ok((200, lines.filter(is_kept).flatten().copied().collect()))
+            }
+            // The client would take this status for an open tunnel.
+            200..=299 => Err(io::Error::other("no tunnel was made")),
+            status => Ok((status, self.lines.into())),
+        }
+    }
+}
+
+/// A part of a reply to write.
+pub struct Part<'a> {
+    /// Status of the head.
+    pub status: u16,
+    /// Start of the head's field lines in `gathered`.
+    pub fields_at: usize,
+    /// Collected bytes: the head, or the rest of it, and body bytes.
+    pub gathered: &'a [u8],
+    /// Start of the body in `gathered`.
+    pub body_at: usize,
+    /// True if `gathered` contains the head.
+    pub has_head: bool,
+    /// Body bytes that follow `gathered`.
+    pub data: &'a [u8],
+    /// True if the body is chunked.
+    pub is_chunked: bool,
+    /// Trailer fields, as lines, if this part ends the reply.
+    pub last: Option<&'a [u8]>,
+    /// True if the bytes may be sent at the end of the thread's turn, because the connection
+    /// continues.
+    pub may_wait: bool,
+}
+
+/// Properties of the reply that determine the protocol's own fields in the head.
+pub struct HeadEnd {
+    /// True if the body is chunked.
+    pub is_chunked: bool,
+    /// True if the connection may carry another request.
+    pub keep_alive: bool,
+    /// True if the client speaks HTTP/1.0.
+    pub to_http10: bool,
+}

@@ -1,0 +1,60 @@
+//! Refusals of requests whose head breaks a rule, in every protocol.
+
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::limit::Limit;
+use forebay_net::thread::Thread;
+use forebay_wire::http1::{HeadError, Limits};
+use forebay_wire::http2::HeadRule;
+
+use crate::exchange::Exchange;
+use crate::request::record;
+use crate::stream::Stream;
+
+/// Returns the maximum number of requests on the connection.
+pub fn requests_allowed(thread: &Thread) -> u64 {
+    let settings = thread.settings();
+    match settings.limits.keepalive_requests {
+        _ if settings.timeouts.keep_alive.is_zero() => 1,
+        0 => u64::MAX,
+        most => most,
+    }
+}
+
+/// Answers a request with an unreadable head. Returns true if the reply could be written.
+pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool {
+    let start = stream.thread().start();
+    if let Some(limit) = fault.limit {
+        stream.thread().counters.count_limit(limit);
+    }
+    exchange.request.head.fields.clear();
+    exchange.request.path.clear();
+    exchange.reply.prepare_refusal(exchange.request.method());
+    let answered = exchange.reply.respond_fault(fault).await;
+    record(stream, exchange, start, true);
+    answered.is_ok()
+}
+
+/// Returns the fault for a decoded head that violates a rule.
+pub fn rule_fault(rule: HeadRule) -> Fault {
+    let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
+    match rule {
+        HeadRule::TargetTooLong => fault.limited_by(Limit::Target),
+        HeadRule::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadRule::GetBody => fault.limited_by(Limit::GetBody),
+        _ => fault,
+    }
+}
+
+/// Returns the fault for a refused head, with the configurable limit if one was reached.
+pub fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
+    let fault = Fault::from(error);
+    match error {
+        HeadError::TooLarge if request.head.fields.len() >= limits.fields => {
+            fault.limited_by(Limit::Fields)
+        }
+        HeadError::TooLarge => fault.limited_by(Limit::HeadSize),
+        HeadError::GetBody => fault.limited_by(Limit::GetBody),
+        _ => fault,
+    }
+}

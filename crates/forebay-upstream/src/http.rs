@@ -1,0 +1,8 @@
+//! Parts of HTTP to backends that do not depend on the version.
+//!
+//! `attempt` is one request to one backend, with the settings of its route. `reply_head` passes
+//! reply heads on, and `rewrite` rewrites redirects and cookies in them.
+
+pub mod attempt;
+pub mod reply_head;
+pub mod rewrite;

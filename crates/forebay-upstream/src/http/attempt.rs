@@ -1,0 +1,93 @@
+//! A request to one backend over HTTP of any version, and the settings of its route.
+
+use std::rc::Rc;
+
+use forebay_conf as conf;
+use forebay_net::free_list::FreeList;
+use forebay_net::head::Request;
+use forebay_net::thread::Thread;
+use forebay_wire::http1::ResponseHead;
+use forebay_wire::path;
+
+use super::rewrite::Rewrite;
+use crate::sticky::Sticky;
+use crate::upstream::{self, Backend};
+
+/// Size of a receive buffer, in bytes.
+pub const INBOX: usize = 16 * 1024;
+
+/// Buffers of one exchange with a backend.
+pub struct Buffers {
+    pub out: Vec<u8>,
+    pub inbox: Vec<u8>,
+    pub head: ResponseHead,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        let (out, inbox) = (Vec::with_capacity(INBOX), Vec::with_capacity(INBOX));
+        Self { out, inbox, head: ResponseHead::default() }
+    }
+}
+
+/// Settings of a route to HTTP backends, and the buffers of its requests.
+pub struct ProxySettings {
+    pub thread: Rc<Thread>,
+    pub sticky: Option<Sticky>,
+    /// `Host` for each backend; `None` keeps the client's.
+    pub hosts: Option<Vec<String>>,
+    pub strip_prefix: Option<String>,
+    pub rewrite: Option<Rewrite>,
+    pub send_proxy: Option<conf::ProxyHeader>,
+    pub buffers: Rc<FreeList<Box<Buffers>>>,
+}
+
+impl ProxySettings {
+    /// Takes buffers. An HTTP/1.1 request without a body takes them when its reply begins, not
+    /// while it waits. Other requests hold theirs from the start.
+    pub fn take_buffers(&self) -> Box<Buffers> {
+        self.buffers.take().unwrap_or_default()
+    }
+
+    pub fn keep_buffers(&self, mut buffers: Box<Buffers>) {
+        // HTTP/2 data, up to a whole window, was swapped into it: do not keep that much memory.
+        if buffers.out.capacity() > INBOX {
+            buffers.out = Vec::with_capacity(INBOX);
+        }
+        if buffers.inbox.capacity() <= INBOX {
+            self.buffers.give(buffers);
+        }
+    }
+}
+
+/// A request to one backend.
+pub struct Attempt<'a> {
+    pub proxy: &'a ProxySettings,
+    pub to: &'a upstream::Attempt<'a>,
+    pub wanted: Option<usize>,
+    pub is_upgrade: bool,
+}
+
+impl<'a> Attempt<'a> {
+    pub fn backend(&self) -> &'a Backend {
+        self.to.backend
+    }
+
+    /// Returns the `Host` that replaces the client's.
+    pub fn host(&self) -> Option<&str> {
+        self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
+    }
+}
+
+/// Appends the request target for the backend.
+pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+    let target = request.target();
+    let stripped = strip_prefix
+        .map(|prefix| prefix.trim_end_matches('/').as_bytes())
+        .and_then(|prefix| path::strip_prefix(target, prefix))
+        .unwrap_or(target);
+    if !stripped.starts_with(b"/") && stripped != b"*" {
+        out.push(b'/');
+    }
+    out.extend_from_slice(stripped);
+}

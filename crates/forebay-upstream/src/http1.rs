@@ -1,0 +1,3 @@
+//! HTTP/1.1 to backends (RFC 9112).
+
+pub mod stream;

@@ -1,0 +1,32 @@
+//! The side that connects to backends, in every protocol.
+//!
+//! `upstream` selects a backend and a connection, and decides about resending. An origin of a
+//! protocol carries the request over that connection: `proxy` (with `http1` and `http2`), `fastcgi`,
+//! `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params` compute the variables
+//! of a CGI-like application; `output`, `script_reply`, `nph` and `reply_pump` pass its output on.
+#![forbid(unsafe_code)]
+
+pub mod ajp;
+pub mod app_server;
+pub mod fastcgi;
+pub mod fields;
+mod http;
+mod http1;
+pub mod http2;
+pub mod mount;
+mod nph;
+pub mod output;
+mod params;
+pub mod proxy;
+pub mod reply_pump;
+pub mod script;
+pub mod script_reply;
+pub mod sticky;
+pub mod upgrade;
+mod upstream;
+
+pub use upstream::announce;
+pub use upstream::{
+    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Check, Checker, Endpoint, Group,
+    IdlePools, Permits, Tallies, Unanswered, Upstream,
+};
