@@ -126,7 +126,7 @@ impl Upstream {
     }
 
     /// Returns the number of backends.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.backends.len()
     }
 

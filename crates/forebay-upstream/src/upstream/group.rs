@@ -138,7 +138,7 @@ impl Group {
     }
 
     /// Returns the number of backends.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
 
