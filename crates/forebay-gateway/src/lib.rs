@@ -1,7 +1,7 @@
 //! From a plan to a running server.
 //!
-//! [`Origins::new`] builds the origins of a plan for the server's threads. [`check`] and
-//! [`explain`] report what a configuration would do. [`try_starts`] starts its applications once.
+//! [`Origins::new`] builds the origins of a plan for the server's threads. [`check()`] and
+//! [`explain()`] report what a configuration would do. [`try_starts`] starts its applications once.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -2,9 +2,9 @@
 //!
 //! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. It has
 //! limited room, and each direction ends separately. Closing it with unread bytes resets it.
-//! Backends listen for such connections on a [`Network`]. [`MemoryGateway`](forebay_server::memory_gateway::MemoryGateway)
-//! serves them as a serving thread does, so that a scripted client, the server, an origin and a
-//! scripted backend run in one thread. If tokio's clock is paused, time passes only when all of
+//! Backends listen for such connections on a [`Network`]. `MemoryGateway` of `forebay-server` serves
+//! them as a serving thread does, so that a scripted client, the server, an origin and a scripted
+//! backend run in one thread. If tokio's clock is paused, time passes only when all of
 //! them wait, and then jumps to the next deadline.
 
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,7 @@
 //! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617).
 //!
 //! One bcrypt hash takes 0.1 s by design. Hashes are computed on threads for blocking work, on at
-//! most half of the processors, and client addresses take turns ([`queue`]). A keyed SHA-256 of
+//! most half of the processors, and client addresses take turns (`queue`). A keyed SHA-256 of
 //! each right password is kept for all threads and routes, so that a logged-in user waits for no
 //! hash.
 //!

@@ -43,8 +43,8 @@ pub trait Origin {
         false
     }
 
-    /// Returns true if the server drops the future of `serve` when the client closes the connection.
-    /// Closing only the sending side counts, too, as in nginx for proxied requests.
+    /// Returns true if the server drops the future of `serve` when the client closes the
+    /// connection. Closing only the sending side counts, too, as in nginx for proxied requests.
     fn ends_with_client(&self) -> bool {
         true
     }

@@ -290,7 +290,8 @@ impl Reply {
         self.may_be_immediate = false;
     }
 
-    /// Takes a buffer of the thread to build the reply in: see [`forebay_net::thread::Thread::take_buffer`].
+    /// Takes a buffer of the thread to build the reply in: see
+    /// [`Thread::take_buffer`](forebay_net::thread::Thread::take_buffer).
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()
     }

@@ -95,7 +95,8 @@ impl Session {
             if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// As [`Socket::peek`](crate::socket::Socket::peek). Protocol messages, such as tickets, do not count.
+    /// As [`Socket::peek`](crate::socket::Socket::peek). Protocol messages, such as tickets, do not
+    /// count.
     pub fn peek(&self, io: &Io) -> Option<bool> {
         loop {
             let answer = self.0.borrow_mut().connection.reader().fill_buf().map(<[u8]>::len);

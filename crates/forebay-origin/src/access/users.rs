@@ -24,7 +24,7 @@ pub enum UsersError {
     Io(PathBuf, io::Error),
     /// A directory, a pipe or a device.
     NotRegular(PathBuf),
-    /// Larger than [`LARGEST`].
+    /// Larger than `LARGEST`.
     TooLarge(PathBuf),
     /// A line, counted from 1, is not `name:hash` with a hash of a known kind.
     Line(PathBuf, usize),
