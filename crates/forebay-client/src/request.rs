@@ -146,6 +146,7 @@ fn append_variables(
     let request = cgi::Request {
         head,
         bytes: http,
+        request_uri: if target.is_empty() { b"/" } else { target },
         script_name: if is_script { &decoded } else { b"" },
         script_filename: if is_script { &file } else { b"" },
         path_info: if is_script { b"" } else { &decoded },

@@ -286,6 +286,10 @@ pub struct Site {
     /// slash. "refuse" answers 404. "pass" passes them on if no other route would match them with
     /// slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
+    /// Merges repeated slashes in paths. With false, backends get them as the client sent them, for
+    /// paths that contain a URL. A path that another route would match with merged slashes then
+    /// gets 404. Default: true.
+    pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// Redirects requests without TLS to the same URL with https://. Default: false.

@@ -262,6 +262,8 @@ pub struct Site {
     pub socket_access: SocketAccess,
     /// The treatment of paths with `%2F`, a backslash or `%5C`. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
+    /// Merges repeated slashes in paths. Default true.
+    pub merge_slashes: bool,
     /// The `https://` port for redirects of requests without TLS.
     pub redirect_to_https: Option<u16>,
     /// Certificate and settings of the `https://` listeners; `Some` if the site has one.

@@ -38,6 +38,7 @@ use forebay_upstream::script::{exact_paths, scripts_of};
 use forebay_upstream::{
     Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Unanswered, Upstream,
 };
+use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
 use tokio::sync::Semaphore;
 
@@ -350,6 +351,7 @@ impl Origins {
                 .map(|port| Box::new(Redirection(by_https(port))) as Box<dyn Origin>),
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,
+            slashes: slashes(site),
             held: self.held.clone(),
             routes: routes.collect(),
         }
@@ -472,6 +474,11 @@ impl Origins {
 struct Pools {
     idle: Rc<IdlePools>,
     http2: Http2Pools,
+}
+
+/// Returns the site's treatment of repeated slashes.
+pub(crate) fn slashes(site: &forebay_conf::Site) -> Slashes {
+    if site.merge_slashes { Slashes::Merge } else { Slashes::Keep }
 }
 
 /// Returns true if a listener selects the site by name. An HTTP/3 listener selects from all sites

@@ -9,8 +9,8 @@ mod clients;
 mod rules;
 
 use forebay_conf::{
-    AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Files, Finding, PathPattern,
-    Plan, Route, Server,
+    AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
+    PathPattern, Plan, Route, Server,
 };
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
@@ -214,7 +214,9 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
     for (site, of) in plan.sites.iter().enumerate() {
         for (at, route) in of.routes.iter().enumerate() {
             let (kind, to, root) = match &route.action {
-                Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.upstream, &fastcgi.root),
+                Action::Fastcgi(Fastcgi { upstream, root: Some(root), .. }) => {
+                    ("fastcgi", upstream, root)
+                }
                 Action::AppServer(AppServer { protocol, upstream, root: Some(root), .. }) => {
                     (app_server::name(*protocol), upstream, root)
                 }
@@ -243,18 +245,7 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
         for (at, route) in of.routes.iter().enumerate() {
-            let (key, prefix) = match &route.action {
-                Action::Proxy(proxy) => ("proxy", proxy.strip_prefix.as_deref()),
-                Action::App(name) => (
-                    "app",
-                    match &plan.apps[name].kind {
-                        AppKind::Command { strip_prefix, .. } => strip_prefix.as_deref(),
-                        _ => None,
-                    },
-                ),
-                _ => continue,
-            };
-            let Some(prefix) = prefix else { continue };
+            let Some((place, key, prefix)) = start_of_paths(plan, route) else { continue };
             let prefix = prefix.trim_end_matches('/');
             let is_met = |path: &PathPattern| match path {
                 PathPattern::Exact(path) => path.starts_with(prefix),
@@ -264,12 +255,13 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
             };
             let paths = &route.matcher.paths;
             let message = match prefix {
+                "" if key == "mount" => continue,
                 "" => "strip_prefix = \"/\" removes nothing".to_owned(),
                 _ if paths.is_empty() || paths.iter().any(is_met) => continue,
-                _ => format!("no path of this route begins with the strip_prefix \"{prefix}\""),
+                _ => format!("no path of this route begins with the {key} \"{prefix}\""),
             };
             found.push(Finding {
-                key: ["site", &site.to_string(), "route", &at.to_string(), key]
+                key: ["site", &site.to_string(), "route", &at.to_string(), place]
                     .map(str::to_owned)
                     .into(),
                 message: format!("WARNING: {message}"),
@@ -280,6 +272,34 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Returns the start of paths that the route's origin removes or is mounted at: the key of the route,
+/// the key with the start, and the start.
+fn start_of_paths<'p>(
+    plan: &'p Plan,
+    route: &'p Route,
+) -> Option<(&'static str, &'static str, &'p str)> {
+    let (place, strip_prefix, mount) = match &route.action {
+        Action::Proxy(proxy) => ("proxy", &proxy.strip_prefix, &None),
+        Action::Fastcgi(fastcgi) => ("fastcgi", &fastcgi.strip_prefix, &fastcgi.mount),
+        Action::AppServer(server) => {
+            (forebay_upstream::app_server::name(server.protocol), &None, &server.mount)
+        }
+        Action::App(name) => {
+            let app = &plan.apps[name];
+            match &app.kind {
+                AppKind::Php { strip_prefix, .. } | AppKind::Command { strip_prefix, .. } => {
+                    ("app", strip_prefix, &app.mount)
+                }
+                _ => ("app", &None, &app.mount),
+            }
+        }
+        _ => return None,
+    };
+    let start = strip_prefix.as_deref().map(|prefix| ("strip_prefix", prefix));
+    let start = start.or_else(|| mount.as_deref().map(|mount| ("mount", mount)));
+    start.map(|(key, start)| (place, key, start))
 }
 
 /// Returns source files that would be sent because no route of their site runs them.

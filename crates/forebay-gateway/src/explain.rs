@@ -20,7 +20,7 @@ use forebay_server::forwarded::find_client;
 use forebay_server::route::{Instead, best_site};
 use forebay_wire::http1::RequestFraming;
 
-use crate::build::{by_https, trust};
+use crate::build::{by_https, slashes, trust};
 use origin::{origin, redirection};
 use question::{Url, listener, request};
 
@@ -120,7 +120,7 @@ fn routes(
         return Err(Fault::client(501, "method not implemented"));
     }
     request
-        .prepare_path(site.encoded_slashes)
+        .prepare_path(site.encoded_slashes, slashes(site))
         .map_err(|error| Fault::client(error.status(), error.to_string()))?;
     if let Some(redirect) = site.redirect_to_https.map(by_https).filter(|_| !request.https) {
         text.item("route", b"none: `redirect_to_https` of the site answers");

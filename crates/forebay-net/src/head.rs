@@ -9,7 +9,7 @@ use forebay_wire::http1::{
     Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
     may_be_request_trailer,
 };
-use forebay_wire::path::{self, PathError};
+use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span};
 
 use crate::tls::{Handshake, ServerTls};
@@ -22,11 +22,13 @@ pub struct Request {
     pub head: RequestHead,
     /// Decoded path without dot segments.
     pub path: Vec<u8>,
-    /// The path as read by a server that decodes `%2F` and treats backslashes as slashes; empty if
-    /// the target has neither.
+    /// The path as read by a server that decodes `%2F`, treats backslashes as slashes and merges
+    /// slashes; empty if the target has none of these.
     pub unmasked: Vec<u8>,
-    /// Original path and query, if `head` has them without dot segments and repeated slashes.
+    /// Path and query as the client sent them, if those of `head` differ.
     pub original: Option<Span>,
+    /// Treatment of repeated slashes, as configured for the site.
+    slashes: Slashes,
     /// The authenticated user; empty if the route requires none.
     pub user: Vec<u8>,
     /// The part of `path` that matched the `*` of the route, or all of `path` without a `*`.
@@ -63,6 +65,7 @@ impl Request {
             path: Vec::new(),
             unmasked: Vec::new(),
             original: None,
+            slashes: Slashes::default(),
             user: Vec::new(),
             rest: 0..0,
             client: peer,
@@ -134,20 +137,42 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Sets the path for routing, and normalizes the target to the same path.
-    pub fn prepare_path(&mut self, slashes: EncodedSlashes) -> Result<(), PathError> {
+    /// Returns the path of the client's own target with its dot segments, if the target was
+    /// normalized; see [`path::unresolved`]. Returns `None` after an internal redirect.
+    pub fn unresolved_path(&self) -> Option<Vec<u8>> {
+        let original = self.original?.of(&self.bytes);
+        let clean = path::canonical(original, self.slashes)?;
+        if clean != self.head.path_and_query.of(&self.bytes) {
+            return None;
+        }
+        path::unresolved(original)
+    }
+
+    /// Sets the path for routing, and normalizes the target to the same path. Repeated slashes are
+    /// treated as `slashes` says.
+    pub fn prepare_path(
+        &mut self,
+        encoded: EncodedSlashes,
+        slashes: Slashes,
+    ) -> Result<(), PathError> {
+        self.slashes = slashes;
         if self.take_plain_path() {
             return Ok(());
         }
         self.clean_path()?;
-        let target = self.head.path_and_query.of(&self.bytes);
-        if !path::has_hidden_slash(target) {
-            return Ok(());
+        let target = self.head.path_and_query;
+        // Applications get the client's own target, too: `/x/%2f../../admin`.
+        let original = self.original.unwrap_or(target).of(&self.bytes);
+        if path::has_hidden_slash(original) {
+            if encoded == EncodedSlashes::Refuse {
+                return Err(PathError::EncodedSlash);
+            }
+            return path::unmask(original, &mut self.unmasked);
         }
-        if slashes == EncodedSlashes::Refuse {
-            return Err(PathError::EncodedSlash);
+        if memchr::memmem::find(&self.path, b"//").is_some() {
+            return path::unmask(target.of(&self.bytes), &mut self.unmasked);
         }
-        path::unmask(target, &mut self.unmasked)
+        Ok(())
     }
 
     /// Sets the path if the target needs no decoding, which is nearly always so. Returns false
@@ -196,10 +221,10 @@ impl Request {
         self.original = None;
         self.path.clear();
         let target = self.head.path_and_query;
-        let normal = path::normalize(target.of(&self.bytes), &mut self.path);
+        let normal = path::normalize_with(target.of(&self.bytes), self.slashes, &mut self.path);
         self.rest = 0..self.path.len();
         normal?;
-        if let Some(clean) = path::canonical(target.of(&self.bytes)) {
+        if let Some(clean) = path::canonical(target.of(&self.bytes), self.slashes) {
             self.replace_target(&clean);
             self.original = Some(target);
         }

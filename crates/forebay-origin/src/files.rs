@@ -19,6 +19,7 @@ use forebay_server::exchange::{Exchange, Origin, Serving};
 use forebay_server::reply::{Length, Reply};
 use forebay_upstream::script::{NoScript, find as script_in};
 use forebay_wire::http1::{KnownField, encode};
+use forebay_wire::path::merge_slashes;
 
 pub use cache::fault;
 use cache::{Cache, Content, Entry, Found};
@@ -308,7 +309,9 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
     // From the clean path: a browser may read the client's path as another host (`//host`,
     // `/\host`).
     let Exchange { request, reply, .. } = exchange;
-    let mut location = percent_encode(&request.path);
+    let mut path = request.path.clone();
+    merge_slashes(&mut path);
+    let mut location = percent_encode(&path);
     location.push('/');
     let mut location = location.into_bytes();
     if let Some(query) = request.query() {

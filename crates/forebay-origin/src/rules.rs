@@ -10,7 +10,7 @@ mod around;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     self as conf, Access, Action, AppKind, PathParameters, Plan, ScriptsBelow, Site,
@@ -18,9 +18,9 @@ use forebay_conf::{
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_server::route::{Instead, OtherPath, OtherPaths, Rule};
-use forebay_upstream::fastcgi::script_end;
+use forebay_upstream::fastcgi::{below_prefix, script_end};
 use forebay_upstream::script::Scripts;
-use forebay_wire::path::without_parameters;
+use forebay_wire::path::{merge_slashes, without_parameters};
 
 use crate::apps::program::{PathMapping, Protocol};
 use crate::apps::running;
@@ -95,6 +95,8 @@ pub struct Others {
     named: Named,
     parameters: PathParameters,
     ignores_case: bool,
+    /// True if the origin also receives the client's own target, as REQUEST_URI.
+    has_request_uri: bool,
 }
 
 /// Targets of a route's paths.
@@ -105,8 +107,9 @@ enum Named {
     Scripts(Scripts),
     /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Targets that only the server knows. Its scripts may be in this directory.
-    Unknown(Option<Scripts>),
+    /// Targets that only the server knows. Its scripts may be in this directory. The part of a path
+    /// before the directory is removed.
+    Unknown(Option<Scripts>, Option<String>),
 }
 
 impl Others {
@@ -127,8 +130,10 @@ impl Others {
             Action::Respond(_) | Action::Redirect(_) => return None,
             Action::Files(files) => Named::Files(files.clone()),
             Action::Cgi(cgi) if cgi.program.is_none() => Named::Scripts(in_dir(&cgi.dir)),
-            Action::Fastcgi(fastcgi) => Named::Fastcgi(Box::new(fastcgi.clone())),
-            Action::AppServer(server) => Named::Unknown(server.root.as_ref().map(in_dir)),
+            Action::Fastcgi(fastcgi) if fastcgi.mount.is_none() => {
+                Named::Fastcgi(Box::new(fastcgi.clone()))
+            }
+            Action::AppServer(server) => Named::Unknown(server.root.as_ref().map(in_dir), None),
             Action::App(name) => match &plan.apps[name].kind {
                 AppKind::CgiBin { dir, .. }
                 | AppKind::PerlCgi { dir, .. }
@@ -139,18 +144,30 @@ impl Others {
                     of_program(&plan.apps[name])
                 }
             },
-            Action::Cgi(_) | Action::Ajp(_) | Action::Proxy(_) => Named::Unknown(None),
+            Action::Cgi(_) | Action::Fastcgi(_) | Action::Ajp(_) | Action::Proxy(_) => {
+                Named::Unknown(None, None)
+            }
         };
-        Some(Self { named, parameters: route.path_parameters, ignores_case })
+        let has_request_uri = has_request_uri(route, plan);
+        Some(Self { named, parameters: route.path_parameters, ignores_case, has_request_uri })
     }
 
     /// Appends the paths that an external server may derive from `path`.
-    fn guess(&self, path: &[u8], root: Option<&Scripts>, second: u64, found: &mut Vec<OtherPath>) {
+    fn guess(
+        &self,
+        path: &[u8],
+        scripts: Option<(&Scripts, &Option<String>)>,
+        second: u64,
+        found: &mut Vec<OtherPath>,
+    ) {
         let mut guess = |path: &[u8], is_certain| {
             let ignores_case = self.ignores_case;
             found.push(OtherPath { path: path.to_vec(), is_certain, ignores_case });
         };
-        if let Some(Ok(script)) = root.map(|root| root.find(path, second)) {
+        if let Some((scripts, prefix)) = scripts
+            && let Some(below) = below_prefix(path, prefix.as_deref())
+            && let Ok(script) = scripts.find(below, second)
+        {
             guess(&path[..path.len() - script.path_info], true);
         }
         // `/admin.php/x` may run `/admin.php`.
@@ -185,18 +202,22 @@ impl OtherPaths for Others {
                 }
             }
             Named::Fastcgi(fastcgi) => {
-                let end = script_end(path, fastcgi);
+                // The origin declines a path outside its prefix.
+                let prefix = fastcgi.strip_prefix.as_deref();
+                let Some(below) = below_prefix(path, prefix) else { return Ok(found) };
+                let end = script_end(below, fastcgi).map(|end| path.len() - below.len() + end);
                 let index =
                     if end.is_none() && path.ends_with(b"/") { &*fastcgi.index } else { "" };
                 let name = [&path[..end.unwrap_or(path.len())], index.as_bytes()].concat();
                 if name != path {
                     certain(name);
                 }
-                if path.contains(&b'/') && !fastcgi.root.is_dir() {
+                let is_here = fastcgi.root.as_deref().is_some_and(Path::is_dir);
+                if path.contains(&b'/') && !is_here {
                     self.guess(path, None, second, &mut found);
                 }
             }
-            Named::Unknown(root) => {
+            Named::Unknown(root, prefix) => {
                 if self.parameters == PathParameters::Refuse && path.contains(&b';') {
                     return Err(refused_parameter());
                 }
@@ -212,13 +233,54 @@ impl OtherPaths for Others {
                                 ignores_case,
                             });
                         }
-                        self.guess(read, root.as_ref(), second, &mut found);
+                        let scripts = root.as_ref().map(|root| (root, prefix));
+                        self.guess(read, scripts, second, &mut found);
                     }
                 }
             }
         }
+        if self.has_request_uri {
+            // An application that routes by REQUEST_URI may not resolve dot segments.
+            let path = request.unresolved_path();
+            let ignores_case = self.ignores_case;
+            found.extend(path.map(|path| OtherPath { path, is_certain: false, ignores_case }));
+        }
+        add_merged(path, &mut found);
         found.retain(|other| other.path != path || other.ignores_case);
         Ok(found)
+    }
+}
+
+/// Adds the paths with merged slashes. If a site keeps repeated slashes, files and backends may still
+/// read `//` as `/`.
+fn add_merged(path: &[u8], found: &mut Vec<OtherPath>) {
+    let has_repeated = |path: &[u8]| memchr::memmem::find(path, b"//").is_some();
+    if !has_repeated(path) {
+        return;
+    }
+    found.push(OtherPath { path: path.to_vec(), is_certain: true, ignores_case: false });
+    for other in found.iter_mut().filter(|other| has_repeated(&other.path)) {
+        merge_slashes(&mut other.path);
+    }
+}
+
+/// Returns true if the route's origin receives the client's own target as REQUEST_URI.
+fn has_request_uri(route: &conf::Route, plan: &Plan) -> bool {
+    match &route.action {
+        Action::Cgi(_) | Action::Fastcgi(_) | Action::AppServer(_) => true,
+        Action::App(name) => {
+            let app = &plan.apps[name];
+            let is_server = |app| {
+                let protocol = running::program_options(app).protocol;
+                matches!(protocol, Protocol::Http(_) | Protocol::Ajp(_))
+            };
+            !running::listens(app) || !is_server(app)
+        }
+        Action::Files(_)
+        | Action::Ajp(_)
+        | Action::Proxy(_)
+        | Action::Respond(_)
+        | Action::Redirect(_) => false,
     }
 }
 
@@ -251,15 +313,15 @@ fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
 /// Returns the targets of paths for an application that takes all of them.
 fn of_program(app: &conf::App) -> Named {
     if !running::listens(app) {
-        return Named::Unknown(None);
+        return Named::Unknown(None, None);
     }
     match running::program_options(app).protocol {
         Protocol::Fastcgi(PathMapping::Scripts, settings) => Named::Fastcgi(Box::new(settings)),
         Protocol::Fastcgi(PathMapping::Below, settings) => {
-            Named::Unknown(Some(Scripts::new(settings.root)))
+            Named::Unknown(settings.root.map(Scripts::new), settings.strip_prefix)
         }
-        Protocol::Fastcgi(PathMapping::Mount, _) => Named::Unknown(None),
-        Protocol::AppServer(server) => Named::Unknown(server.root.map(Scripts::new)),
-        Protocol::Http(_) | Protocol::Ajp(_) => Named::Unknown(None),
+        Protocol::Fastcgi(PathMapping::Mount, _) => Named::Unknown(None, None),
+        Protocol::AppServer(server) => Named::Unknown(server.root.map(Scripts::new), None),
+        Protocol::Http(_) | Protocol::Ajp(_) => Named::Unknown(None, None),
     }
 }

@@ -162,9 +162,12 @@ fn client_left() -> Fault {
 }
 
 /// Returns the fault for a path that matches another route if `%2F` and backslashes are read as
-/// slashes. A backend may read the path in that way and so bypass a route.
+/// slashes, or repeated slashes as one. A backend may read the path in that way and so bypass a route.
 pub fn ambiguous_route() -> Fault {
-    Fault::client(404, "an encoded slash or a backslash in the path decides about the route")
+    Fault::client(
+        404,
+        "an encoded or repeated slash or a backslash in the path decides about the route",
+    )
 }
 
 pub fn no_route() -> Fault {

@@ -88,8 +88,13 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
         return Err(wrong("is not a path, percent-encoded"));
     }
     discard_body(exchange).await?;
-    exchange.request.become_get(Some(target));
-    exchange.request.clean_path().map_err(|error| wrong(&format!("is malformed: {error}")))
+    let request = &mut exchange.request;
+    let original = request.original.unwrap_or(request.head.path_and_query);
+    request.become_get(Some(target));
+    let cleaned = request.clean_path();
+    // REQUEST_URI and the log have the client's own target, as with Apache and nginx.
+    request.original = Some(original);
+    cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
 }
 
 /// Sends the file that the reply of `route` named, with the fields of that reply.

@@ -170,8 +170,9 @@ fn clean_target(
     if matches!(request.method(), b"CONNECT" | b"TRACE") {
         return Err(Fault::client(501, "method not implemented"));
     }
-    let slashes = site.map(|site| site.encoded_slashes).unwrap_or_default();
-    request.prepare_path(slashes).map(|()| Subject::Path).map_err(|error| {
+    let encoded = site.map(|site| site.encoded_slashes).unwrap_or_default();
+    let slashes = site.map(|site| site.slashes).unwrap_or_default();
+    request.prepare_path(encoded, slashes).map(|()| Subject::Path).map_err(|error| {
         if error == PathError::EncodedSlash {
             stream.thread().warn_limited(&format!(
                 "404 {error}: {}, from {}; if an application needs such paths, set \

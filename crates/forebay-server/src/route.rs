@@ -10,6 +10,7 @@ use forebay_net::head::Request;
 use forebay_net::tls::{Challenges, ServerTls};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::host_of;
+use forebay_wire::path::Slashes;
 
 use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
@@ -56,6 +57,8 @@ pub struct Site {
     pub tls: Option<Arc<ServerTls>>,
     /// Treatment of paths with encoded slashes or backslashes.
     pub encoded_slashes: EncodedSlashes,
+    /// Treatment of repeated slashes in paths.
+    pub slashes: Slashes,
     /// Held while a request may use the site. The count shows when the site's applications can be
     /// stopped.
     pub held: Arc<()>,
@@ -320,7 +323,7 @@ impl Site {
     }
 
     /// Returns true if `request` would select another route than `at` after encoded slashes and
-    /// backslashes are read as slashes. Only routes from number `from` on are considered.
+    /// backslashes are read as slashes, and repeated slashes as one. Only routes from number `from` on are considered.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

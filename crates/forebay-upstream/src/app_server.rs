@@ -22,9 +22,9 @@ use forebay_server::spool::Spooled;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
 
-use crate::mount::path_of;
+use crate::mount;
 use crate::output::Output;
-use crate::params::with_params;
+use crate::params::{request_data, with_params};
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{
@@ -47,18 +47,13 @@ impl AppServer {
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let body = exchange.body.spool().await?;
-        self.forward_with(exchange, &self.settings, &body).await
+        self.forward_with(exchange, &body).await
     }
 
-    /// Passes on a request whose body is at hand. The head is made from `settings`.
-    pub async fn forward_with(
-        &self,
-        exchange: &mut Exchange,
-        settings: &conf::AppServer,
-        body: &Spooled,
-    ) -> Result<(), Fault> {
+    /// Passes on a request whose body is at hand.
+    pub async fn forward_with(&self, exchange: &mut Exchange, body: &Spooled) -> Result<(), Fault> {
         let mut out = self.thread.take_buffer();
-        append_head(&mut out, &exchange.request, settings, body.length())?;
+        append_head(&mut out, &exchange.request, &self.settings, body.length())?;
         let mut passing = Passing { origin: self, head: &out, body };
         exchange.enter(Step::Connect);
         let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
@@ -109,42 +104,18 @@ fn append_variables(
     content_length: Option<u64>,
     sink: &mut impl Sink,
 ) {
-    let mount = settings.mount.as_bytes();
-    let (script_name, mut path_info) = split(&request.path, mount);
-    let path = path_of(request);
-    let as_it_came = split(&path, mount);
-    if as_it_came.0 == script_name {
-        path_info = as_it_came.1;
-    }
+    let parts = mount::parts(request, settings.mount.as_deref());
     let root = settings.root.as_ref().map(|root| root.as_os_str().as_bytes());
     let variables = cgi::Request {
-        head: &request.head,
-        bytes: &request.bytes,
-        script_name,
-        script_filename: b"",
-        path_info,
+        script_name: parts.script_name,
+        path_info: &parts.path_info,
         document_root: root.unwrap_or_default(),
-        document_uri: &request.path,
-        content_length,
-        client: request.client,
-        server: request.server,
-        https: request.https,
-        connection: request.connection_variables(),
-        claims: request.claims(),
-        user: &request.user,
+        ..request_data(request, content_length)
     };
     if settings.params.is_empty() {
         cgi::variables(&variables, sink);
     } else {
         with_params(&settings.params, sink, |sink| cgi::variables(&variables, sink));
-    }
-}
-
-/// Splits a path into the application's mount point and the rest.
-fn split<'a>(path: &'a [u8], mount: &[u8]) -> (&'a [u8], &'a [u8]) {
-    match path.strip_prefix(mount) {
-        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => path.split_at(mount.len()),
-        _ => (b"", path),
     }
 }
 
@@ -236,22 +207,5 @@ impl Session<'_> {
                 return pump.finish().await;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_split_at_whole_segments() {
-        let split = |path: &'static str, mount: &str| {
-            let (name, info) = split(path.as_bytes(), mount.as_bytes());
-            (std::str::from_utf8(name).unwrap(), std::str::from_utf8(info).unwrap())
-        };
-        assert_eq!(split("/shop/x", ""), ("", "/shop/x"));
-        assert_eq!(split("/shop/x", "/shop"), ("/shop", "/x"));
-        assert_eq!(split("/shop", "/shop"), ("/shop", ""));
-        assert_eq!(split("/shopping", "/shop"), ("", "/shopping"));
     }
 }

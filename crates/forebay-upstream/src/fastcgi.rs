@@ -43,7 +43,7 @@ use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
 
-pub use script::{FoundScripts, Script, script_end};
+pub use script::{FoundScripts, Script, below_prefix, script_end};
 
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
@@ -83,7 +83,7 @@ impl Fastcgi {
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let found = (&self.found, self.thread.second());
-        let script = Script::find(&exchange.request, &self.settings, found)?;
+        let script = Script::of_route(&exchange.request, &self.settings, found)?;
         let body = exchange.body.spool().await?;
         self.forward_with(exchange, &script, &body).await
     }

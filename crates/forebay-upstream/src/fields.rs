@@ -3,15 +3,26 @@
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_server::reply::{Length, Reply};
+use forebay_wire::cgi::requested_port;
 use forebay_wire::fields::{FieldRef, of_lines};
 use forebay_wire::http1::{
     Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,
 };
 
+/// Changes to a request for a backend.
+#[derive(Clone, Copy, Default)]
+pub struct Changes<'a> {
+    /// Replaces the client's host.
+    pub host: Option<&'a str>,
+    /// Skips the fields that change with a prefix of the path, which the caller appends.
+    pub skips_prefix: bool,
+}
+
 /// Appends the end-to-end fields of `request` and those that identify the client. Drops the
 /// client's own `X-Forwarded-*` fields, which can be forged, and names that a backend may confuse
-/// with them (`X_Forwarded_For`). `host` replaces the client's host.
-pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<&str>) {
+/// with them (`X_Forwarded_For`).
+pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Changes<'_>) {
+    let Changes { host, skips_prefix } = changes;
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));
     out.extend_from_slice(b"Host: ");
@@ -19,16 +30,46 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, host: Option<
     out.extend_from_slice(b"\r\n");
     let (claims, fields) = (request.claims(), &request.head.fields);
     encode::forward_request_fields(out, &request.head, bytes, |field| {
-        is_replaced(field) || claims.are_forged(field, bytes) || is_disguised(field, fields, bytes)
+        is_replaced(field)
+            || claims.are_forged(field, bytes)
+            || is_disguised(field, fields, bytes)
+            || skips_prefix && is_about_prefix(field, request)
     });
     append_chain(out, request);
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
     encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
     let is_trusted = claims == Claims::XForwarded;
-    let claimed = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_trusted);
-    if let Some(host) = claimed.or(authority) {
-        encode::field(out, "X-Forwarded-Host", host);
+    let claimed_host = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_trusted);
+    if let Some(requested) = claimed_host.or(authority) {
+        encode::field(out, "X-Forwarded-Host", requested);
+        if !is_trusted || claimed_value(request, b"x-forwarded-port").is_none() {
+            let port = requested_port(requested, request.https);
+            encode::field_number(out, "X-Forwarded-Port", port.into());
+        }
     }
+}
+
+/// Name of the field with the prefix that proxies have removed from the path.
+pub const PREFIX: &[u8] = b"x-forwarded-prefix";
+/// Name of the field with the target of WebDAV's MOVE and COPY.
+pub const DESTINATION: &[u8] = b"destination";
+
+/// Returns true if the field changes with a prefix of the path.
+fn is_about_prefix(field: &Field, request: &Request) -> bool {
+    let name = field.name.of(&request.bytes);
+    name.eq_ignore_ascii_case(PREFIX)
+        || name.eq_ignore_ascii_case(DESTINATION) && has_destination(request)
+}
+
+/// Returns true if the request has a `Destination`.
+pub fn has_destination(request: &Request) -> bool {
+    matches!(request.method(), b"MOVE" | b"COPY")
+}
+
+/// Returns the value of the field with this name.
+pub fn claimed_value<'a>(request: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+    let is_it = |field: &&Field| field.name.of(&request.bytes).eq_ignore_ascii_case(name);
+    request.head.fields.iter().find(is_it).map(|field| field.value.of(&request.bytes))
 }
 
 /// Appends the addresses that the request came through: those from trusted proxies, then the peer.

@@ -1,8 +1,10 @@
 //! Parts of HTTP to backends that do not depend on the version.
 //!
 //! `attempt` is one request to one backend, with the settings of its route. `reply_head` passes
-//! reply heads on, and `rewrite` rewrites redirects and cookies in them.
+//! reply heads on, and `rewrite` rewrites redirects and cookies in them. `prefix` has the fields that
+//! change with a prefix of the path.
 
 pub mod attempt;
+pub mod prefix;
 pub mod reply_head;
 pub mod rewrite;

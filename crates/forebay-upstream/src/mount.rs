@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use forebay_net::head::Request;
 use forebay_wire::cgi;
-use forebay_wire::path::decode;
+use forebay_wire::path::{decode, merge_slashes};
+
+use crate::params::request_data;
 
 /// An application that does its own routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,90 +20,131 @@ pub struct Mount {
     pub file: PathBuf,
     /// True if it may take over connections with upgrade requests.
     pub takes_over: bool,
+    /// The configured mount point; see [`parts`].
+    pub point: Option<String>,
+}
+
+/// SCRIPT_NAME and PATH_INFO of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Parts<'a> {
+    /// The mount point.
+    pub script_name: &'a [u8],
+    /// The application's part of the path.
+    pub path_info: Cow<'a, [u8]>,
 }
 
 impl Mount {
-    /// Returns the script that the variables of `request` describe. The part that the final `*` of
-    /// the route's path matched is PATH_INFO, with the slash before it. The part before that is
-    /// SCRIPT_NAME. Without such a `*`, the whole path is PATH_INFO. `path` is the result of
-    /// [`path_of`].
+    /// Returns the parts of the path of `request`.
+    pub fn parts<'a>(&self, request: &'a Request) -> Parts<'a> {
+        parts(request, self.point.as_deref())
+    }
+
+    /// Returns the data for the variables of `request`. `parts` is the result of [`Mount::parts`].
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
-        path: &'a [u8],
+        parts: &'a Parts<'_>,
         content_length: Option<u64>,
     ) -> cgi::Request<'a> {
-        let (script_name, path_info) = split(path, request.rest.start);
         cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
-            script_name,
+            script_name: parts.script_name,
             script_filename: self.file.as_os_str().as_bytes(),
-            path_info,
+            path_info: &parts.path_info,
             document_root: self.dir.as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length,
-            client: request.client,
-            server: request.server,
-            https: request.https,
-            connection: request.connection_variables(),
-            claims: request.claims(),
-            user: &request.user,
+            ..request_data(request, content_length)
         }
     }
 }
 
-/// Returns the path of `request` for the application: the path that selected the route. Repeated
-/// slashes after the route's part are kept if the path is otherwise unchanged.
-pub fn path_of(request: &Request) -> Cow<'_, [u8]> {
-    let (clean, target) = (&request.path, request.original_target());
+/// Splits the path that selected the route. `point` is the configured mount point. Without one, the
+/// part before the final `/*` of the route's path is the mount point. Repeated slashes after the
+/// mount point are kept.
+pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
+    let clean = split(&request.path, request.rest.start, point);
+    if let Some(original) = request.original
+        && let Some(path_info) = as_it_came(original.of(&request.bytes), &request.path, clean.0)
+    {
+        return Parts { script_name: clean.0, path_info: Cow::Owned(path_info) };
+    }
+    Parts { script_name: clean.0, path_info: Cow::Borrowed(clean.1) }
+}
+
+/// Returns the part of the client's `target` after the mount point `name`. Returns `None` if the
+/// target differs from the `clean` path in more than repeated slashes, or in those of `name`.
+fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
-    let kept = match memchr::memmem::find(path, b"//") {
-        Some(_) => decode(path).ok().filter(|raw| is_same(raw, clean, request.rest.start)),
-        None => None,
+    let mut raw = decode(path).ok()?;
+    let mut merged = raw.clone();
+    merge_slashes(&mut merged);
+    let is_below = raw.starts_with(name) && raw.get(name.len()).is_none_or(|&b| b == b'/');
+    (merged == clean && is_below).then(|| raw.split_off(name.len()))
+}
+
+/// Splits `path` after the mount point. `rest` is the start of the part that the route looks up.
+pub fn split<'a>(path: &'a [u8], rest: usize, point: Option<&str>) -> (&'a [u8], &'a [u8]) {
+    let end = match point {
+        Some(point) => match path.strip_prefix(point.as_bytes()) {
+            Some(below) if below.is_empty() || below.starts_with(b"/") => point.len(),
+            _ => 0,
+        },
+        None => before(path, rest),
     };
-    kept.map_or(Cow::Borrowed(clean), Cow::Owned)
+    path.split_at(end)
 }
 
-/// Returns true if `raw` equals `clean`, except for repeated slashes from the one before `rest` on.
-fn is_same(raw: &[u8], clean: &[u8], rest: usize) -> bool {
-    let taken = rest.saturating_sub(1);
-    let mut merged = raw.to_vec();
-    merged.dedup_by(|a, b| *a == b'/' && *b == b'/');
-    merged == clean && raw.get(..taken) == clean.get(..taken)
-}
-
-/// Splits `path` before the slash that precedes `rest`.
-pub fn split(path: &[u8], rest: usize) -> (&[u8], &[u8]) {
-    match rest.checked_sub(1) {
-        Some(slash) if path.get(slash) == Some(&b'/') => path.split_at(slash),
-        _ => path.split_at(0),
+/// Returns the end of the mount point before `rest`, the part of `path` that the route looks up.
+pub fn before(path: &[u8], rest: usize) -> usize {
+    let taken = &path[..rest];
+    let slashes = taken.iter().rev().take_while(|&&b| b == b'/').count();
+    match slashes {
+        // The route's path without its final slash, or a part of a segment.
+        0 if rest == path.len() => rest,
+        0 => 0,
+        _ => rest - slashes,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_same, split};
+    use super::{as_it_came, split};
+
+    fn raw(target: &str, clean: &str, name: &str) -> Option<String> {
+        let found = as_it_came(target.as_bytes(), clean.as_bytes(), name.as_bytes())?;
+        Some(String::from_utf8(found).unwrap())
+    }
 
     #[test]
-    fn repeated_slashes_are_kept_behind_the_mount_alone() {
-        assert!(is_same(b"//a///b", b"/a/b", 1));
-        assert!(is_same(b"/shop//a", b"/shop/a", 6));
-        assert!(!is_same(b"//shop/a", b"/shop/a", 6));
-        assert!(!is_same(b"/x/..//shop/a", b"/shop/a", 6));
+    fn repeated_slashes_are_kept_after_the_mount_point_alone() {
+        assert_eq!(raw("//a///b?c//d", "/a/b", "").as_deref(), Some("//a///b"));
+        assert_eq!(raw("/shop//a%20b", "/shop/a b", "/shop").as_deref(), Some("//a b"));
+        for target in ["//shop/a", "/x/..//shop/a", "/shop/./a", "/shopping//a"] {
+            assert_eq!(raw(target, "/shop/a", "/shop"), None, "{target}");
+        }
     }
 
     #[test]
     fn the_slash_belongs_to_what_the_application_finds() {
-        let cut = |path: &'static str, rest| {
-            let (name, info) = split(path.as_bytes(), rest);
+        let cut = |path: &'static str, rest, point| {
+            let (name, info) = split(path.as_bytes(), rest, point);
             (str::from_utf8(name).unwrap(), str::from_utf8(info).unwrap())
         };
-        assert_eq!(cut("/shop/a/b", 6), ("/shop", "/a/b"));
-        assert_eq!(cut("/shop/", 6), ("/shop", "/"));
-        assert_eq!(cut("/a/b", 1), ("", "/a/b"));
-        assert_eq!(cut("/", 1), ("", "/"));
-        assert_eq!(cut("/a/b", 0), ("", "/a/b"));
-        assert_eq!(cut("*", 0), ("", "*"));
+        for (path, rest, parts) in [
+            ("/shop/a/b", 6, ("/shop", "/a/b")),
+            ("/shop/", 6, ("/shop", "/")),
+            ("/shop", 5, ("/shop", "")),
+            ("/shop//a", 7, ("/shop", "//a")),
+            ("/shopping", 5, ("", "/shopping")),
+            ("/a/b", 1, ("", "/a/b")),
+            ("/", 1, ("", "/")),
+            ("//a", 2, ("", "//a")),
+            ("/a/b", 0, ("", "/a/b")),
+            ("*", 0, ("", "*")),
+        ] {
+            assert_eq!(cut(path, rest, None), parts, "{path}");
+            assert_eq!(cut(path, rest, Some("")), ("", path));
+        }
+        assert_eq!(cut("/shop/a/b", 9, Some("/shop")), ("/shop", "/a/b"));
+        assert_eq!(cut("/shop", 1, Some("/shop")), ("/shop", ""));
+        assert_eq!(cut("/shopping", 1, Some("/shop")), ("", "/shopping"));
     }
 }

@@ -1,8 +1,30 @@
-//! Variables of a route that replace those of the request.
+//! Variables of a request, and those of a route that replace them.
 
 use std::collections::BTreeMap;
 
-use forebay_wire::cgi::Sink;
+use forebay_net::head::Request;
+use forebay_wire::cgi::{self, Sink};
+
+/// Returns the data for the variables of `request`, without the names of a script.
+pub fn request_data(request: &Request, content_length: Option<u64>) -> cgi::Request<'_> {
+    cgi::Request {
+        head: &request.head,
+        bytes: &request.bytes,
+        request_uri: request.original_target(),
+        script_name: b"",
+        script_filename: b"",
+        path_info: b"",
+        document_root: b"",
+        document_uri: &request.path,
+        content_length,
+        client: request.client,
+        server: request.server,
+        https: request.https,
+        connection: request.connection_variables(),
+        claims: request.claims(),
+        user: &request.user,
+    }
+}
 
 /// Passes the variables of `append` to `sink`, except those that `params` replaces, then `params`.
 pub fn with_params<S: Sink>(

@@ -16,6 +16,7 @@ use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
 use crate::http::attempt::{Attempt, ProxySettings};
+use crate::http::prefix;
 use crate::http::rewrite::Rewrite;
 use crate::http1::{self, stream::After};
 use crate::http2::request::RequestHead;
@@ -85,6 +86,9 @@ impl Proxy {
         let is_upgrade = upgrade::is_requested(&exchange.request);
         if is_upgrade {
             upgrade::refuse_body(&exchange.body)?;
+        }
+        if let Some(prefix) = &self.settings.strip_prefix {
+            prefix::check(&exchange.request, prefix)?;
         }
         let wanted =
             self.settings.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));

@@ -12,6 +12,7 @@ use forebay_net::head::Request;
 use forebay_wire::cgi;
 
 use crate::mount;
+use crate::params::request_data;
 
 /// Maximum number of remembered scripts. Above it, all are forgotten.
 const REMEMBERED: usize = 10_000;
@@ -32,7 +33,7 @@ impl Script {
         let path_info = if exact.contains(&request.path) {
             0
         } else {
-            mount::split(&request.path, request.rest.start).1.len()
+            request.path.len() - mount::before(&request.path, request.rest.start)
         };
         Self { file: program.to_owned(), path_info }
     }
@@ -46,20 +47,11 @@ impl Script {
     ) -> cgi::Request<'a> {
         let (script_name, path_info) = request.path.split_at(request.path.len() - self.path_info);
         cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
             script_name,
             script_filename: self.file.as_os_str().as_bytes(),
             path_info,
             document_root: dir.as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length,
-            client: request.client,
-            server: request.server,
-            https: request.https,
-            connection: request.connection_variables(),
-            claims: request.claims(),
-            user: &request.user,
+            ..request_data(request, content_length)
         }
     }
 }

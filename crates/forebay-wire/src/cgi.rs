@@ -9,7 +9,7 @@ mod variables;
 
 pub use nph::{NphHead, NphParser, http_head};
 pub use reply::{ReplyHead, ReplyParser};
-pub use variables::{Block, Request, Sink, server_port, variables};
+pub use variables::{Block, Request, Sink, requested_port, server_port, variables};
 
 use std::fmt;
 

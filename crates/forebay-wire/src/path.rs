@@ -44,12 +44,27 @@ impl fmt::Display for PathError {
 
 impl std::error::Error for PathError {}
 
+/// Treatment of repeated slashes in a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Slashes {
+    /// They become one slash.
+    #[default]
+    Merge,
+    /// They stay: the segments between them are empty (RFC 3986 section 3.3).
+    Keep,
+}
+
+/// Appends the normalized path of `target` to `out`, with merged slashes; see [`normalize_with`].
+pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    normalize_with(target, Slashes::Merge, out)
+}
+
 /// Appends the normalized path of `target` to `out`, for the lookup of routes and files. The query
-/// is removed, the path is percent-decoded once, repeated slashes are merged, and dot segments are
+/// is removed, the path is percent-decoded once, `slashes` are merged or kept, and dot segments are
 /// removed.
 ///
 /// An escaped slash stays `%2F`: it is data within a segment, and no file name can contain it.
-pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+pub fn normalize_with(target: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(), PathError> {
     let path = without_query(target);
     let start = out.len();
     if path.first().is_some_and(|&first| first != b'/') {
@@ -59,7 +74,7 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
         out.extend_from_slice(path);
     } else {
         decode_onto(path, out)?;
-        remove_dot_segments(out, start)?;
+        remove_dot_segments(out, start, slashes)?;
     }
     if out.len() == start {
         out.push(b'/');
@@ -105,12 +120,12 @@ pub fn has_hidden_slash(target: &[u8]) -> bool {
     memchr::memchr2_iter(b'\\', b'%', path).any(|at| hidden_slash(&path[at..]).is_some())
 }
 
-/// Returns `target` with merged slashes and without dot segments, as [`normalize`] does, but with
-/// its original escapes. Returns `None` if nothing changes.
+/// Returns `target` without dot segments, as [`normalize_with`] does, but with its original escapes.
+/// Returns `None` if nothing changes.
 ///
-/// Decoding the result once gives the same path as [`normalize`]. The caller must pass a target
-/// that [`normalize`] accepts.
-pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
+/// Decoding the result once gives the same path as [`normalize_with`]. The caller must pass a
+/// target that [`normalize_with`] accepts.
+pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
     let path = without_query(target);
     if is_plain(path) {
         return None;
@@ -119,10 +134,11 @@ pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
     let mut is_open = false;
     for segment in path.split(|&b| b == b'/').skip(1) {
         let kind = dots(segment);
-        is_open = kind > 0 || segment.is_empty();
+        let is_kept = slashes == Slashes::Keep || !segment.is_empty();
+        is_open = kind > 0 || !is_kept;
         match kind {
             2 => drop(kept.pop()),
-            0 if !segment.is_empty() => kept.push(segment),
+            0 if is_kept => kept.push(segment),
             _ => {}
         }
     }
@@ -139,7 +155,8 @@ pub fn canonical(target: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Appends to `out` the path of `target` as read by a server that treats disguised slashes as
-/// slashes. `target` must be canonical (see [`canonical`]).
+/// slashes. Fails if `target` has a dot segment, hidden or not: the order of decoding and resolving
+/// would decide about the path.
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);
@@ -182,6 +199,19 @@ pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
         out.push(b'/');
     }
     Some(out)
+}
+
+/// Returns the path of `target` as read by a server that decodes escapes and merges slashes but does
+/// not resolve dot segments; `None` if it has a malformed escape.
+pub fn unresolved(target: &[u8]) -> Option<Vec<u8>> {
+    let mut path = decode(without_query(target)).ok()?;
+    merge_slashes(&mut path);
+    Some(path)
+}
+
+/// Merges repeated slashes.
+pub fn merge_slashes(path: &mut Vec<u8>) {
+    path.dedup_by(|a, b| *a == b'/' && *b == b'/');
 }
 
 /// Returns the part of `target` after `prefix`. Escapes of `target` are decoded for the comparison.
@@ -264,7 +294,7 @@ fn hex_digit(byte: &u8) -> Option<u8> {
 
 /// Removes dot segments in place, from `start`. Segments move towards the start and never overwrite
 /// unread bytes.
-fn remove_dot_segments(out: &mut Vec<u8>, start: usize) -> Result<(), PathError> {
+fn remove_dot_segments(out: &mut Vec<u8>, start: usize, slashes: Slashes) -> Result<(), PathError> {
     if out[start..].contains(&0) {
         return Err(PathError::Nul);
     }
@@ -275,7 +305,7 @@ fn remove_dot_segments(out: &mut Vec<u8>, start: usize) -> Result<(), PathError>
         let length = memchr::memchr(b'/', &out[from..]).unwrap_or(out.len() - from);
         let is_last = from + length == out.len();
         match &out[from..from + length] {
-            b"" if !is_last => {}
+            b"" if !is_last && slashes == Slashes::Merge => {}
             b"." if !is_last => {}
             [b'.', b';', ..] | [b'.', b'.', b';', ..] => return Err(PathError::Parameters),
             b".." => {
@@ -340,6 +370,30 @@ mod tests {
     }
 
     #[test]
+    fn repeated_slashes_are_kept_on_request() {
+        for (path, expected) in [
+            ("/img/https://host/a", "/img/https://host/a"),
+            ("//a///b", "//a///b"),
+            ("/a//", "/a//"),
+            ("/a//../b", "/a/b"),
+            ("/a//..", "/a/"),
+            ("//..", "/"),
+            ("/a//./b", "/a//b"),
+            ("//.", "//"),
+            ("/a%20b//c?//", "/a b//c"),
+            ("/", "/"),
+            ("", "/"),
+        ] {
+            let mut out = Vec::new();
+            normalize_with(path.as_bytes(), Slashes::Keep, &mut out).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "{path}");
+        }
+        let mut out = Vec::new();
+        let above = normalize_with(b"//../..", Slashes::Keep, &mut out);
+        assert_eq!(above, Err(PathError::AboveRoot));
+    }
+
+    #[test]
     fn what_is_hostile_is_refused() {
         for (path, error) in [
             ("/..", PathError::AboveRoot),
@@ -376,7 +430,7 @@ mod tests {
             ("/a/...", None),
             ("", None),
         ] {
-            let found = canonical(target.as_bytes());
+            let found = canonical(target.as_bytes(), Slashes::Merge);
             assert_eq!(found.as_deref(), sent.map(str::as_bytes), "{target}");
         }
     }
@@ -433,7 +487,7 @@ mod tests {
                 Some(plain) => {
                     proptest::prop_assert_eq!(plain, path);
                     proptest::prop_assert_eq!(normal(&target), Ok(String::from_utf8_lossy(plain).into()));
-                    proptest::prop_assert_eq!(canonical(target.as_bytes()), None);
+                    proptest::prop_assert_eq!(canonical(target.as_bytes(), Slashes::Merge), None);
                     proptest::prop_assert!(!has_hidden_slash(target.as_bytes()));
                 }
                 None => proptest::prop_assert!(
@@ -445,11 +499,14 @@ mod tests {
 
         #[test]
         fn what_is_sent_is_what_was_matched(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|%252e|\\\\|a){0,12}") {
-            let sent = canonical(path.as_bytes());
-            let sent = sent.as_deref().unwrap_or(path.as_bytes());
-            if let Ok(clean) = normal(&path) {
-                proptest::prop_assert_eq!(decode(sent).unwrap(), clean.as_bytes());
-                proptest::prop_assert_eq!(canonical(sent), None);
+            for slashes in [Slashes::Merge, Slashes::Keep] {
+                let sent = canonical(path.as_bytes(), slashes);
+                let sent = sent.as_deref().unwrap_or(path.as_bytes());
+                let mut clean = Vec::new();
+                if normalize_with(path.as_bytes(), slashes, &mut clean).is_ok() {
+                    proptest::prop_assert_eq!(decode(sent).unwrap(), clean);
+                    proptest::prop_assert_eq!(canonical(sent, slashes), None);
+                }
             }
         }
 

@@ -356,6 +356,35 @@ fn a_strip_prefix_that_no_path_begins_with_is_a_warning() {
         let error = but_root(output.stderr);
         assert_eq!(error.contains("strip_prefix"), is_warned, "{path} {prefix}: {error}");
     }
+    let fastcgi = |keys: &str| {
+        let said = warnings(
+            "prefix.toml",
+            &format!(
+                "listen = 8080\n[[site.route]]\npath = \"/shop/*\"\n\
+                 fastcgi = {{ to = \"127.0.0.1:1\", {keys} }}\n"
+            ),
+        );
+        said.contains("no path of this route begins with the")
+    };
+    assert!(fastcgi("root = \"/srv\", strip_prefix = \"/store\""));
+    assert!(!fastcgi("root = \"/srv\", strip_prefix = \"/shop\""));
+    assert!(fastcgi("mount = \"/store\"") && !fastcgi("mount = \"\""));
+}
+
+#[test]
+fn a_way_around_by_a_mount_point_is_a_warning() {
+    let routes = |gate: &str, open: &str| {
+        format!(
+            "listen = 8080\n\
+             [[site.route]]\npath = \"/shop/admin/*\"\ndeny = \"all\"\nscgi = {{ to = \"127.0.0.1:1\"{gate} }}\n\
+             [[site.route]]\npath = \"/*\"\nscgi = {{ to = \"127.0.0.1:1\"{open} }}\n"
+        )
+    };
+    let said = |gate: &str, open: &str| warnings("mount.toml", &routes(gate, open));
+    let mounted = ", mount = \"/shop\"";
+    // `/admin/x` is the same page for the application.
+    assert!(said(mounted, "").contains("/admin/x gets past the rule"), "{}", said(mounted, ""));
+    assert!(!said("", "").contains("/admin/x gets past"), "{}", said("", ""));
 }
 
 #[test]

@@ -121,8 +121,10 @@ fn target_of(request: &str) -> &str {
 /// sees, a line for each; none may be one of the denied route.
 fn none_gets_past(name: &str, folder: Folder, keys: &str, routes: &str) {
     let forebay = site(folder, &format!("{keys}{DENIED}{routes}"));
-    let ways = ways();
+    let mut ways = ways();
     assert!(ways.len() >= 55, "{}", ways.len());
+    // REQUEST_URI has the dots.
+    ways.extend(["/admin/../x", "//admin/./../x", "/x/%2f./../admin/x"].map(str::to_owned));
     for (target, (status, body)) in ways.iter().zip(asked(forebay.address, &ways)) {
         assert!(matches!(status, 200 | 400 | 403 | 404), "{name}: {target}: {status}");
         for seen in body.lines().filter(|_| status == 200) {

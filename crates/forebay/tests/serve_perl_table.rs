@@ -254,11 +254,6 @@ const DIFFERENCES: &[Difference] = &[
         modes: ALL,
         reason: "a script that prints nothing has not answered: 502",
     },
-    Difference {
-        script: "redirect-local.pl",
-        modes: ALL,
-        reason: "REQUEST_URI is that of the page redirected to, as RFC 3875 6.2.2 has it",
-    },
     Difference { script: "status.pl", modes: ALL, reason: "Content-Type is kept with 204 and 304" },
     Difference {
         script: "die.pl",

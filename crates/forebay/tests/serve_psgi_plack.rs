@@ -42,19 +42,6 @@ fn pass_suite(forebay: &Forebay) {
     assert!(!output.lines().any(|line| line.trim_start().starts_with("not ok")), "{output}");
 }
 
-/// As [`pass_suite`], but for the one case that wants repeated slashes: what a route is found by is
-/// what a server that makes PATH_INFO from the target is sent, and there they are merged.
-fn pass_suite_with_slashes_merged(forebay: &Forebay) {
-    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/psgi/suite.pl");
-    let mut command = Command::new("perl");
-    command.arg(driver).arg(forebay.address.port().to_string());
-    let output = Process::start(command).wait().output;
-    assert!(output.lines().any(|line| line == CASES), "{output}");
-    let failed: Vec<_> = output.lines().filter(|line| line.starts_with("not ok")).collect();
-    assert_eq!(failed, ["not ok 36 - repeated slashes"], "{output}");
-    assert!(output.contains("got: '/foo/bar/baz'"), "{output}");
-}
-
 fn suite() -> &'static str {
     include_str!("psgi/suite.psgi")
 }
@@ -79,11 +66,12 @@ fn placks_test_suite_passes_through_http_to_starlet() {
     let forebay = site(
         folder,
         &format!(
-            "[[site.route]]\npath = \"/*\"\nproxy = {{ to = [\"http://127.0.0.1:{}\"], host = \"client\" }}\n",
+            "merge_slashes = false\n[[site.route]]\npath = \"/*\"\n\
+             proxy = {{ to = [\"http://127.0.0.1:{}\"], host = \"client\" }}\n",
             starlet.port()
         ),
     );
-    pass_suite_with_slashes_merged(&forebay);
+    pass_suite(&forebay);
     forebay.stop();
     starlet.stop();
 }
@@ -98,12 +86,11 @@ fn placks_test_suite_passes_through_fastcgi() {
     let forebay = site(
         folder,
         &format!(
-            "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"127.0.0.1:{}\", \
-             root = \"/no-directory-here\", scripts = \"*\", params = {{ SCRIPT_NAME = \"\" }} }}\n",
+            "[[site.route]]\npath = \"/*\"\nfastcgi = {{ to = \"127.0.0.1:{}\", mount = \"\" }}\n",
             plack.port()
         ),
     );
-    pass_suite_with_slashes_merged(&forebay);
+    pass_suite(&forebay);
     forebay.stop();
     plack.stop();
 }

@@ -63,9 +63,16 @@ pub struct App {
     /// "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket. Default:
     /// "client".
     pub host: Option<At<HostField>>,
-    /// command that speaks http or h2c: the prefix that is removed from paths, such as "/shop".
-    /// Forebay adds it again to the program's redirects and cookie paths. Default: none.
+    /// php, and command that speaks fastcgi and has a `root`: the start of paths that is removed
+    /// before the script is looked up, such as "/phpmyadmin" for a `root` of
+    /// "/usr/share/phpmyadmin". It stays in SCRIPT_NAME; other paths get 404. command that speaks
+    /// http or h2c: the prefix that is removed from paths. Forebay adds it again to the program's
+    /// redirects and cookie paths, and sends it in X-Forwarded-Prefix. Default: none.
     pub strip_prefix: Option<At<String>>,
+    /// psgi, wsgi, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
+    /// paths that becomes SCRIPT_NAME, such as "/shop"; the rest is PATH_INFO. "" means none: the
+    /// application gets the whole path. Default: the part of the route's `path` before its "/*".
+    pub mount: Option<At<String>>,
     /// command that speaks http or h2c: sends a client to the same process each time, with a
     /// cookie. The process must still run and have a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
@@ -194,12 +201,25 @@ const FORMS: [Form; 11] = [
         modes: &["fresh", "fork"],
         ..FORM
     },
-    Form { kind: "psgi", must: &["file"], ..FORM },
-    Form { kind: "wsgi", must: &["module"], may: &["python", "lib", "max_output"], ..FORM },
+    Form { kind: "psgi", must: &["file"], may: &["mount", "lib", "max_output"], ..FORM },
+    Form {
+        kind: "wsgi",
+        must: &["module"],
+        may: &["python", "mount", "lib", "max_output"],
+        ..FORM
+    },
     Form {
         kind: "php",
         must: &["root"],
-        may: &["scripts", "ini", "version", "start_timeout", "stop_timeout", "max_output"],
+        may: &[
+            "scripts",
+            "strip_prefix",
+            "ini",
+            "version",
+            "start_timeout",
+            "stop_timeout",
+            "max_output",
+        ],
         ..FORM
     },
     Form {
@@ -230,6 +250,8 @@ const FORMS: [Form; 11] = [
         may: &[
             "root",
             "scripts",
+            "strip_prefix",
+            "mount",
             "listen",
             "connections",
             "start_timeout",
@@ -242,7 +264,15 @@ const FORMS: [Form; 11] = [
         kind: "command",
         speaks: &["scgi", "uwsgi"],
         must: &["run", "speaks"],
-        may: &["root", "listen", "connections", "start_timeout", "stop_timeout", "max_output"],
+        may: &[
+            "root",
+            "mount",
+            "listen",
+            "connections",
+            "start_timeout",
+            "stop_timeout",
+            "max_output",
+        ],
         ..FORM
     },
     Form {

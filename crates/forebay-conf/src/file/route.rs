@@ -237,13 +237,26 @@ pub struct Cgi {
 /// Passes requests to a FastCGI application that runs independently of Forebay.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to", "root"]))]
+#[schemars(extend("required" = ["to"], "anyOf" = [
+    { "required": ["root"] },
+    { "required": ["mount"] },
+]))]
 pub struct Fastcgi {
     /// The addresses of the application: "host:port" or "unix:path", or tables with `url`, at most
     /// 64. Or "@NAME" for the group [upstream.NAME], which then has `max_connections`.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
-    /// The directory of the scripts, as the application sees it.
+    /// The directory of the scripts, as the application sees it. With `mount`, only the directory
+    /// that the application gets as DOCUMENT_ROOT.
     pub root: Option<At<String>>,
+    /// The start of paths that is removed before the script is looked up below `root`, such as
+    /// "/phpmyadmin" for a `root` of "/usr/share/phpmyadmin". It stays in SCRIPT_NAME. Other paths
+    /// get 404. Default: none.
+    pub strip_prefix: Option<At<String>>,
+    /// For an application without script files, such as one of Plack, uWSGI or flup, instead of
+    /// `index` and `scripts`: the start of the path that becomes its SCRIPT_NAME, such as "/shop";
+    /// the rest is its PATH_INFO. "" means none: the whole path is PATH_INFO. Default: the path
+    /// names a script below `root`.
+    pub mount: Option<At<String>>,
     /// The script for a path that ends in a slash. Default: "index.php".
     pub index: Option<At<String>>,
     /// Endings of the files that may be run, such as [".php", ".phtml"], or "*" for any file.
@@ -294,7 +307,7 @@ pub struct Scgi {
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
     /// The start of the path that becomes the application's SCRIPT_NAME, such as "/shop"; the rest
-    /// is its PATH_INFO. Default: none, the whole path is PATH_INFO.
+    /// is its PATH_INFO. Default: "", the whole path is PATH_INFO.
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
@@ -317,7 +330,7 @@ pub struct Uwsgi {
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
     /// The start of the path that becomes the application's SCRIPT_NAME, such as "/shop"; the rest
-    /// is its PATH_INFO. Default: none, the whole path is PATH_INFO.
+    /// is its PATH_INFO. Default: "", the whole path is PATH_INFO.
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.

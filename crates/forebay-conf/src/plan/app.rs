@@ -56,6 +56,9 @@ pub struct App {
     pub max_processes: usize,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
     pub max_output: u64,
+    /// The start of paths that becomes SCRIPT_NAME, without a final slash; empty: none. `None`: the
+    /// part of the route's path before its `/*`.
+    pub mount: Option<String>,
     /// The line of the file that the application begins on, from 1.
     pub line: usize,
 }
@@ -111,6 +114,9 @@ pub enum AppKind {
         root: PathBuf,
         /// Endings of the files that may be run; never empty. Default `.php`.
         scripts: Vec<String>,
+        /// The start of paths that is removed before the script is looked up: whole segments,
+        /// without a final slash.
+        strip_prefix: Option<String>,
         /// Settings as in php.ini, `name=value`.
         ini: Vec<String>,
         /// A version such as `8.2`. `None`: the newest.
@@ -138,7 +144,8 @@ pub enum AppKind {
         secret: Option<Secret>,
         /// The `Host` that the program gets, if it speaks HTTP.
         host: HostField,
-        /// The prefix that is removed from paths, if the program speaks HTTP.
+        /// The prefix that is removed from paths, if the program speaks HTTP, or speaks FastCGI and
+        /// has a `root`.
         strip_prefix: Option<String>,
         /// The cookie (a token) that names a client's process, if the program speaks HTTP.
         sticky: Option<String>,

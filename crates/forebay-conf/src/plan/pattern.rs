@@ -80,7 +80,8 @@ pub struct Matcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
     /// The path to look up below the origin's directory, without a leading `/`: the part that the
-    /// `*` matched, or the whole path. Always the end of the matched path.
+    /// `*` matched, or the whole path. Always the end of the matched path. It is empty for "/x" in
+    /// `paths = ["/x", "/x/*"]`.
     pub rest: &'p [u8],
     /// True if `rest` is the whole path because no `*` matched: a suffix, an exact path or no
     /// condition on the path did.
@@ -95,19 +96,33 @@ impl Matcher {
         if !self.takes_method(method) || !self.takes_suffix(path) {
             return None;
         }
-        let whole = Match { rest: path.strip_prefix(b"/").unwrap_or(path), by_suffix: true };
-        if self.paths.is_empty() {
-            return Some(whole);
+        let below = |rest: &'p [u8]| {
+            let slashes = rest.iter().take_while(|&&b| b == b'/').count();
+            Match { rest: &rest[slashes..], by_suffix: false }
+        };
+        let mut is_exact = self.paths.is_empty();
+        for pattern in &self.paths {
+            match (pattern, pattern.matches(path)) {
+                (PathPattern::Prefix(_), Some(rest)) => return Some(below(rest)),
+                (PathPattern::Exact(_), found) => is_exact |= found.is_some(),
+                (PathPattern::Prefix(_), None) => {}
+            }
         }
-        self.paths.iter().find_map(|pattern| {
-            let rest = pattern.matches(path)?;
-            Some(match pattern {
-                PathPattern::Exact(_) => whole,
-                PathPattern::Prefix(_) => {
-                    let slashes = rest.iter().take_while(|&&b| b == b'/').count();
-                    Match { rest: &rest[slashes..], by_suffix: false }
-                }
-            })
+        let whole = Match { rest: path.strip_prefix(b"/").unwrap_or(path), by_suffix: true };
+        is_exact.then(|| self.rest(path).map_or(whole, below))
+    }
+
+    /// Returns the part of the path after the first pattern with a `*` that the path belongs to. "/x"
+    /// belongs to "/x/*", although only another pattern can match it. Returns `None` if the path
+    /// belongs to no such pattern.
+    pub fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        self.paths.iter().find_map(|pattern| match pattern {
+            PathPattern::Prefix(typed) => {
+                let is_start = || typed.strip_suffix('/').is_some_and(|t| t.as_bytes() == path);
+                let rest = path.strip_prefix(typed.as_bytes());
+                rest.or_else(|| is_start().then(|| &path[path.len()..]))
+            }
+            PathPattern::Exact(_) => None,
         })
     }
 
@@ -242,6 +257,23 @@ mod tests {
         assert_eq!(matcher(&["/a/x.php"], &[], &[]).matches(b"GET", b"/a/x.php"), whole);
         assert_eq!(matcher(&[], &[], &[]).matches(b"GET", b"/a/x.php"), whole);
         assert_eq!(matcher(&[], &[".php"], &[]).matches(b"GET", b"/a/x.phps"), None);
+    }
+
+    #[test]
+    fn an_exact_path_beside_a_star_has_the_rest_of_the_star() {
+        for paths in [["/shop", "/shop/*"], ["/shop/*", "/shop"]] {
+            let shop = matcher(&paths, &[], &[]);
+            let rest = |path: &'static str| shop.matches(b"GET", path.as_bytes());
+            assert_eq!(rest("/shop"), Some(Match { rest: b"", by_suffix: false }));
+            assert_eq!(rest("/shop/"), Some(Match { rest: b"", by_suffix: false }));
+            assert_eq!(rest("/shop/a"), Some(Match { rest: b"a", by_suffix: false }));
+            assert_eq!(rest("/shopping"), None);
+        }
+        let both = matcher(&["/icon", "/shop/", "/shop/*"], &[], &[]);
+        let rest = |path: &'static str| both.matches(b"GET", path.as_bytes()).map(|m| m.rest);
+        assert_eq!(rest("/icon"), Some(&b"icon"[..]));
+        assert_eq!(rest("/shop/"), Some(&b""[..]));
+        assert_eq!(rest("/shop"), None);
     }
 
     #[test]

@@ -236,8 +236,14 @@ pub struct Fastcgi {
     pub upstream: Arc<Upstream>,
     /// The directory of the scripts, as the application sees it; absolute. A relative path was
     /// typed for a local directory, which exists. An absolute one may be on another machine or in a
-    /// container.
-    pub root: PathBuf,
+    /// container. `None`: the application has no script files, and `mount` is set.
+    pub root: Option<PathBuf>,
+    /// The start of paths that is removed before the script is looked up: whole segments, without a
+    /// final slash.
+    pub strip_prefix: Option<String>,
+    /// The application takes every path: the start of paths that becomes SCRIPT_NAME. `None`: the
+    /// path names a script below `root`.
+    pub mount: Option<String>,
     /// The script for a path that ends in `/`. Default `index.php`.
     pub index: String,
     /// Endings of the files that may be run. Empty: any file. Default `.php` if `index` ends in it.
@@ -283,8 +289,9 @@ pub struct AppServer {
     /// typed for a local directory, which exists.
     pub root: Option<PathBuf>,
     /// The start of paths that becomes SCRIPT_NAME: "/" and more, without a final slash. Empty, the
-    /// default: the whole path is PATH_INFO.
-    pub mount: String,
+    /// default of a route: the whole path is PATH_INFO. `None`, for an application of Forebay: the
+    /// part of the route's path before its `/*`.
+    pub mount: Option<String>,
     /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,
     /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.

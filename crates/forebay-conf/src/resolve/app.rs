@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::app_server::{PHP, script_ends};
+use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{cgroup, limits, watch};
@@ -72,6 +72,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         max_cpu: optional_time_above_zero(&typed.max_cpu)?,
         max_processes: max_processes(&typed.max_processes)?,
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
+        mount: typed.mount.as_ref().map(mount).transpose()?,
         line: context.line(typed.span.start),
     })
 }
@@ -110,7 +111,13 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
             let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
-            AppKind::Php { root, scripts, ini: ini(typed)?, version: version(typed)? }
+            AppKind::Php {
+                root,
+                scripts,
+                strip_prefix: prefix(&typed.strip_prefix)?,
+                ini: ini(typed)?,
+                version: version(typed)?,
+            }
         }
         Kind::Mono => AppKind::Mono {
             dir: dir()?,

@@ -8,7 +8,7 @@ use super::action::file_name;
 use super::effect::no_effect;
 use super::path::{directory, path};
 use super::upstream::{Keys as Servers, of_route};
-use super::value::{required, size, size_or_unlimited, text, variables, within};
+use super::value::{size, size_or_unlimited, text, variables, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Table};
@@ -21,14 +21,24 @@ pub(super) fn fastcgi(
 ) -> Outcome<Fastcgi> {
     let keys = Servers::of(&typed.to, &typed.max_connections);
     let upstream = of_route(context, file, Scheme::Fastcgi, &typed.span, &keys)?;
-    let root_typed = required(&typed.root, &typed.span, "root", "\"DIR\"")?;
+    let mount = typed.mount.as_ref().map(mount).transpose()?;
+    if mount.is_some() {
+        has_no_scripts(typed)?;
+    } else if typed.root.is_none() {
+        let problem = Problem::new(&typed.span, "`root` is missing");
+        return Err(problem
+            .label("needs `root` or `mount`")
+            .help("add root = \"DIR\", or mount = \"\" for an application without script files"));
+    }
     multiplexes(typed)?;
     let index = match &typed.index {
         Some(at) => file_name(&at.with(&at.value))?,
         None => "index.php".into(),
     };
     Ok(Fastcgi {
-        root: root(context, root_typed)?,
+        root: typed.root.as_ref().map(|typed| root(context, typed)).transpose()?,
+        strip_prefix: prefix(&typed.strip_prefix)?,
+        mount,
         upstream,
         scripts: match script_ends(&typed.scripts)? {
             Some(ends) => ends,
@@ -51,6 +61,22 @@ pub(super) fn fastcgi(
         max_shared: usize::MAX,
         max_buffered: max_buffered(&typed.max_buffered)?,
     })
+}
+
+/// Checks that an application without script files has no keys about them.
+fn has_no_scripts(typed: &file::Fastcgi) -> Outcome<()> {
+    let spans = [
+        ("index", typed.index.as_ref().map(|at| &at.span)),
+        ("scripts", typed.scripts.as_ref().map(|at| &at.span)),
+        ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span)),
+    ];
+    match spans.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        Some((key, span)) => {
+            let help = "leave out one of the two: with `mount`, no path names a script";
+            Err(no_effect(span, key, "together with `mount`", help))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The file name extension of PHP scripts.
@@ -147,10 +173,10 @@ impl Keys<'_> {
                 None => None,
             },
             upstream,
-            mount: match self.mount {
+            mount: Some(match self.mount {
                 Some(typed) => mount(typed)?,
                 None => String::new(),
-            },
+            }),
             params: variables(self.params)?,
             max_output: size_or_unlimited(self.max_output)?.unwrap_or(u64::MAX),
         })
@@ -167,10 +193,23 @@ fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
     }
 }
 
-/// Returns the path that an application is mounted at, without a final slash.
-fn mount(typed: &At<String>) -> Outcome<String> {
+/// Returns the path that an application is mounted at, without a final slash. May be empty.
+pub(super) fn mount(typed: &At<String>) -> Outcome<String> {
+    if typed.value.is_empty() {
+        return Ok(String::new());
+    }
+    whole_segments(typed, "a path to mount at")
+}
+
+/// Returns the start of paths that is removed before a script is looked up.
+pub(super) fn prefix(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+    typed.as_ref().map(|at| whole_segments(at, "the start of a path")).transpose()
+}
+
+/// Returns a decoded path of whole segments, without a final slash.
+fn whole_segments(typed: &At<String>, what: &str) -> Outcome<String> {
     let text = text(typed)?;
-    let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path to mount at"));
+    let problem = Problem::new(&typed.span, format!("\"{text}\" is not {what}"));
     if !text.starts_with('/') {
         return Err(problem.help(format!("a path begins with a slash: \"/{text}\"")));
     }

@@ -20,6 +20,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let php = matches!(kind, Kind::Php);
     let mono = matches!(kind, Kind::Mono);
     let listens = command || php || mono;
+    let takes_every_path = matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -55,7 +56,18 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         ("listen", typed.listen.as_ref().map(|at| &at.span), command, "command"),
         ("secret", typed.secret.as_ref().map(|at| &at.span), command, "command"),
         ("host", typed.host.as_ref().map(|at| &at.span), command, "command"),
-        ("strip_prefix", typed.strip_prefix.as_ref().map(|at| &at.span), command, "command"),
+        (
+            "strip_prefix",
+            typed.strip_prefix.as_ref().map(|at| &at.span),
+            command || php,
+            "php\" and kind = \"command",
+        ),
+        (
+            "mount",
+            typed.mount.as_ref().map(|at| &at.span),
+            command || takes_every_path,
+            "psgi\", \"wsgi\" or \"command",
+        ),
         ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
         ("threads", typed.threads.as_ref().map(|at| &at.span), mono, "mono"),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::app_server::{PHP, script_ends};
+use super::app_server::{PHP, prefix, script_ends};
 use super::effect::no_effect;
 use super::path::directory;
 use super::proxy::host_field;
@@ -35,15 +35,8 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         typed => super::ajp::secret(typed)?,
     };
     let host = host(typed, speaks)?;
-    let strip_prefix = match &typed.strip_prefix {
-        Some(at) if !speaks.is_http() => {
-            let why = "on a program that does not speak http";
-            let help =
-                "leave it out: the program gets the prefix in SCRIPT_NAME, the rest in PATH_INFO";
-            return Err(no_effect(&at.span, "strip_prefix", why, help));
-        }
-        typed => super::proxy::strip_prefix(typed)?,
-    };
+    let strip_prefix = strip_prefix(typed, speaks)?;
+    has_mount(typed, speaks)?;
     let sticky = match &typed.sticky {
         Some(at) if !speaks.is_http() => {
             let why = "on a program that does not speak http";
@@ -81,6 +74,37 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
         root,
         scripts,
     })
+}
+
+fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Outcome<Option<String>> {
+    match &typed.strip_prefix {
+        typed if speaks.is_http() => super::proxy::strip_prefix(typed),
+        Some(at) if speaks != AppProtocol::Fastcgi || typed.root.is_none() => {
+            let why = "on a program that does not speak http, and has no scripts below a `root`";
+            let help =
+                "leave it out: the program gets the prefix in SCRIPT_NAME, the rest in PATH_INFO";
+            Err(no_effect(&at.span, "strip_prefix", why, help))
+        }
+        typed => prefix(typed),
+    }
+}
+
+/// Checks that a program with a `mount` has one, which needs SCRIPT_NAME and no scripts.
+fn has_mount(typed: &file::App, speaks: AppProtocol) -> Outcome<()> {
+    let Some(at) = &typed.mount else { return Ok(()) };
+    let (why, help) = match speaks {
+        AppProtocol::Scgi | AppProtocol::Uwsgi => return Ok(()),
+        AppProtocol::Fastcgi if typed.root.is_none() => return Ok(()),
+        AppProtocol::Fastcgi => {
+            ("on a program with scripts below a `root`", "leave out one of the two")
+        }
+        AppProtocol::Http | AppProtocol::H2c => (
+            "on a program that speaks http",
+            "for a program that does not know the start of its paths, write `strip_prefix`",
+        ),
+        AppProtocol::Ajp => ("on a program that speaks ajp", "leave it out"),
+    };
+    Err(no_effect(&at.span, "mount", why, help))
 }
 
 /// Returns the endings of files that may be run. Without them, PHP would run any file, including an

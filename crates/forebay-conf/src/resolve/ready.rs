@@ -61,6 +61,7 @@ impl Plan {
             ajp: None,
             socket_access: SocketAccess::default(),
             encoded_slashes: EncodedSlashes::default(),
+            merge_slashes: true,
             redirect_to_https: None,
             tls: None,
             routes: vec![route],

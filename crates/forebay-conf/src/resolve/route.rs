@@ -95,6 +95,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
             ServerProtocol::Scgi => "scgi",
             ServerProtocol::Uwsgi { .. } => "uwsgi",
         },
+        Action::Fastcgi(fastcgi) if fastcgi.mount.is_some() => "fastcgi",
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
         Action::App(name) if takes_every_path(file, name) => "app",
@@ -103,7 +104,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
     Err(Problem::new(span, format!("a route with `{name}` cannot fall back"))
         .label("there is always an answer")
         .help(format!(
-            "`{key}` is for `files`, `cgi`, `fastcgi` and applications with a script for each path \
+            "`{key}` is for `files`, `cgi`, `fastcgi` without `mount`, and applications with a script for each path \
              (perl-cgi, python-cgi, cgi-bin, php): what is not there is left to others"
         )))
 }
@@ -184,7 +185,8 @@ fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
 /// Returns true if each path names a script, and PATH_INFO may follow.
 fn runs_scripts(file: &File, action: &Action) -> bool {
     match action {
-        Action::Cgi(_) | Action::Fastcgi(_) => true,
+        Action::Cgi(_) => true,
+        Action::Fastcgi(fastcgi) => fastcgi.mount.is_none(),
         Action::App(name) => !takes_every_path(file, name),
         _ => false,
     }

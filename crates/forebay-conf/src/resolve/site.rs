@@ -114,6 +114,7 @@ fn site(
             Some(file::EncodedSlashes::Pass) => EncodedSlashes::Pass,
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
+        merge_slashes: typed.merge_slashes.unwrap_or(true),
         redirect_to_https: redirect(typed, &listen)?,
         tls,
         listen: listen.into_iter().chain(beside).collect(),

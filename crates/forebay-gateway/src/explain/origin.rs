@@ -29,7 +29,6 @@ use forebay_origin::scripts::warm::Runner;
 use forebay_server::dispatch::kept_from_scripts;
 use forebay_upstream::ajp::append_head as append_packet;
 use forebay_upstream::announce;
-use forebay_upstream::mount;
 use forebay_upstream::mount::Mount;
 use forebay_upstream::proxy::{append_head, append_http2_head};
 use forebay_upstream::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
@@ -301,8 +300,8 @@ fn variables_of(script: &Script, dir: &Path, request: &Request) -> Variables {
 
 fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
     let mut variables = Variables::new();
-    let path = mount::path_of(request);
-    cgi::variables(&mount.describe(request, &path, content_length(request)), &mut variables);
+    let parts = mount.parts(request);
+    cgi::variables(&mount.describe(request, &parts, content_length(request)), &mut variables);
     (mount.file, variables)
 }
 
@@ -344,9 +343,11 @@ fn script_of_fastcgi(
     request: &Request,
     text: &mut Explanation,
 ) -> Result<(), Fault> {
-    let script = fastcgi::Script::find(request, settings, (&Default::default(), 0))?;
+    let script = fastcgi::Script::of_route(request, settings, (&Default::default(), 0))?;
     servers("fastcgi", &settings.upstream, ", in turn with ", text);
-    text.item("script", script.file());
+    if settings.mount.is_none() {
+        text.item("script", script.file());
+    }
     let mut variables = Variables::new();
     script.append_variables(request, settings, content_length(request), &mut variables);
     append(text, "variables", variables);
@@ -401,7 +402,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
             head(&route.to(Address::Tcp(name.into()), name), request, text);
         }
         Protocol::AppServer(settings) => {
-            read_back(&program::mounted(settings, request), request, text)?;
+            read_back(settings, request, text)?;
         }
         Protocol::Ajp(settings) => packet(settings, request, text)?,
         Protocol::Fastcgi(mapping, settings) => {

@@ -87,7 +87,8 @@ const TRUSTING: &str = "trusted_proxies = \"192.0.2.0/24\"";
 const FORWARDED: &str = "Forwarded: for=\"[2001:db8::1]:80\";proto=https\r\n";
 
 fn sent(chain: &str, proto: &str) -> Result<Vec<String>, u16> {
-    Ok(vec![format!("{chain}192.0.2.7"), proto.to_owned(), "h".to_owned()])
+    let port = if proto == "https" { "443" } else { "80" };
+    Ok([format!("{chain}192.0.2.7"), proto.into(), "h".into(), port.into()].into())
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod http2_trailers;
 mod http2_tunnels;
 mod idle_connections;
 mod limits;
+mod mounts;
 mod proxied;
 mod proxied_fields;
 mod redirects;

@@ -36,6 +36,7 @@ fn fields_of_one_hop_stay_on_it_and_claims_about_the_client_are_replaced() {
                 ("x-forwarded-for", "192.0.2.7"),
                 ("x-forwarded-proto", "http"),
                 ("x-forwarded-host", "name:81"),
+                ("x-forwarded-port", "81"),
             ]
         );
     });

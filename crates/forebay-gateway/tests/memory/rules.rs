@@ -281,3 +281,79 @@ fn a_session_in_the_path_works_with_a_rule_that_admits_the_client() {
     ];
     assert_statuses(&root, &routes, &cases);
 }
+
+#[test]
+fn a_gate_holds_for_a_script_below_a_prefix_that_is_stripped() {
+    let root = site(&["admin.php", "index.php", "other.php"]);
+    let php = |keys: &str| format!("fastcgi = {{ to = \"BACKEND\", root = \"ROOT\"{keys} }}");
+    let stripped = php(", strip_prefix = \"/pma\"");
+    for below in ["[[site.route]]\nsuffix = \".php\"\n", "[[site.route]]\n"] {
+        let routes = format!(
+            "[[site.route]]\npath = \"/pma/admin.php\"\ndeny = \"all\"\n{stripped}\n{below}{stripped}\n"
+        );
+        assert_statuses(
+            &root,
+            &routes,
+            &[
+                ("/pma/admin.php", 403),
+                ("/pma/admin.php/x", 403),
+                ("//pma//admin.php/x", 403),
+                ("/x/../pma/admin.php", 403),
+                ("/pma/other.php/admin.php", 502),
+                ("/pma/none.php", 404),
+                // A script has one path only.
+                ("/admin.php", 404),
+                ("/pmadmin.php", 404),
+                ("/pma/pma/admin.php", 404),
+                ("/other.php", 404),
+            ],
+        );
+    }
+    let index = format!(
+        "[[site.route]]\npath = \"/pma/index.php\"\ndeny = \"all\"\n{stripped}\n[[site.route]]\n{stripped}\n"
+    );
+    assert_statuses(&root, &index, &[("/pma/", 403), ("/pma/index.php/x", 403), ("/pma", 404)]);
+    // Files are not sent as source, and a script of another route is found below its prefix.
+    let files = format!(
+        "[[site.route]]\npath = \"/pma/*\"\nsuffix = \".php\"\n{stripped}\n\
+         [[site.route]]\npaths = [\"/pma\", \"/pma/*\"]\nfiles = \"ROOT\"\n"
+    );
+    let cases = [
+        ("/pma", 301),
+        ("/pma/", 502),
+        ("/pma/other.php", 502),
+        ("/pma/none.php", 404),
+        ("/pma/none.txt", 404),
+    ];
+    assert_statuses(&root, &files, &cases);
+}
+
+#[test]
+fn a_gate_holds_for_an_application_that_is_mounted() {
+    let root = site(&[]);
+    for action in [
+        "fastcgi = { to = \"BACKEND\", mount = \"/shop\" }",
+        "fastcgi = { to = \"BACKEND\", mount = \"\" }",
+        "scgi = { to = \"BACKEND\", mount = \"/shop\" }",
+        "uwsgi = { to = \"BACKEND\", mount = \"/shop\" }",
+    ] {
+        let routes = format!(
+            "[[site.route]]\npaths = [\"/shop/admin\", \"/shop/admin/*\"]\ndeny = \"all\"\n{action}\n\
+             [[site.route]]\n{action}\n"
+        );
+        let cases = [
+            ("/shop/admin", 403),
+            ("/shop/admin/", 403),
+            ("/shop//admin/x", 403),
+            ("//shop/admin/x", 403),
+            ("/shop/./admin", 403),
+            ("/shop/admin/../x", 403),
+            ("/shop/x/../admin", 403),
+            ("/shop/%61dmin", 403),
+            ("/shop/admin%2fx", 404),
+            ("/shop/other", 502),
+            ("/shop", 502),
+        ];
+        assert_statuses(&root, &routes, &cases);
+    }
+}

@@ -19,7 +19,6 @@ use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{Fastcgi, FoundScripts, Script};
 use forebay_upstream::http2::Http2Pools;
-use forebay_upstream::mount;
 use forebay_upstream::proxy::Proxy;
 use forebay_upstream::sticky;
 use forebay_upstream::{
@@ -140,7 +139,7 @@ enum Prepared {
     /// The body is streamed.
     Streamed,
     Fastcgi(Script, Spooled),
-    AppServer(conf::AppServer, Spooled),
+    AppServer(Spooled),
 }
 
 impl ProgramApp {
@@ -207,10 +206,7 @@ impl ProgramApp {
                 let script = mapping.find(&exchange.request, settings, found)?;
                 Prepared::Fastcgi(script, exchange.body.spool().await?)
             }
-            Protocol::AppServer(settings) => {
-                let settings = mounted(settings, &exchange.request);
-                Prepared::AppServer(settings, exchange.body.spool().await?)
-            }
+            Protocol::AppServer(_) => Prepared::AppServer(exchange.body.spool().await?),
         })
     }
 
@@ -291,8 +287,8 @@ impl InstanceClient {
             (Self::Fastcgi(fastcgi), Prepared::Fastcgi(script, body)) => {
                 fastcgi.forward_with(exchange, script, body).await
             }
-            (Self::AppServer(server), Prepared::AppServer(settings, body)) => {
-                server.forward_with(exchange, settings, body).await
+            (Self::AppServer(server), Prepared::AppServer(body)) => {
+                server.forward_with(exchange, body).await
             }
             _ => Err(Fault::us(500, "a request made ready for another protocol")),
         }
@@ -310,16 +306,10 @@ impl PathMapping {
     ) -> Result<Script, Fault> {
         match self {
             Self::Scripts => Script::find(request, settings, found),
-            Self::Below => Ok(Script::whole(request, &settings.root)),
-            Self::Mount => Ok(Script::mounted(request, &settings.root)),
+            Self::Below => Script::whole(request, settings),
+            Self::Mount => Ok(Script::mounted(request, settings, settings.root.as_deref())),
         }
     }
-}
-
-/// Returns the settings for `request`: the part that the `*` of its route matched is PATH_INFO.
-pub fn mounted(settings: &conf::AppServer, request: &Request) -> conf::AppServer {
-    let (mount, _) = mount::split(&request.path, request.rest.start);
-    conf::AppServer { mount: String::from_utf8_lossy(mount).into_owned(), ..settings.clone() }
 }
 
 impl HttpRoute {

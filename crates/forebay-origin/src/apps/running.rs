@@ -231,20 +231,29 @@ pub fn listens(plan: &conf::App) -> bool {
 /// Returns the options for passing requests to a program.
 pub fn program_options(plan: &conf::App) -> ProgramOptions {
     let protocol = match &plan.kind {
-        conf::AppKind::Php { root, scripts, .. } => {
-            Protocol::Fastcgi(PathMapping::Scripts, fastcgi(plan, root, scripts))
+        conf::AppKind::Php { root, scripts, strip_prefix, .. } => {
+            let settings = fastcgi(plan, root, scripts);
+            let settings = conf::Fastcgi { strip_prefix: strip_prefix.clone(), ..settings };
+            Protocol::Fastcgi(PathMapping::Scripts, settings)
         }
         conf::AppKind::Mono { dir, .. } => {
             Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, dir, &[]))
         }
-        conf::AppKind::Command { speaks: conf::AppProtocol::Fastcgi, root, scripts, .. } => {
-            match root {
-                Some(root) if scripts.is_empty() => {
-                    Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, root, &[]))
-                }
-                Some(root) => Protocol::Fastcgi(PathMapping::Scripts, fastcgi(plan, root, scripts)),
-                None => Protocol::Fastcgi(PathMapping::Mount, fastcgi(plan, &plan.dir, &[])),
-            }
+        conf::AppKind::Command {
+            speaks: conf::AppProtocol::Fastcgi,
+            root,
+            scripts,
+            strip_prefix,
+            ..
+        } => {
+            let mapping = match root {
+                Some(_) if scripts.is_empty() => PathMapping::Below,
+                Some(_) => PathMapping::Scripts,
+                None => PathMapping::Mount,
+            };
+            let settings = fastcgi(plan, root.as_ref().unwrap_or(&plan.dir), scripts);
+            let settings = conf::Fastcgi { strip_prefix: strip_prefix.clone(), ..settings };
+            Protocol::Fastcgi(mapping, settings)
         }
         conf::AppKind::Command { speaks: conf::AppProtocol::Scgi, root, .. } => {
             Protocol::AppServer(server(plan, conf::ServerProtocol::Scgi, root.clone()))
@@ -287,7 +296,9 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
 fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     conf::Fastcgi {
         upstream: Arc::new(conf::Upstream::new(Vec::new())),
-        root: root.to_owned(),
+        root: Some(root.to_owned()),
+        strip_prefix: None,
+        mount: plan.mount.clone(),
         index: "index.php".into(),
         scripts: scripts.to_vec(),
         params: env_of_requests(plan),
@@ -310,7 +321,7 @@ fn server(
         protocol,
         upstream: Arc::new(conf::Upstream::new(Vec::new())),
         root,
-        mount: String::new(),
+        mount: plan.mount.clone(),
         params: env_of_requests(plan),
         max_output: plan.max_output,
     }

@@ -10,7 +10,6 @@ use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
 use forebay_server::exchange::{Exchange, Origin, Serving};
 use forebay_server::spool::Spooled;
-use forebay_upstream::mount;
 use forebay_upstream::mount::Mount;
 use forebay_upstream::output::Output;
 use forebay_upstream::reply_pump::ReplyPump;
@@ -45,6 +44,7 @@ impl Target {
             dir: app.dir.clone(),
             file: file.to_owned(),
             takes_over,
+            point: app.mount.clone(),
         };
         match &app.kind {
             AppKind::CgiBin { dir, .. }
@@ -108,12 +108,15 @@ impl WorkerApp {
         length: Option<u64>,
         takes_over: bool,
     ) -> Result<Vec<u8>, Fault> {
-        let path = mount::path_of(&exchange.request);
+        let parts;
         let request = match (&self.target, script) {
             (Target::Scripts(scripts), Some(script)) => {
                 script.describe(&exchange.request, scripts.dir(), length)
             }
-            (Target::Mount(mount), _) => mount.describe(&exchange.request, &path, length),
+            (Target::Mount(mount), _) => {
+                parts = mount.parts(&exchange.request);
+                mount.describe(&exchange.request, &parts, length)
+            }
             (Target::Scripts(_), None) => return Err(Fault::us(500, "no script was looked up")),
         };
         let mut block = Block(Vec::with_capacity(2048));

@@ -192,7 +192,7 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
 pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
     match &route.action {
         Action::Cgi(cgi) => cgi.program.is_none(),
-        Action::Fastcgi(_) => true,
+        Action::Fastcgi(fastcgi) => fastcgi.mount.is_none(),
         Action::App(name) => match &plan.apps[name].kind {
             AppKind::CgiBin { .. }
             | AppKind::PerlCgi { .. }
@@ -206,10 +206,13 @@ pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
 
 fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     let mut own: &[&str] = &[];
+    let mut prefix = None;
     let (dir, ends, index) = match &route.action {
         Action::Cgi(cgi) if cgi.program.is_none() => (cgi.dir.clone(), Vec::new(), None),
-        Action::Fastcgi(fastcgi) => {
-            (fastcgi.root.clone(), fastcgi.scripts.clone(), Some(fastcgi.index.clone()))
+        Action::Fastcgi(fastcgi) if fastcgi.mount.is_none() => {
+            prefix = fastcgi.strip_prefix.clone();
+            let root = fastcgi.root.clone()?;
+            (root, fastcgi.scripts.clone(), Some(fastcgi.index.clone()))
         }
         Action::App(name) => match &plan.apps[name].kind {
             AppKind::CgiBin { dir, .. }
@@ -219,14 +222,21 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
                 own = &DIRECTORIES_OF_ASP_NET;
                 (dir.clone(), OF_ASP_NET.map(str::to_owned).into(), None)
             }
-            _ => of_program(&plan.apps[name])?,
+            _ => {
+                let (settings, index) = of_program(&plan.apps[name])?;
+                prefix = settings.strip_prefix;
+                (settings.root?, settings.scripts, index)
+            }
         },
         _ => return None,
     };
     // If the application names no endings, use those of the route's paths.
     let ends = if ends.is_empty() { route.matcher.suffixes.clone() } else { ends };
     let exact = route.matcher.paths.iter().map(|pattern| match pattern {
-        PathPattern::Exact(path) => Some(path.trim_start_matches('/').to_owned()),
+        PathPattern::Exact(path) => {
+            let below = path.strip_prefix(prefix.as_deref().unwrap_or_default()).unwrap_or(path);
+            Some(below.trim_start_matches('/').to_owned())
+        }
         PathPattern::Prefix(_) => None,
     });
     let only = exact.collect::<Option<Vec<_>>>().unwrap_or_default();
@@ -241,8 +251,8 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     })
 }
 
-/// Returns the directory of an application's scripts, their endings, and the index.
-fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)> {
+/// Returns the settings of an application's scripts, and the index.
+fn of_program(app: &conf::App) -> Option<(conf::Fastcgi, Option<String>)> {
     if !running::listens(app) {
         return None;
     }
@@ -250,11 +260,11 @@ fn of_program(app: &conf::App) -> Option<(PathBuf, Vec<String>, Option<String>)>
         return None;
     };
     let index = match mapping {
-        PathMapping::Scripts => Some(settings.index),
+        PathMapping::Scripts => Some(settings.index.clone()),
         PathMapping::Below => None,
         PathMapping::Mount => return None,
     };
-    Some((settings.root, settings.scripts, index))
+    Some((settings, index))
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, RedirectPart, Site};
 use forebay_server::route::Instead;
+use forebay_upstream::fastcgi::below_prefix;
+use forebay_upstream::mount;
 
 use super::{has_gate, instead, kept_scripts, looks_like_a_name_of_a_file};
 
@@ -364,35 +366,46 @@ fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<Place> {
 
 /// Returns the place of the route's answer for `path`, even if the route does not match that path.
 fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
-    let rest = route.matcher.paths.iter().find_map(|pattern| match pattern {
-        PathPattern::Prefix(_) => pattern.matches(path),
-        PathPattern::Exact(_) => None,
-    });
-    let whole = path.strip_prefix(b"/").unwrap_or(path);
-    let rest = rest.unwrap_or(whole);
+    let rest = route.matcher.rest(path);
+    let rest = rest.unwrap_or_else(|| path.strip_prefix(b"/").unwrap_or(path));
     let in_dir = |dir: &Path, rest: &[u8]| {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let path = below(dir.as_os_str().as_bytes(), &String::from_utf8_lossy(rest));
         Some(Place { space: "files".into(), path })
     };
-    let at_server = |strip: Option<&str>| {
+    let scripts_in = |dir: &Path, prefix: &Option<String>| {
+        let below = below_prefix(path, prefix.as_deref())?;
+        in_dir(dir, below.strip_prefix(b"/").unwrap_or(below))
+    };
+    let at_server = |path: &[u8]| {
         let upstream = route.action.upstream()?;
         let space = upstream.addresses().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        let path = strip.and_then(|strip| path.strip_prefix(strip.as_bytes())).unwrap_or(path);
         Some(Place { space, path: path.to_vec() })
     };
+    let path_info =
+        |point: &Option<String>| mount::split(path, path.len() - rest.len(), point.as_deref()).1;
     match &route.action {
         Action::Files(files) => in_dir(&files.root, rest),
         Action::Cgi(cgi) => in_dir(&cgi.dir, if cgi.program.is_some() { b"" } else { rest }),
-        Action::Fastcgi(fastcgi) => in_dir(&fastcgi.root, whole),
-        Action::Proxy(proxy) => at_server(proxy.strip_prefix.as_deref()),
-        Action::Ajp(_) | Action::AppServer(_) => at_server(None),
+        Action::Fastcgi(fastcgi) => match (&fastcgi.root, &fastcgi.mount) {
+            (Some(root), None) => scripts_in(root, &fastcgi.strip_prefix),
+            (_, point) => at_server(path_info(point)),
+        },
+        Action::Proxy(proxy) => {
+            let strip = proxy.strip_prefix.as_deref().unwrap_or_default();
+            at_server(path.strip_prefix(strip.as_bytes()).unwrap_or(path))
+        }
+        Action::AppServer(server) => at_server(path_info(&server.mount)),
+        Action::Ajp(_) => at_server(path),
         Action::App(name) => match dir_of_app(&plan.apps[name]) {
-            Some(dir) => {
-                let is_php = matches!(plan.apps[name].kind, AppKind::Php { .. });
-                in_dir(dir, if is_php { whole } else { rest })
+            Some(dir) => match &plan.apps[name].kind {
+                AppKind::Php { strip_prefix, .. } => scripts_in(dir, strip_prefix),
+                _ => in_dir(dir, rest),
+            },
+            None => {
+                let path = path_info(&plan.apps[name].mount).to_vec();
+                Some(Place { space: format!("app {name}"), path })
             }
-            None => Some(Place { space: format!("app {name}"), path: path.to_vec() }),
         },
         Action::Respond(_) | Action::Redirect(_) => None,
     }

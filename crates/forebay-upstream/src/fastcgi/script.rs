@@ -13,7 +13,7 @@ use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::KnownField;
 
 use crate::mount;
-use crate::params::with_params;
+use crate::params::{request_data, with_params};
 
 /// A script with the parts of its path, split as nginx does.
 pub struct Script {
@@ -57,6 +57,18 @@ impl FoundScripts {
 }
 
 impl Script {
+    /// Returns the script of a route's request, or the application that takes every path.
+    pub fn of_route(
+        request: &Request,
+        settings: &conf::Fastcgi,
+        found: (&FoundScripts, u64),
+    ) -> Result<Self, Fault> {
+        match settings.mount {
+            Some(_) => Ok(Self::mounted(request, settings, None)),
+            None => Self::find(request, settings, found),
+        }
+    }
+
     /// Splits the path after its first segment that ends like a script, or else like the index.
     /// Refuses a script that should be on this machine and is missing, because PHP would look for
     /// others. Refuses a file without a script's ending, because PHP would run it.
@@ -69,13 +81,16 @@ impl Script {
         if path.iter().any(|b| b.is_ascii_control()) {
             return Err(Fault::client(400, "control byte in the path of a script"));
         }
-        let end = script_end(path, settings);
+        let below = below_root(path, settings)?;
+        let end = script_end(below, settings).map(|end| path.len() - below.len() + end);
         let (name, path_info) = path.split_at(end.unwrap_or(path.len()));
         let is_of_index = end.is_none() && path.ends_with(b"/");
         let index = if is_of_index { settings.index.as_bytes() } else { b"" };
-        let root = settings.root.as_os_str().as_bytes();
-        let script = Self::new([root, name, index], [name, index], path_info);
-        if !found.has(script.file(), second) && settings.root.is_dir() {
+        let root = settings.root.as_deref().unwrap_or(Path::new(""));
+        let below = &name[path.len() - below.len()..];
+        let script =
+            Self::new([root.as_os_str().as_bytes(), below, index], [name, index], path_info);
+        if !found.has(script.file(), second) && root.is_dir() {
             return Err(Fault::client(404, "no such script").not_mine());
         }
         let ends = &settings.scripts;
@@ -90,17 +105,19 @@ impl Script {
         Ok(script)
     }
 
-    /// Returns the whole path below `root`, for an application that looks for the script itself.
-    pub fn whole(request: &Request, root: &Path) -> Self {
+    /// Returns the whole path below the root, for an application that looks for the script itself.
+    pub fn whole(request: &Request, settings: &conf::Fastcgi) -> Result<Self, Fault> {
         let path = &request.path;
-        Self::new([root.as_os_str().as_bytes(), path, b""], [path, b""], b"")
+        let below = below_root(path, settings)?;
+        let root = settings.root.as_deref().unwrap_or(Path::new(""));
+        Ok(Self::new([root.as_os_str().as_bytes(), below, b""], [path, b""], b""))
     }
 
-    /// Returns the script of an application that takes all paths below its route. The path matched
-    /// by the `*` of the route becomes PATH_INFO.
-    pub fn mounted(request: &Request, dir: &Path) -> Self {
-        let (name, path_info) = mount::split(&request.path, request.rest.start);
-        Self::new([dir.as_os_str().as_bytes(), b"", b""], [name, b""], path_info)
+    /// Returns the script of an application that takes every path. `file` is its file, if any.
+    pub fn mounted(request: &Request, settings: &conf::Fastcgi, file: Option<&Path>) -> Self {
+        let parts = mount::parts(request, settings.mount.as_deref());
+        let file = file.map(|file| file.as_os_str().as_bytes()).unwrap_or_default();
+        Self::new([file, b"", b""], [parts.script_name, b""], &parts.path_info)
     }
 
     fn new(file: [&[u8]; 3], name: [&[u8]; 2], path_info: &[u8]) -> Self {
@@ -137,21 +154,13 @@ impl Script {
         content_length: Option<u64>,
         sink: &mut impl Sink,
     ) {
+        let root = settings.root.as_ref().map(|root| root.as_os_str().as_bytes());
         let variables = cgi::Request {
-            head: &request.head,
-            bytes: &request.bytes,
             script_name: self.name(),
             script_filename: self.file(),
             path_info: self.path_info(),
-            document_root: settings.root.as_os_str().as_bytes(),
-            document_uri: &request.path,
-            content_length,
-            client: request.client,
-            server: request.server,
-            https: request.https,
-            connection: request.connection_variables(),
-            claims: request.claims(),
-            user: &request.user,
+            document_root: root.unwrap_or_default(),
+            ..request_data(request, content_length)
         };
         // Most routes have no `params`, and looking each name up costs 600 instructions.
         if settings.params.is_empty() {
@@ -164,6 +173,21 @@ impl Script {
             append_as_nginx(request, self, content_length, sink);
         });
     }
+}
+
+/// Returns the part of `path` that is looked up below the root: the part after `strip_prefix`.
+/// Returns `None` for a path outside that prefix, which the route declines. So a script has one path
+/// only, and rules can name that path.
+pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'a [u8]> {
+    let below = path.strip_prefix(strip_prefix.unwrap_or_default().as_bytes())?;
+    (below.is_empty() || below.starts_with(b"/")).then_some(below)
+}
+
+/// Like [`below_prefix`], with the fault for other paths.
+fn below_root<'a>(path: &'a [u8], settings: &conf::Fastcgi) -> Result<&'a [u8], Fault> {
+    let below = below_prefix(path, settings.strip_prefix.as_deref());
+    below
+        .ok_or_else(|| Fault::client(404, "the path does not begin with `strip_prefix`").not_mine())
 }
 
 /// Returns the end of the first segment that ends in one of `scripts`, or like the index.

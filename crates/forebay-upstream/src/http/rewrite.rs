@@ -193,7 +193,7 @@ impl Context<'_> {
 }
 
 /// Returns the scheme with its colon, and the text after the slashes; `None` without an authority.
-fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
+pub fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     let schemes: [&[u8]; 3] = [b"http://", b"https://", b"//"];
     let found = schemes.into_iter().find(|scheme| {
         url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
@@ -205,13 +205,13 @@ fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 /// Compares two authorities. The default port of `scheme` may be missing.
-fn eq_authority(a: &[u8], b: &[u8], scheme: &[u8]) -> bool {
+pub fn eq_authority(a: &[u8], b: &[u8], scheme: &[u8]) -> bool {
     let port: &[u8] = if scheme.eq_ignore_ascii_case(b"https:") { b":443" } else { b":80" };
     let plain = |authority| <[u8]>::strip_suffix(authority, port).unwrap_or(authority);
     !a.is_empty() && plain(a).eq_ignore_ascii_case(plain(b))
 }
 
-fn percent_encode(path: &str) -> Vec<u8> {
+pub fn percent_encode(path: &str) -> Vec<u8> {
     let encode = |byte: u8| match byte {
         b'!'..=b'~' if !b"\"<>\\^`{|};,".contains(&byte) => vec![byte],
         _ => format!("%{byte:02X}").into_bytes(),

@@ -14,8 +14,9 @@ use forebay_wire::http1::{
 };
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
-use crate::fields::{append_request_fields, inform};
+use crate::fields::{Changes, append_request_fields, inform};
 use crate::http::attempt::{Attempt, Buffers, INBOX, append_target};
+use crate::http::prefix;
 use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
 use crate::upgrade;
@@ -114,7 +115,10 @@ pub fn append_head(
     is_upgrade: bool,
 ) {
     append_request_line(out, request, strip_prefix);
-    append_request_fields(out, request, host);
+    append_request_fields(out, request, Changes { host, skips_prefix: strip_prefix.is_some() });
+    if let Some(prefix) = strip_prefix {
+        prefix::append_fields(out, request, prefix, host);
+    }
     if is_upgrade {
         upgrade::append_fields(out, &request.head.fields, &request.bytes);
     } else if request.takes_trailers() {

@@ -15,8 +15,9 @@ use forebay_wire::http1::{KnownField, RequestFraming, ResponseFraming, ResponseH
 use forebay_wire::http2::RequestPseudo;
 use sha1::{Digest, Sha1};
 
-use crate::fields::{append_request_fields, inform, request_trailers};
+use crate::fields::{Changes, append_request_fields, inform, request_trailers};
 use crate::http::attempt::{Attempt, Buffers, append_target};
+use crate::http::prefix;
 use crate::http::reply_head::ReplyHead;
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
 use crate::upgrade;
@@ -30,6 +31,8 @@ const WEBSOCKET: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub struct RequestHead<'a> {
     method: &'a [u8],
     authority: &'a [u8],
+    /// Replaces the client's host if present.
+    host: Option<&'a str>,
     protocol: &'a [u8],
     path: Vec<u8>,
     lines: Vec<u8>,
@@ -40,7 +43,7 @@ impl<'a> RequestHead<'a> {
     pub fn new(request: &'a Request, host: Option<&'a str>) -> Self {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = host.map(str::as_bytes).or(authority).unwrap_or_default();
-        Self { method: request.method(), authority, ..Self::default() }
+        Self { method: request.method(), authority, host, ..Self::default() }
     }
 
     /// Writes the path, without its prefix `strip_prefix`, and the fields. An upgrade becomes an
@@ -48,7 +51,11 @@ impl<'a> RequestHead<'a> {
     pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
         append_target(&mut self.path, request, strip_prefix);
         // `:authority` replaces `Host`. The function also leaves out connection-specific fields.
-        append_request_fields(&mut self.lines, request, Some(""));
+        let changes = Changes { host: Some(""), skips_prefix: strip_prefix.is_some() };
+        append_request_fields(&mut self.lines, request, changes);
+        if let Some(prefix) = strip_prefix {
+            prefix::append_fields(&mut self.lines, request, prefix, self.host);
+        }
         if is_upgrade {
             self.method = b"CONNECT";
             let (fields, bytes) = (&request.head.fields, &request.bytes);

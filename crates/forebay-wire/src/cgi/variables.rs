@@ -37,6 +37,8 @@ pub struct Request<'a> {
     pub head: &'a RequestHead,
     /// Bytes of the head's spans.
     pub bytes: &'a [u8],
+    /// Path and query as the client sent them.
+    pub request_uri: &'a [u8],
     /// Part of the path that names the script.
     pub script_name: &'a [u8],
     /// File of the script. If an application has none, this is empty, and variables that only
@@ -80,7 +82,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     sink.variable(b"GATEWAY_INTERFACE", b"CGI/1.1");
     sink.variable(b"SERVER_SOFTWARE", b"Forebay");
     sink.variable(b"REQUEST_METHOD", method);
-    sink.variable(b"REQUEST_URI", if target.is_empty() { b"/" } else { target });
+    sink.variable(b"REQUEST_URI", request.request_uri);
     sink.variable(b"QUERY_STRING", query);
     sink.variable(b"SCRIPT_NAME", request.script_name);
     let is_script = !request.script_filename.is_empty();
@@ -167,6 +169,11 @@ pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();
     }
+    requested_port(authority, https)
+}
+
+/// Returns the port of `authority`, or the default of the scheme.
+pub fn requested_port(authority: &[u8], https: bool) -> u16 {
     let typed = authority.strip_prefix(host_of(authority)).and_then(|rest| rest.strip_prefix(b":"));
     let port = typed.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
     port.filter(|&port| port != 0).unwrap_or(if https { 443 } else { 80 })
@@ -260,6 +267,7 @@ mod tests {
         let request = Request {
             head: &head,
             bytes: raw.as_bytes(),
+            request_uri: b"/cgi//x/more?a=b",
             script_name: b"/cgi/x",
             script_filename: b"/srv/cgi/x",
             path_info: b"/more",
@@ -294,7 +302,7 @@ mod tests {
         );
         for (name, expected) in [
             ("QUERY_STRING", "a=b"),
-            ("REQUEST_URI", "/cgi/x/more?a=b"),
+            ("REQUEST_URI", "/cgi//x/more?a=b"),
             ("SERVER_NAME", "example.org"),
             ("SERVER_ADDR", "127.0.0.1"),
             ("SERVER_PORT", "80"),
