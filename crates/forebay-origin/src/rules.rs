@@ -270,9 +270,10 @@ fn has_request_uri(route: &conf::Route, plan: &Plan) -> bool {
         Action::Cgi(_) | Action::Fastcgi(_) | Action::AppServer(_) => true,
         Action::App(name) => {
             let app = &plan.apps[name];
-            let is_server = |app| {
-                let protocol = running::program_options(app).protocol;
-                matches!(protocol, Protocol::Http(_) | Protocol::Ajp(_))
+            let is_server = |app| match running::program_options(app).protocol {
+                Protocol::Http(route) => route.variables.is_none(),
+                Protocol::Ajp(_) => true,
+                Protocol::Fastcgi(..) | Protocol::AppServer(_) => false,
             };
             !running::listens(app) || !is_server(app)
         }

@@ -18,6 +18,7 @@ use forebay_wire::http1::RequestFraming;
 use crate::http::attempt::{Attempt, ProxySettings};
 use crate::http::prefix;
 use crate::http::rewrite::Rewrite;
+pub use crate::http::variables::Variables;
 use crate::http1::{self, stream::After};
 use crate::http2::request::RequestHead;
 use crate::http2::{Http2Pool, Http2Pools, Place};
@@ -73,8 +74,16 @@ impl Proxy {
                 strip_prefix: plan.strip_prefix.clone(),
                 rewrite: Rewrite::new(plan),
                 send_proxy: plan.upstream.send_proxy,
+                variables: None,
             },
         }
+    }
+
+    /// Sends `variables` in place of a head, if given. The backend must be our own host, over
+    /// HTTP/1.1.
+    pub fn with_variables(mut self, variables: Option<Variables>) -> Self {
+        self.settings.variables = variables;
+        self
     }
 
     /// Returns the pool of HTTP/2 connections of backend number `index`, if it may speak HTTP/2.

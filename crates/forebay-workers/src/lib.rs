@@ -60,9 +60,11 @@ pub use lease::{EndKind, Event, Lease, Tunnelled};
 pub use mono::{Mono, mono};
 pub use php::{Php, php};
 pub use program::{Life, Listening, Permit, Place, Program, ProgramSpec};
+pub use rack::{Rack, rack};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
 pub use thread::FirstStart;
 pub use worker::{WorkerState, WorkerStatus};
 
 #[cfg(test)]
 mod model;
+mod rack;

@@ -33,8 +33,11 @@ pub struct App {
     /// cgi-bin, perl-cgi, python-cgi: the number of processes at once for scripts that no worker
     /// can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
-    /// psgi: the file whose last value is the application.
+    /// psgi: the file whose last value is the application. rack: the config.ru. Default: for rack,
+    /// config.ru in `dir`.
     pub file: Option<At<String>>,
+    /// rack: the interpreter, such as that of rbenv. Default: ruby from PATH.
+    pub ruby: Option<At<String>>,
     /// wsgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
     /// python-cgi, cgi-bin, wsgi: the interpreter, such as that of a virtual environment. Default:
@@ -69,7 +72,7 @@ pub struct App {
     /// http or h2c: the prefix that is removed from paths. Forebay adds it again to the program's
     /// redirects and cookie paths, and sends it in X-Forwarded-Prefix. Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, wsgi, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
+    /// psgi, wsgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
     /// paths that becomes SCRIPT_NAME, such as "/shop"; the rest is PATH_INFO. "" means none: the
     /// application gets the whole path. Default: the part of the route's `path` before its "/*".
     pub mount: Option<At<String>>,
@@ -80,17 +83,19 @@ pub struct App {
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest installed version.
     pub version: Option<At<String>>,
-    /// mono: the number of requests at once in each process. Default: 16.
+    /// mono, rack: the number of requests at once in each process. Default: 16 for mono, 1 for rack.
     pub threads: Option<At<usize>>,
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command: the number of connections at once to each process. Default: 100 for http, else 1.
+    /// command, rack: the number of connections at once to each process. rack: requests above
+    /// `threads` wait for a thread, but WebSockets that have taken over their connection need none.
+    /// Default: 100 for a command that speaks http, `threads` for rack, else 1.
     pub connections: Option<At<usize>>,
-    /// command, php, mono: the longest time from the start of a process until it listens. Default:
-    /// "30s".
+    /// command, php, mono, rack: the longest time from the start of a process until it listens.
+    /// Default: "30s".
     pub start_timeout: Option<Time>,
-    /// command, php, mono: the time from SIGTERM to SIGKILL. Default: "10s".
+    /// command, php, mono, rack: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
     /// The number of processes, or { min, max } to start them on demand. For php, the number of
@@ -105,8 +110,8 @@ pub struct App {
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
     /// one. Forebay checks once a second. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
-    /// The longest time from the request's head to the last byte of the reply. For a command, the
-    /// longest time without data during a request. Default: "60s".
+    /// The longest time from the request's head to the last byte of the reply. For rack and a
+    /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
     /// The number of requests that may wait for a worker. Default: 1024.
     pub queue: Option<At<usize>>,
@@ -115,8 +120,8 @@ pub struct App {
     /// Variables added to the workers' environment. If requests set the same variable, such as
     /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces theirs.
     pub env: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi: directories where Perl (@INC) and Python
-    /// (sys.path) look for modules first. Default: none.
+    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, rack: directories where Perl (@INC), Python
+    /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
     /// The user that the workers run as, with its groups; needs root. Default: the user that
     /// Forebay runs as.
@@ -138,7 +143,7 @@ pub struct App {
     /// reduced by a random part of up to a tenth. Default: no limit.
     pub max_cpu: Option<Time>,
     /// The size of one reply, including its head. A longer reply is cut off, and its worker is
-    /// ended. Not for a command that speaks http or ajp. Default: no limit.
+    /// ended. Not for rack and a command that speaks http or ajp. Default: no limit.
     pub max_output: Option<Size>,
 }
 
@@ -157,6 +162,8 @@ pub enum Kind {
     Psgi,
     /// A WSGI application.
     Wsgi,
+    /// A Rack application in Ruby.
+    Rack,
     /// PHP scripts.
     Php,
     /// An ASP.NET application on Mono.
@@ -180,7 +187,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 11] = [
+const FORMS: [Form; 12] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -206,6 +213,20 @@ const FORMS: [Form; 11] = [
         kind: "wsgi",
         must: &["module"],
         may: &["python", "mount", "lib", "max_output"],
+        ..FORM
+    },
+    Form {
+        kind: "rack",
+        may: &[
+            "file",
+            "ruby",
+            "threads",
+            "connections",
+            "mount",
+            "lib",
+            "start_timeout",
+            "stop_timeout",
+        ],
         ..FORM
     },
     Form {

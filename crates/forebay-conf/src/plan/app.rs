@@ -108,6 +108,17 @@ pub enum AppKind {
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
     },
+    /// A Rack application.
+    Rack {
+        /// The `config.ru`.
+        file: PathBuf,
+        /// The interpreter. `None`: `ruby` from PATH.
+        ruby: Option<PathBuf>,
+        /// The number of requests at once in each process, at least 1. Default 1.
+        threads: usize,
+        /// The number of connections to each process, at least `threads`, the default.
+        connections: usize,
+    },
     /// PHP scripts.
     Php {
         /// The directory of the scripts.

@@ -29,7 +29,9 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     let kind = kind(context, typed, kind_typed.value)?;
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context, dir)?,
-        (AppKind::Psgi { file }, None) => file.parent().unwrap_or(context.base).to_owned(),
+        (AppKind::Psgi { file } | AppKind::Rack { file, .. }, None) => {
+            file.parent().unwrap_or(context.base).to_owned()
+        }
         (AppKind::Php { root, .. }, None) => root.clone(),
         _ => context.base.to_owned(),
     };
@@ -108,6 +110,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             },
             python: python(context, typed)?,
         },
+        Kind::Rack => rack(context, typed)?,
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
             let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
@@ -125,6 +128,24 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             virtual_path: virtual_path(&typed.virtual_path)?,
         },
         Kind::Command => program(context, typed)?,
+    })
+}
+
+fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+    let default = match &typed.dir {
+        Some(dir) => directory(context, dir)?,
+        None => context.base.to_owned(),
+    };
+    let default = typed.with(default.join("config.ru").to_string_lossy().into_owned());
+    let threads = typed.threads.as_ref().map_or(Ok(1), |at| within(at, 1..=1000))?;
+    Ok(AppKind::Rack {
+        file: file(context, typed.file.as_ref().unwrap_or(&default))?,
+        ruby: typed.ruby.as_ref().map(|ruby| file(context, ruby)).transpose()?,
+        threads,
+        connections: match &typed.connections {
+            Some(at) => within(at, threads..=100_000)?,
+            None => threads,
+        },
     })
 }
 
@@ -324,6 +345,25 @@ mod tests {
         for module in ["shop", "shop:", ":x", "a b:c", "a..b:c", "1a:b"] {
             refused(&format!("kind = 'wsgi'\nmodule = '{module}'"), "module");
         }
+    }
+
+    #[test]
+    fn a_rack_app_has_a_file_and_threads() {
+        let app = resolved("kind = 'rack'\nfile = 'shop/app.psgi'\nthreads = 3").unwrap();
+        assert!(app.dir.ends_with("shop") && app.workers.max == 4);
+        let AppKind::Rack { file, ruby: None, threads: 3, connections: 3 } = app.kind else {
+            panic!()
+        };
+        assert!(file.ends_with("shop/app.psgi"));
+        let text = "kind = 'rack'\nfile = 'shop/app.psgi'\nlib = 'shop'\nmount = ''\n\
+             connections = 9\nstart_timeout = '1s'";
+        let app = resolved(text).unwrap();
+        assert!(matches!(app.kind, AppKind::Rack { threads: 1, connections: 9, .. }));
+        assert_eq!(app.mount.as_deref(), Some(""));
+        refused("kind = 'rack'\ndir = 'shop'", "config.ru");
+        refused("kind = 'rack'\nfile = 'shop/app.psgi'\nthreads = 2\nconnections = 1", "too small");
+        refused("kind = 'rack'\nfile = 'shop/app.psgi'\nmax_output = 1", "`max_output` has no");
+        refused("kind = 'psgi'\nfile = 'shop/app.psgi'\nruby = 'shop'", "kind = \"rack\"");
     }
 
     #[test]

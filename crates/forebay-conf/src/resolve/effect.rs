@@ -19,8 +19,9 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let command = matches!(kind, Kind::Command);
     let php = matches!(kind, Kind::Php);
     let mono = matches!(kind, Kind::Mono);
-    let listens = command || php || mono;
-    let takes_every_path = matches!(kind, Kind::Psgi | Kind::Wsgi);
+    let rack = matches!(kind, Kind::Rack);
+    let listens = command || php || mono || rack;
+    let takes_every_path = rack || matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -31,7 +32,13 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             cgi || mixed,
             "cgi-bin\", \"perl-cgi\" or \"python-cgi",
         ),
-        ("file", typed.file.as_ref().map(|at| &at.span), matches!(kind, Kind::Psgi), "psgi"),
+        (
+            "file",
+            typed.file.as_ref().map(|at| &at.span),
+            rack || matches!(kind, Kind::Psgi),
+            "psgi\" or \"rack",
+        ),
+        ("ruby", typed.ruby.as_ref().map(|at| &at.span), rack, "rack"),
         ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
         (
             "python",
@@ -66,31 +73,36 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             "mount",
             typed.mount.as_ref().map(|at| &at.span),
             command || takes_every_path,
-            "psgi\", \"wsgi\" or \"command",
+            "psgi\", \"wsgi\", \"rack\" or \"command",
         ),
         ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
-        ("threads", typed.threads.as_ref().map(|at| &at.span), mono, "mono"),
+        ("threads", typed.threads.as_ref().map(|at| &at.span), mono || rack, "mono\" or \"rack"),
         ("virtual_path", typed.virtual_path.as_ref().map(|at| &at.span), mono, "mono"),
         ("version", typed.version.as_ref().map(|at| &at.span), php, "php"),
         (
             "lib",
             typed.lib.as_ref().map(|at| &at.span),
-            !listens,
-            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\" or \"wsgi",
+            rack || !listens,
+            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"wsgi\" or \"rack",
         ),
-        ("connections", typed.connections.as_ref().map(|at| &at.span), command, "command"),
+        (
+            "connections",
+            typed.connections.as_ref().map(|at| &at.span),
+            command || rack,
+            "command\" or \"rack",
+        ),
         (
             "start_timeout",
             typed.start_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"php\" or \"mono",
+            "command\", \"php\", \"mono\" or \"rack",
         ),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"php\" or \"mono",
+            "command\", \"php\", \"mono\" or \"rack",
         ),
     ];
     for (key, span, own, kind) in rows {
@@ -107,9 +119,9 @@ pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
     };
-    let is_server = typed.speaks.as_ref().is_some_and(is_server);
+    let is_server = typed.speaks.as_ref().is_some_and(is_server) || matches!(kind, Kind::Rack);
     if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
-        let why = "on a program that speaks http or ajp";
+        let why = "on rack and on a program that speaks http or ajp";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));
     }
     if let Some(at) = &typed.idle_timeout {

@@ -131,6 +131,8 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
         // back.
         Action::App(name) if speaks_h2c(file, name) => false,
         Action::App(name) if streams_bodies(file, name) => true,
+        // The host gets whole bodies.
+        Action::App(name) if is_rack(file, name) && typed.request_buffering.is_none() => true,
         _ => {
             let Some(at) = &typed.request_buffering else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
@@ -166,6 +168,11 @@ fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome
     }
 }
 
+fn is_rack(file: &File, app: &str) -> bool {
+    let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
+    kind.is_some_and(|at| matches!(at.value, Kind::Rack))
+}
+
 /// Returns true if the application is a program that gets bodies as they arrive.
 fn streams_bodies(file: &File, app: &str) -> bool {
     let protocols = [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Ajp];
@@ -195,7 +202,7 @@ fn runs_scripts(file: &File, action: &Action) -> bool {
 /// Returns true if the application is one program that answers all paths.
 fn takes_every_path(file: &File, app: &str) -> bool {
     let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
-    kind.is_some_and(|at| matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Command))
+    kind.is_some_and(|at| matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Rack | Kind::Command))
 }
 
 fn sendfile_root(

@@ -385,6 +385,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {
+        Protocol::Http(route) if route.variables.is_some() => "Rack",
         Protocol::Http(route) if route.version == HttpVersion::Http2 => "HTTP/2",
         Protocol::Http(_) => "HTTP",
         Protocol::Fastcgi(..) => "FastCGI",
@@ -398,8 +399,17 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
                 let line = format!("the process that the cookie {cookie} names, if it has room");
                 text.item("sticky", line.as_bytes());
             }
-            let name = authority(app);
-            head(&route.to(Address::Tcp(name.into()), name), request, text);
+            match &route.variables {
+                Some(settings) => {
+                    let mut variables = Variables::new();
+                    settings.append(request, &mut variables);
+                    append(text, "variables", variables);
+                }
+                None => {
+                    let name = authority(app);
+                    head(&route.to(Address::Tcp(name.into()), name), request, text);
+                }
+            }
         }
         Protocol::AppServer(settings) => {
             read_back(settings, request, text)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
     AppSpec, CgroupLimits, Kind, LaunchSpec, Listening, Mono, PerlMode, Php, ProcessLimits,
-    ProgramSpec, PythonMode, StartError, Workers,
+    ProgramSpec, PythonMode, Rack, StartError, Workers,
 };
 
 use crate::scripts::interpreter::survey;
@@ -56,6 +56,18 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             let files = module_files(module, dir);
             let (module, dir, python) = (module.clone(), dir.clone(), python.clone());
             worker(Kind::Wsgi { module, dir, python }, files)
+        }
+        AppKind::Rack { file, ruby, threads, connections } => {
+            let rack = Rack {
+                file: file.clone(),
+                ruby: ruby.clone(),
+                threads: *threads,
+                connections: *connections,
+            };
+            let mut spec = forebay_workers::rack(name, &rack);
+            spec.workers = processes(plan);
+            spec.max_requests = plan.max_requests;
+            Ok(Definition::Program(program(spec, plan)))
         }
         AppKind::Command { run, listen, connections, .. } => {
             let mut spec = ProgramSpec::new(name, run.clone(), listening(*listen));
@@ -198,7 +210,7 @@ pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
         return env;
     }
     let own = plan.lib.iter().map(|dir| dir.to_string_lossy()).collect::<Vec<_>>().join(":");
-    for name in ["PERL5LIB", "PYTHONPATH"] {
+    for name in ["PERL5LIB", "PYTHONPATH", "RUBYLIB"] {
         let others = env.get(name).cloned().or_else(|| std::env::var(name).ok());
         let others = others.filter(|others| !others.is_empty());
         let all = others.map_or_else(|| own.clone(), |others| format!("{own}:{others}"));

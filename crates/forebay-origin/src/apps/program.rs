@@ -19,7 +19,7 @@ use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{Fastcgi, FoundScripts, Script};
 use forebay_upstream::http2::Http2Pools;
-use forebay_upstream::proxy::Proxy;
+use forebay_upstream::proxy::{Proxy, Variables};
 use forebay_upstream::sticky;
 use forebay_upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies,
@@ -75,6 +75,9 @@ pub struct HttpRoute {
     pub sticky: Option<String>,
     /// Version of HTTP.
     pub version: conf::HttpVersion,
+    /// For our own host of Rack applications: the settings of the variables, which it gets in place
+    /// of heads.
+    pub variables: Option<Variables>,
 }
 
 /// Meaning of a path for a FastCGI program.
@@ -258,7 +261,8 @@ impl ProgramApp {
             Protocol::Http(route) => {
                 let mut plan = route.at(permit.place());
                 Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
-                InstanceClient::Http(Proxy::new(thread, upstream, &plan, &Http2Pools::default()))
+                let proxy = Proxy::new(thread, upstream, &plan, &Http2Pools::default());
+                InstanceClient::Http(proxy.with_variables(route.variables.clone()))
             }
             Protocol::Fastcgi(_, settings) => {
                 InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings.clone()))

@@ -9,6 +9,7 @@ use forebay_admin::{AppStatus, WorkerRow};
 use forebay_conf as conf;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Origin;
+use forebay_upstream::proxy::Variables;
 use forebay_upstream::script::scripts_of;
 use forebay_workers::{
     App, AppSpec, FirstStart, Health, Launcher, Program, StartError, WorkerState, WorkerStatus,
@@ -224,8 +225,8 @@ impl RunningApp {
 
 /// Returns true if the application is a program that listens itself.
 pub fn listens(plan: &conf::App) -> bool {
-    use conf::AppKind::{Command, Mono, Php};
-    matches!(plan.kind, Php { .. } | Mono { .. } | Command { .. })
+    use conf::AppKind::{Command, Mono, Php, Rack};
+    matches!(plan.kind, Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
 }
 
 /// Returns the options for passing requests to a program.
@@ -236,6 +237,13 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
             let settings = conf::Fastcgi { strip_prefix: strip_prefix.clone(), ..settings };
             Protocol::Fastcgi(PathMapping::Scripts, settings)
         }
+        conf::AppKind::Rack { .. } => Protocol::Http(HttpRoute {
+            variables: Some(Variables {
+                point: plan.mount.clone(),
+                instead: env_of_requests(plan),
+            }),
+            ..HttpRoute::default()
+        }),
         conf::AppKind::Mono { dir, .. } => {
             Protocol::Fastcgi(PathMapping::Below, fastcgi(plan, dir, &[]))
         }
@@ -280,6 +288,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                     conf::AppProtocol::H2c => conf::HttpVersion::Http2,
                     _ => conf::HttpVersion::Http11,
                 },
+                variables: None,
             })
         }
         // Other kinds do not listen.

@@ -10,6 +10,7 @@ use forebay_wire::http1::ResponseHead;
 use forebay_wire::path;
 
 use super::rewrite::Rewrite;
+use super::variables::Variables;
 use crate::sticky::Sticky;
 use crate::upstream::{self, Backend};
 
@@ -39,6 +40,8 @@ pub struct ProxySettings {
     pub strip_prefix: Option<String>,
     pub rewrite: Option<Rewrite>,
     pub send_proxy: Option<conf::ProxyHeader>,
+    /// The variables in place of a head, for our own host of Rack applications.
+    pub variables: Option<Variables>,
     pub buffers: Rc<FreeList<Box<Buffers>>>,
 }
 

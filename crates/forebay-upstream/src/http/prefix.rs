@@ -25,7 +25,11 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
         let is_trusted = request.claims() == Claims::XForwarded;
         let outer = claimed_value(request, PREFIX).filter(|_| is_trusted).unwrap_or_default();
         let outer = outer.strip_suffix(b"/").unwrap_or(outer);
-        encode::field(out, "X-Forwarded-Prefix", &[outer, &percent_encode(prefix)].concat());
+        encode::field(
+            out,
+            "X-Forwarded-Prefix",
+            &[outer, &percent_encode(prefix.as_bytes())].concat(),
+        );
     }
     if has_destination(request)
         && let Ok(Some(destination)) = destination(request, prefix, host)
@@ -43,7 +47,9 @@ fn destination(
     host: Option<&str>,
 ) -> Result<Option<Vec<u8>>, Fault> {
     let mut fields = request.head.fields.iter().map(|field| (field.name, field.value));
-    let mut fields = fields.by_ref().filter(|(name, _)| name.of(&request.bytes).eq_ignore_ascii_case(DESTINATION));
+    let mut fields = fields
+        .by_ref()
+        .filter(|(name, _)| name.of(&request.bytes).eq_ignore_ascii_case(DESTINATION));
     let Some((_, value)) = fields.next() else { return Ok(None) };
     if fields.next().is_some() {
         return Err(Fault::client(400, "more than one Destination"));
@@ -60,7 +66,8 @@ fn destination(
     }
     let path = without_prefix(path, prefix)?;
     let authority = host.filter(|_| !authority.is_empty()).map_or(authority, str::as_bytes);
-    let origin = if authority.is_empty() { Vec::new() } else { [scheme, b"//", authority].concat() };
+    let origin =
+        if authority.is_empty() { Vec::new() } else { [scheme, b"//", authority].concat() };
     Ok(Some([origin, path].concat()))
 }
 

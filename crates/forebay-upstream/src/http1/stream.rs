@@ -34,6 +34,9 @@ impl Attempt<'_> {
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
         let (proxy, host) = (self.proxy, self.host());
         out.clear();
+        if let Some(variables) = &proxy.variables {
+            return variables.append_head(out, request);
+        }
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request);
         }

@@ -1,0 +1,148 @@
+//! The head of a request for our own host of Rack applications (`hosts/rack.rb`): the variables of the
+//! request in place of an HTTP head.
+//!
+//! The host would have to make the variables from a head, and could not know all of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use forebay_net::head::Request;
+use forebay_wire::cgi::{self, Block};
+use forebay_wire::http1::RequestFraming;
+use forebay_wire::path;
+
+use super::rewrite::percent_encode;
+use crate::mount::parts;
+use crate::params::{request_data, with_params};
+
+/// Bytes before the variables: their length (4) and that of the body (8), big-endian.
+const LENGTHS: usize = 12;
+
+/// Settings for the variables of an application's requests.
+#[derive(Clone, Debug, Default)]
+pub struct Variables {
+    /// The configured mount point.
+    pub point: Option<String>,
+    /// Variables from the configuration that replace those of requests.
+    pub instead: BTreeMap<String, String>,
+}
+
+impl Variables {
+    /// Appends the lengths and the variables of `request`. Its body has a known length, because it
+    /// was received first.
+    pub fn append_head(&self, out: &mut Vec<u8>, request: &Request) {
+        let start = out.len() + LENGTHS;
+        out.resize(start, 0);
+        let body = content_length(request).unwrap_or(0);
+        let mut block = Block(std::mem::take(out));
+        self.append(request, &mut block);
+        *out = block.0;
+        let length = (out.len() - start) as u32;
+        out[start - LENGTHS..start - 8].copy_from_slice(&length.to_be_bytes());
+        out[start - 8..start].copy_from_slice(&body.to_be_bytes());
+    }
+
+    /// Passes the variables of `request` to `sink`. Other than for CGI, SCRIPT_NAME and PATH_INFO
+    /// are percent-encoded, as Ruby's servers leave them.
+    pub fn append(&self, request: &Request, sink: &mut impl cgi::Sink) {
+        let (script_name, path_info) = encoded_parts(request, self.point.as_deref());
+        let data = cgi::Request {
+            script_name: &script_name,
+            path_info: &path_info,
+            ..request_data(request, content_length(request))
+        };
+        if self.instead.is_empty() {
+            cgi::variables(&data, sink);
+        } else {
+            with_params(&self.instead, sink, |sink| cgi::variables(&data, sink));
+        }
+    }
+}
+
+fn content_length(request: &Request) -> Option<u64> {
+    match request.head.framing {
+        RequestFraming::Length(length) => Some(length),
+        RequestFraming::None | RequestFraming::Chunked => None,
+    }
+}
+
+/// Returns SCRIPT_NAME and PATH_INFO with the client's own escapes. After a change of the path
+/// (`fallback_to`), these are escapes of Forebay.
+fn encoded_parts<'a>(request: &'a Request, point: Option<&str>) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
+    let parts = parts(request, point);
+    let target = match parts.path_info {
+        // The client's repeated slashes are kept.
+        Cow::Owned(_) => request.original_target(),
+        Cow::Borrowed(_) => request.target(),
+    };
+    let target = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
+    let is_own = matches!(parts.path_info, Cow::Owned(_))
+        || target == request.path
+        || path::decode(target).is_ok_and(|path| path == request.path);
+    match path::strip_prefix(target, parts.script_name).filter(|_| is_own) {
+        Some(info) => {
+            let (name, info) = target.split_at(target.len() - info.len());
+            (Cow::Borrowed(name), Cow::Borrowed(info))
+        }
+        None => (percent_encode(parts.script_name).into(), percent_encode(&parts.path_info).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use forebay_conf::EncodedSlashes;
+    use forebay_wire::http1::{RequestHead, RequestParser};
+    use forebay_wire::path::Slashes;
+
+    use super::*;
+
+    fn request(target: &str, rest: usize) -> Request {
+        let raw = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n");
+        let raw = raw.into_bytes();
+        let mut head = RequestHead::default();
+        RequestParser::default().parse(&raw, &mut head).unwrap();
+        let address: SocketAddr = "192.0.2.7:4000".parse().unwrap();
+        let mut request = Request::new(raw, head, address.into(), address);
+        request.prepare_path(EncodedSlashes::Pass, Slashes::Merge).unwrap();
+        request.rest.start = rest;
+        request
+    }
+
+    #[test]
+    fn the_parts_of_the_path_keep_the_clients_escapes() {
+        for (target, rest, name, info) in [
+            ("/shop/a%20b%2Fc?d", 6, "/shop", "/a%20b%2Fc"),
+            ("/sho%70//a%2520", 6, "/sho%70", "//a%2520"),
+            ("/x/../shop/%61", 6, "/shop", "/%61"),
+            ("/shop", 5, "/shop", ""),
+            ("/", 1, "", "/"),
+        ] {
+            let request = request(target, rest);
+            let parts = encoded_parts(&request, None);
+            let parts = [parts.0, parts.1].map(|part| String::from_utf8(part.into()).unwrap());
+            assert_eq!(parts, [name, info], "{target}");
+        }
+        let mut request = request("/shop/none%20here", 6);
+        request.reroute(b"/index a".to_vec());
+        let (name, info) = encoded_parts(&request, Some("/shop"));
+        assert_eq!((&*name, &*info), (&b""[..], &b"/index%20a"[..]));
+    }
+
+    #[test]
+    fn a_head_has_both_lengths_and_each_variable_once() {
+        let instead = BTreeMap::from([("HTTP_HOST".to_owned(), "own".to_owned())]);
+        let variables = Variables { point: Some(String::new()), instead };
+        let mut out = Vec::new();
+        variables.append_head(&mut out, &request("/a?b", 1));
+        let (lengths, block) = out.split_at(LENGTHS);
+        assert_eq!(lengths[..4], (block.len() as u32).to_be_bytes());
+        assert_eq!(lengths[4..], 5u64.to_be_bytes());
+        let text = String::from_utf8(block.to_vec()).unwrap();
+        for part in ["\0PATH_INFO\0/a\0", "\0HTTP_HOST\0own\0", "\0CONTENT_LENGTH\x005\0"] {
+            assert!(text.contains(part), "{text:?}");
+        }
+        assert_eq!(text.matches("HTTP_HOST").count(), 1);
+    }
+}

@@ -1,0 +1,246 @@
+# The reply of one request, for rack.rb.
+module Forebay
+  class Reply
+    # Fields about the connection, which Forebay sends itself.
+    HOP_BY_HOP = %w[connection keep-alive proxy-connection te trailer upgrade].to_h { |name| [name, true] }
+    NO_TOKEN = /[^!#$%&'*+\-.^_`|~0-9A-Za-z]/n.freeze
+    UNSAFE = /[\r\n\0]/n.freeze
+    WITHOUT_BODY = [204, 304].freeze
+
+    def initialize(connection, env)
+      @connection, @env, @socket = connection, env, connection.socket
+      @is_begun = @is_over = @keeps = @is_lost = false
+      @lock = Mutex.new
+      @finished = []
+      env['rack.hijack'] = -> { hijack }
+      env['rack.early_hints'] = ->(headers) { inform(headers) }
+      env['rack.response_finished'] = @finished
+    end
+
+    def keeps_connection?
+      @keeps
+    end
+
+    # True if Forebay has closed the connection.
+    def lost?
+      @is_lost
+    end
+
+    # Sends a response of the application.
+    def deliver(status, headers, body)
+      @status, @headers = status.to_i, headers
+      raise ArgumentError, "#{status.inspect} is no status" unless (200..999).cover?(@status) || @status == 101
+      taker = nil
+      lines = head(headers) { |value| taker = value }
+      raise ArgumentError, 'status 101 without a stream' if @status == 101 && !(taker || is_stream(body))
+      if taker
+        send_stream(lines, taker)
+      elsif is_stream(body)
+        send_stream(lines, body)
+      elsif @env['REQUEST_METHOD'] == 'HEAD' || WITHOUT_BODY.include?(@status)
+        write(lines, "\r\n")
+        @keeps = true
+      else
+        send_body(lines, body)
+      end
+    ensure
+      body.close if body.respond_to?(:close) && !@is_closed
+    end
+
+    # Answers 500, or closes the connection so that no client takes a partial reply for a whole one.
+    def abandon(error)
+      @error = error
+      Forebay.log(error)
+      @keeps = false
+      return if @is_begun || @connection.taken?
+      text = "Internal Server Error\n"
+      write("HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n" \
+            "Content-Length: #{text.bytesize}\r\n\r\n", text)
+      @keeps = true
+    rescue *Connection::GONE
+      nil
+    end
+
+    # Ends the request. Objects that the application has kept cannot write into later replies.
+    def finish
+      # A connection that was given away carries no other request.
+      @lock.synchronize { @is_over = !@connection.taken? }
+      @finished.reverse_each do |callable|
+        callable.call(@env, @status, @headers, @error)
+      rescue StandardError => error
+        Forebay.log(error)
+      end
+    end
+
+    # Writes a part of the body of a stream.
+    def write_chunk(data)
+      return if data.empty?
+      @lock.synchronize do
+        raise IOError, 'this reply has ended' if @is_over
+        write_now(data.bytesize.to_s(16), "\r\n", data, "\r\n")
+      end
+    end
+
+    # Ends a stream. Its connection carries no other request if the host has left it to the stream.
+    def end_stream(is_left)
+      @lock.synchronize do
+        write_now("0\r\n\r\n")
+        @keeps = true
+      end
+      @socket.close if is_left
+    end
+
+    private
+
+    def write(*parts)
+      @lock.synchronize do
+        raise IOError, 'this reply has ended' if @is_over
+        @is_begun = true
+        write_now(*parts)
+      end
+    end
+
+    def write_now(*parts)
+      @socket.write(*parts)
+    rescue *Connection::GONE
+      @is_lost = true
+      raise
+    end
+
+    # rack.hijack: gives the connection to the application.
+    def hijack
+      @lock.synchronize do
+        raise IOError, 'this request has its reply already' if @is_over || @is_begun || @connection.taken?
+        @env['rack.hijack_io'] = @connection.take
+      end
+    end
+
+    # rack.early_hints: an interim reply.
+    def inform(headers)
+      lines = +"HTTP/1.1 103 Early Hints\r\n"
+      headers.each { |name, values| append(lines, name, values) }
+      @lock.synchronize { write_now(lines, "\r\n") unless @is_over || @is_begun }
+    end
+
+    # Returns the head without its end. Yields the callable of a partial hijack.
+    def head(headers)
+      reason = Rack::Utils::HTTP_STATUS_CODES[@status]
+      lines = +"HTTP/1.1 #{@status} #{reason}\r\n"
+      headers.each do |name, value|
+        case lowered = name.to_s.downcase
+        when 'rack.hijack' then yield value
+        when 'status', /\Arack\./ then next
+        when 'transfer-encoding' then @has_chunks = true if value.to_s =~ /chunked/i
+        when 'content-length'
+          @size = Integer(value.is_a?(Array) ? value.first : value)
+          append(lines, name, value)
+        else
+          append(lines, name, value) unless HOP_BY_HOP[lowered] && @status != 101
+        end
+      end
+      lines
+    end
+
+    # Appends a field: an array of values, or lines as in Rack 2.
+    def append(lines, name, values)
+      raise ArgumentError, "#{name.inspect} is no name of a field" if name.empty? || NO_TOKEN.match?(name.b)
+      values = values.to_s.split("\n") unless values.is_a?(Array)
+      values.each do |value|
+        value = value.to_s.b
+        raise ArgumentError, "a line break in the field #{name}" if UNSAFE.match?(value)
+        lines << name.b << ': ' << value << "\r\n"
+      end
+    end
+
+    def send_body(lines, body)
+      pieces = pieces_of(body)
+      if pieces
+        size = pieces.sum(&:bytesize)
+        lines << "Content-Length: #{size}\r\n" unless @size
+        raise ArgumentError, "a body of #{size} bytes, but a Content-Length of #{@size}" if @size && size != @size
+        write(lines, "\r\n", *pieces)
+      elsif @has_chunks
+        # Middleware of Rack 2 has encoded the body.
+        write(lines, "Transfer-Encoding: chunked\r\n\r\n")
+        body.each { |piece| write(piece) }
+        return
+      elsif (file = file_of(body))
+        send_file(lines, file)
+      else
+        send_pieces(lines, body)
+      end
+      @keeps = true
+    end
+
+    # Returns the whole body if it is in memory. `to_ary` also closes it, since Rack 3.
+    def pieces_of(body)
+      return body if body.is_a?(Array)
+      return nil if @has_chunks || Rack.release.to_i < 3 || !body.respond_to?(:to_ary)
+      @is_closed = true
+      body.to_ary
+    end
+
+    def is_stream(body)
+      body.respond_to?(:call) && !body.respond_to?(:each)
+    end
+
+    def file_of(body)
+      return nil unless body.respond_to?(:to_path) && (path = body.to_path)
+      file = File.open(path, 'rb')
+      return file if file.stat.file? && (@size.nil? || @size == file.size)
+      file.close
+      nil
+    rescue SystemCallError
+      nil
+    end
+
+    def send_file(lines, file)
+      size = file.size
+      lines << "Content-Length: #{size}\r\n" unless @size
+      write(lines, "\r\n")
+      sent = IO.copy_stream(file, @socket, size)
+      raise IOError, 'a file became shorter while it was sent' if sent < size
+    rescue *Connection::GONE
+      @is_lost = true
+      raise
+    ensure
+      file.close
+    end
+
+    # Sends a body piece by piece, the first together with the head.
+    def send_pieces(lines, body)
+      lines << (@size ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n")
+      sent = 0
+      body.each do |piece|
+        next if piece.empty?
+        sent += piece.bytesize
+        raise ArgumentError, "the body is longer than its Content-Length of #{@size}" if @size && sent > @size
+        frame = @size ? [piece] : [piece.bytesize.to_s(16), "\r\n", piece, "\r\n"]
+        write(*[lines, *frame].compact)
+        lines = nil
+      end
+      raise ArgumentError, "a body of #{sent} bytes, but a Content-Length of #{@size}" if @size && sent < @size
+      last = @size ? nil : "0\r\n\r\n"
+      write(*[lines, last].compact) if lines || last
+    end
+
+    # Lets a streaming body, or the callable of a partial hijack, write the body.
+    def send_stream(lines, body)
+      if @status == 101
+        write(lines, "Connection: Upgrade\r\n\r\n")
+        return body.call(@connection.take)
+      end
+      if @env['REQUEST_METHOD'] == 'HEAD' || WITHOUT_BODY.include?(@status)
+        write(lines, "\r\n")
+        @keeps = true
+        return
+      end
+      lines = lines.gsub(/^content-length:.*\r\n/i, '') if @size
+      write(lines, "Transfer-Encoding: chunked\r\n\r\n")
+      stream = Stream.new(self, @env['rack.input'])
+      body.call(stream)
+      # The application may write later, from another thread.
+      @connection.take unless stream.leave
+    end
+  end
+end
