@@ -18,9 +18,44 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     raised
 }
 
+/// Returns the level of each comparison's interval, so that all intervals agree with [`holm`].
+///
+/// The test of the i-th smallest of m p-values has level alpha / (m - i + 1), until one fails. An
+/// interval at that level excludes the null hypothesis if and only if the test rejects it. All
+/// comparisons from the first failed one share its level, at which none of them is rejected. NaN
+/// gets `alpha`.
+pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
+    order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
+    let mut levels = vec![alpha; p.len()];
+    let mut failed = None;
+    for (rank, &index) in order.iter().enumerate() {
+        let level = alpha / (order.len() - rank) as f64;
+        if p[index] > level {
+            failed.get_or_insert(level);
+        }
+        levels[index] = failed.unwrap_or(level);
+    }
+    levels
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn levels_reject_exactly_what_the_corrected_values_reject() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..2000 {
+            let p: Vec<f64> = (0..random.usize(1..8)).map(|_| random.f64().powi(4)).collect();
+            let levels = holm_levels(&p, 0.05);
+            for (index, corrected) in holm(&p).into_iter().enumerate() {
+                assert_eq!(corrected <= 0.05, p[index] <= levels[index], "{p:?} {levels:?}");
+            }
+        }
+        assert_eq!(holm_levels(&[0.001, f64::NAN, 0.04], 0.05), [0.025, 0.05, 0.05]);
+        assert_eq!(holm_levels(&[0.04, 0.03], 0.05), [0.025, 0.025]);
+    }
 
     #[test]
     fn the_smallest_pays_for_all_and_order_is_kept() {

@@ -101,6 +101,12 @@ impl Latency {
         self.histogram.value_at_percentile(percent).min(self.histogram.max())
     }
 
+    /// Returns the share of latencies from `low` to `high` microseconds; 0 without latencies.
+    pub fn share_between(&self, low: f64, high: f64) -> f64 {
+        let [low, high] = [low.max(0.0) as u64, high.clamp(0.0, HIGHEST_US as f64) as u64];
+        self.histogram.count_between(low, high) as f64 / self.count().max(1) as f64
+    }
+
     /// Returns the number of latencies above the given percentile by rank.
     ///
     /// A percentile with fewer than ten samples above it is unreliable and should not be printed.

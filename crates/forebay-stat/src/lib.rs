@@ -16,7 +16,7 @@ mod student;
 mod summary;
 mod trimmed;
 
-pub use holm::holm;
+pub use holm::{holm, holm_levels};
 pub use latency::{Latency, LatencyDecodeError};
 pub use leak::{FEWEST_BURSTS, Growth, growth};
 pub use outlier::outliers;

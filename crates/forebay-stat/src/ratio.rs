@@ -1,5 +1,6 @@
 //! Ratio of a candidate to a baseline, paired by round and, within a round, by slice.
 
+use crate::student::t_quantile;
 use crate::trimmed::Estimate;
 
 /// Ratio of a candidate to a baseline over paired rounds.
@@ -7,8 +8,13 @@ use crate::trimmed::Estimate;
 pub struct Ratio {
     /// Geometric mean of the paired ratios, trimmed within rounds; NaN if no pair is usable.
     pub mean: f64,
-    /// 95 % confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist.
+    /// Confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist. The
+    /// level is 95 %, for one comparison or, after [`set_level`](Self::set_level), for all.
     pub ci95: [f64; 2],
+    /// One minus the level of `ci95`.
+    pub level: f64,
+    /// Number of comparisons that share the 95 %.
+    pub comparisons: usize,
     /// Number of rounds used.
     pub pairs: usize,
     /// Number of paired slices used, over all rounds.
@@ -16,7 +22,7 @@ pub struct Ratio {
     /// Two-sided p-value of "no difference"; NaN without an interval.
     pub p: f64,
     /// `p` corrected for the number of comparisons ([`holm`](crate::holm())); `p` until the caller
-    /// sets it.
+    /// corrects it.
     pub p_holm: f64,
     /// Estimate on the logarithmic scale from which `ci95` and `p` are computed.
     log: Option<Estimate>,
@@ -35,6 +41,9 @@ pub enum Verdict {
 
 /// Ratios that count as equal: a difference of up to 2 % has no practical relevance.
 const INDIFFERENT: [f64; 2] = [0.98, 1.02];
+
+/// One minus the level of the intervals: 95 %.
+const ALPHA: f64 = 0.05;
 
 /// Least number of slices for an interval from a single round.
 const FEWEST_SLICES: usize = 5;
@@ -85,7 +94,9 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
     let p = log.map_or(f64::NAN, |log| log.p());
     Ratio {
         mean: mean.map_or(f64::NAN, f64::exp),
-        ci95: log.map_or([0.0, f64::INFINITY], |log| log.interval(0.05).map(f64::exp)),
+        ci95: log.map_or([0.0, f64::INFINITY], |log| log.interval(ALPHA).map(f64::exp)),
+        level: ALPHA,
+        comparisons: 1,
         pairs: logs.len(),
         slices,
         p,
@@ -95,13 +106,10 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 }
 
 impl Ratio {
-    /// Returns the conclusion from the interval and from Holm's correction.
-    ///
-    /// The result is [`Verdict::Same`] if the interval includes 1 or is within 2 % of 1.
+    /// Returns the conclusion from the interval: [`Verdict::Same`] if it includes 1 or is within 2 %
+    /// of 1.
     pub fn verdict(&self) -> Verdict {
-        let [low, high] = self.ci95;
-        let is_negligible = low >= INDIFFERENT[0] && high <= INDIFFERENT[1];
-        if is_negligible || self.p_holm > 0.05 {
+        if self.is_negligible() {
             return Verdict::Same;
         }
         match self.ci95 {
@@ -111,14 +119,41 @@ impl Ratio {
         }
     }
 
+    /// Returns true if the interval allows only a difference without practical relevance.
+    pub fn is_negligible(&self) -> bool {
+        let [low, high] = self.ci95;
+        low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
+    }
+
     /// Replaces the interval and the p-value by those of level `alpha` instead of 0.05. The caller
     /// uses this for an interim look at the data, which is one of several.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
-            self.ci95 = log.interval(alpha).map(f64::exp);
-            self.p = (log.p() * 0.05 / alpha).min(1.0);
+            self.p = (log.p() * ALPHA / alpha).min(1.0);
             self.p_holm = self.p;
         }
+        self.set_level(alpha);
+    }
+
+    /// Replaces the interval by one that contains the true ratio with probability 1 - `level`.
+    pub fn set_level(&mut self, level: f64) {
+        self.level = level;
+        if let Some(log) = &self.log {
+            self.ci95 = log.interval(level).map(f64::exp);
+        }
+    }
+
+    /// Returns the number of rounds after which the interval would be at most `distance` wide on
+    /// either side, on the logarithmic scale, if the rounds continue to differ as much as so far.
+    /// Returns `None` without a spread over rounds, and if more than `most` would be needed.
+    pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {
+        let log = self.log.as_ref().filter(|_| self.pairs > 1)?;
+        let spread = log.error * (self.pairs as f64).sqrt();
+        let half = |rounds: u32| {
+            let quantile = t_quantile(1.0 - self.level / 2.0, rounds - 1);
+            quantile * spread / f64::from(rounds).sqrt()
+        };
+        (self.pairs as u32..=most).find(|&rounds| half(rounds) <= distance)
     }
 
     /// Returns the half width of the interval as a factor minus 1; infinite without an interval.
@@ -222,11 +257,26 @@ mod tests {
     }
 
     #[test]
-    fn holm_takes_a_verdict_back() {
+    fn the_verdict_follows_the_interval_at_every_level() {
         let mut ratio = ratio_ci(&[(106.0, 100.0), (109.0, 100.0), (104.0, 100.0)]);
         assert_eq!(ratio.verdict(), Verdict::Faster);
-        ratio.p_holm = 0.2;
+        for level in [0.05, 0.02, 0.01, 0.001] {
+            ratio.set_level(level);
+            let is_above = ratio.ci95[0] > 1.0;
+            assert_eq!(ratio.verdict() == Verdict::Faster, is_above, "{ratio:?}");
+        }
         assert_eq!(ratio.verdict(), Verdict::Same);
+    }
+
+    #[test]
+    fn more_rounds_narrow_the_interval() {
+        let ratio = ratio_ci(&[(104.0, 100.0), (100.0, 103.0), (101.0, 100.0), (99.0, 100.0)]);
+        let half = ratio.half_width().ln_1p();
+        assert_eq!(ratio.rounds_for(half * 1.001, 100), Some(4));
+        let rounds = ratio.rounds_for(half / 2.0, 100).unwrap();
+        assert!((8..16).contains(&rounds), "{rounds}");
+        assert_eq!(ratio.rounds_for(half / 100.0, 1000), None);
+        assert_eq!(ratio_ci(&[(2.0, 1.0)]).rounds_for(0.1, 100), None);
     }
 
     /// Draws from the normal distribution of mean 0 and standard deviation 1 (Box and Muller 1958).
