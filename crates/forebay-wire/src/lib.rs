@@ -1,5 +1,5 @@
-//! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, FastCGI, SCGI, uwsgi, AJP, CGI, forms and the PROXY
-//! protocol.
+//! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, WebSocket, FastCGI, SCGI, uwsgi, AJP, CGI, forms and
+//! the PROXY protocol.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser gets the bytes received so far and
 //! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Both roles
@@ -31,6 +31,7 @@ pub mod scgi;
 pub mod sendfile;
 mod span;
 pub mod uwsgi;
+pub mod websocket;
 pub mod x_forwarded_for;
 
 pub use client_address::ClientAddress;
