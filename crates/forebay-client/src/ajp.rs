@@ -77,6 +77,11 @@ impl<S: Sink> Ajp<S> {
 
 impl<S: Sink> Session for Ajp<S> {
     type Sink = S;
+    type Request = Arc<AjpRequest>;
+
+    fn set_request(&mut self, request: &Arc<AjpRequest>) {
+        self.request = request.clone();
+    }
 
     fn start(&mut self) {
         self.written = (0, 0);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::http1::ReplyReader;
 use crate::script::ScriptReader;
-use crate::{Answer, Malformed, Receipt, Session, Sink};
+use crate::{Answer, HttpRequest, Malformed, Receipt, Session, Sink};
 
 /// Connection to an SCGI or uwsgi application.
 #[derive(Debug)]
@@ -35,15 +35,22 @@ const HTTP: &[u8] = b"HTTP/";
 
 impl<S: Sink> AppServer<S> {
     /// Creates the session for connections that each carry `request`, which [`crate::scgi_request`]
-    /// or [`crate::uwsgi_request`] returned. `to_head` is true if the method is HEAD.
-    pub fn new(request: Arc<[u8]>, to_head: bool, sink: S) -> Self {
-        let (http, script) = (ReplyReader::new(to_head), ScriptReader::default());
+    /// or [`crate::uwsgi_request`] returned.
+    pub fn new(request: HttpRequest, sink: S) -> Self {
+        let (http, script) = (ReplyReader::new(request.to_head), ScriptReader::default());
+        let request = request.bytes;
         Self { request, written: 0, form: Form::Unknown, http, script, sink }
     }
 }
 
 impl<S: Sink> Session for AppServer<S> {
     type Sink = S;
+    type Request = HttpRequest;
+
+    fn set_request(&mut self, request: &HttpRequest) {
+        self.request = request.bytes.clone();
+        self.http.set_to_head(request.to_head);
+    }
 
     fn start(&mut self) {
         self.written = 0;

@@ -47,6 +47,11 @@ impl<S: Sink> Fastcgi<S> {
 
 impl<S: Sink> Session for Fastcgi<S> {
     type Sink = S;
+    type Request = Arc<[u8]>;
+
+    fn set_request(&mut self, request: &Arc<[u8]>) {
+        self.request = request.clone();
+    }
 
     fn start(&mut self) {
         self.written = 0;

@@ -7,6 +7,15 @@ use forebay_wire::reply::{ReplyError, ReplyReader as Heads, ReplyStep};
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
+/// Complete HTTP/1.1 request, or one of SCGI or uwsgi.
+#[derive(Clone, Debug)]
+pub struct HttpRequest {
+    /// Head and body.
+    pub bytes: Arc<[u8]>,
+    /// The method is HEAD.
+    pub to_head: bool,
+}
+
 /// HTTP/1.1 connection.
 #[derive(Debug)]
 pub struct Http1<S> {
@@ -32,11 +41,11 @@ pub struct ReplyReader {
 }
 
 impl<S: Sink> Http1<S> {
-    /// Creates the session of a connection that sends `request`, a complete HTTP/1.1 request,
-    /// repeatedly. `to_head` is true if its method is HEAD. If `keepalive` is false, each
-    /// connection carries one exchange.
-    pub fn new(request: Arc<[u8]>, to_head: bool, keepalive: bool, sink: S) -> Self {
-        Self { request, written: 0, keepalive, reader: ReplyReader::new(to_head), sink }
+    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
+    /// false, each connection carries one exchange.
+    pub fn new(request: HttpRequest, keepalive: bool, sink: S) -> Self {
+        let reader = ReplyReader::new(request.to_head);
+        Self { request: request.bytes, written: 0, keepalive, reader, sink }
     }
 
     fn answer(&self, reusable: bool) -> Answer {
@@ -47,6 +56,12 @@ impl<S: Sink> Http1<S> {
 
 impl<S: Sink> Session for Http1<S> {
     type Sink = S;
+    type Request = HttpRequest;
+
+    fn set_request(&mut self, request: &HttpRequest) {
+        self.request = request.bytes.clone();
+        self.reader.set_to_head(request.to_head);
+    }
 
     fn start(&mut self) {
         self.written = 0;
@@ -90,6 +105,14 @@ impl ReplyReader {
             to_head,
             seen: Vec::new(),
             is_fresh: true,
+        }
+    }
+
+    /// Changes the kind of request. A head of the other kind is not compared with the last one.
+    pub fn set_to_head(&mut self, to_head: bool) {
+        if self.to_head != to_head {
+            self.to_head = to_head;
+            self.seen.clear();
         }
     }
 
@@ -157,7 +180,7 @@ impl ReplyReader {
     }
 }
 
-fn malformed(error: ReplyError<HeadError>) -> Malformed {
+pub(crate) fn malformed(error: ReplyError<HeadError>) -> Malformed {
     match error {
         ReplyError::Head(error) => Malformed::Head(error),
         ReplyError::Interim => Malformed::Interim,

@@ -24,7 +24,6 @@ pub struct Http2Request {
 /// HTTP/2 connection with prior knowledge (or after ALPN).
 #[derive(Debug)]
 pub struct Http2<S> {
-    request: Arc<Http2Request>,
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
     /// Stream of each exchange; 0 if none is active. Separate from `exchanges` because `find`
@@ -32,6 +31,8 @@ pub struct Http2<S> {
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,
+    /// At least one request has a body.
+    has_bodies: bool,
     /// The server's SETTINGS frame has arrived.
     is_settled: bool,
     /// Number of requests that this connection has carried.
@@ -41,6 +42,7 @@ pub struct Http2<S> {
 
 #[derive(Debug)]
 struct Exchange<S> {
+    request: Arc<Http2Request>,
     sink: S,
     status: u16,
     /// Bytes of the request's body that were passed to the connection.
@@ -99,15 +101,16 @@ impl<S: Sink> Http2<S> {
         keepalive: bool,
         sinks: impl Iterator<Item = S>,
     ) -> Self {
-        let exchanges: Vec<_> =
-            sinks.map(|sink| Exchange { sink, status: 0, sent: 0, interim: 0 }).collect();
+        let exchange =
+            |sink| Exchange { request: request.clone(), sink, status: 0, sent: 0, interim: 0 };
+        let exchanges: Vec<_> = sinks.map(exchange).collect();
         Self {
-            request,
             connection: Connection::client(Config::default()),
             streams: vec![0; exchanges.len()],
             exchanges,
             under_way: 0,
             keepalive,
+            has_bodies: !request.body.is_empty(),
             is_settled: false,
             carried: 0,
             goaway: None,
@@ -132,7 +135,8 @@ impl<S: Sink> Http2<S> {
     /// Ends an exchange whose reply is complete.
     fn answer(&mut self, exchange: usize, now: Instant) -> Ended {
         // A server that has already replied does not need the rest of the body.
-        if self.exchanges[exchange].sent < self.request.body.len() {
+        let Exchange { request, sent, .. } = &self.exchanges[exchange];
+        if *sent < request.body.len() {
             self.connection.reset(self.streams[exchange], ErrorCode::CANCEL, now);
         }
         self.forget(exchange);
@@ -208,7 +212,7 @@ impl<S: Sink> Http2<S> {
     /// Sends as much of the bodies as flow control allows, in the order of the connection's
     /// scheduler.
     fn send_bodies(&mut self, now: Instant) {
-        if self.request.body.is_empty() {
+        if !self.has_bodies {
             return;
         }
         while let Some(stream) = self.connection.poll_writable() {
@@ -220,7 +224,7 @@ impl<S: Sink> Http2<S> {
 
     fn send_body(&mut self, exchange: usize, now: Instant) {
         let state = &mut self.exchanges[exchange];
-        let rest = &self.request.body[state.sent..];
+        let rest = &state.request.body[state.sent..];
         // A stream that was reset returns an error here. Its `Event::Reset` ends the exchange.
         let taken = self.connection.send_data(self.streams[exchange], rest, true, now);
         state.sent += taken.unwrap_or_default();
@@ -229,6 +233,12 @@ impl<S: Sink> Http2<S> {
 
 impl<S: Sink> MuxSession for Http2<S> {
     type Sink = S;
+    type Request = Arc<Http2Request>;
+
+    fn set_request(&mut self, exchange: usize, request: &Arc<Http2Request>) {
+        self.has_bodies |= !request.body.is_empty();
+        self.exchanges[exchange].request = request.clone();
+    }
 
     fn connect(&mut self) {
         self.connection = Connection::client(Config::default());
@@ -250,7 +260,7 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn start(&mut self, exchange: usize, now: Instant) -> bool {
-        let request = self.request.clone();
+        let request = self.exchanges[exchange].request.clone();
         let end = request.body.is_empty();
         let Ok(stream) = self.connection.send_request(&request.pseudo(), &request.fields, end)
         else {

@@ -2,7 +2,7 @@
 //! requests to bytes to write, and received bytes to replies.
 //!
 //! The owner of the connection drives a [`Session`]: [`Http1`] for HTTP/1.1, [`Fastcgi`] for
-//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`Ajp`] for AJP. A [`Sink`] receives the parts of a
+//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`Ajp`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the parts of a
 //! reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The traits are separate
 //! so that a session with one exchange neither looks up exchanges nor reads the clock.
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ mod http2;
 mod mux;
 mod request;
 mod script;
+mod websocket;
 
 use std::fmt;
 
@@ -24,19 +25,29 @@ use forebay_wire::cgi::CgiError;
 use forebay_wire::fastcgi::FastcgiError;
 use forebay_wire::http1::{HeadError, HttpError};
 use forebay_wire::http2::Rule;
+use forebay_wire::websocket::FrameError;
 
 pub use ajp::{Ajp, AjpRequest};
 pub use app_server::AppServer;
 pub use fastcgi::Fastcgi;
-pub use http1::{Http1, ReplyReader};
+pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
 pub use request::{Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request};
+pub use websocket::{WEBSOCKET_KEY, WebSocket, WebSocketRequest};
 
 /// Client's side of one connection, for one exchange at a time.
 pub trait Session {
     /// Receiver of the parts of replies.
     type Sink: Sink;
+    /// Encoded request.
+    type Request: Clone;
+
+    /// Replaces the request of the following exchanges.
+    fn set_request(&mut self, request: &Self::Request);
+
+    /// Starts on a new connection, before its first exchange is started or repeated.
+    fn connect(&mut self) {}
 
     /// Starts the next exchange, or repeats the current one on a new connection.
     fn start(&mut self);
@@ -46,6 +57,12 @@ pub trait Session {
 
     /// Reports that the first `n` bytes of the output were written.
     fn wrote(&mut self, n: usize);
+
+    /// Returns true if output remains to be written although the reply is complete, and the
+    /// connection can carry another exchange after it.
+    fn has_late_output(&self) -> bool {
+        false
+    }
 
     /// Processes received bytes. `bytes` begin with the first unconsumed byte. The next call passes
     /// the unconsumed rest again, followed by newly received bytes.
@@ -116,6 +133,12 @@ pub enum Malformed {
     Upgrade,
     /// Too many interim (1xx) replies.
     Interim,
+    /// A WebSocket handshake with a wrong or missing `Sec-WebSocket-Accept`.
+    Accept,
+    /// Invalid WebSocket frame.
+    Frame(FrameError),
+    /// The server closed the WebSocket connection with this code.
+    Closed(u16),
     /// Bytes after the end of the reply.
     Surplus,
     /// Violation of an HTTP/2 rule.
@@ -137,6 +160,11 @@ impl fmt::Display for Malformed {
             Self::Upgrade => {
                 f.write_str("the server switched protocols without a request to do so")
             }
+            Self::Accept => f.write_str(
+                "the reply to the WebSocket handshake has no valid Sec-WebSocket-Accept",
+            ),
+            Self::Frame(error) => write!(f, "the reply is not valid WebSocket: {error}"),
+            Self::Closed(code) => write!(f, "the server closed the WebSocket with the code {code}"),
             Self::Interim => f.write_str("the server sent too many 1xx replies"),
             Self::Surplus => f.write_str("the server sent bytes after the end of its reply"),
             Self::Http2(rule) => write!(f, "the reply is malformed HTTP/2: {rule}"),

@@ -14,6 +14,11 @@ use crate::{Answer, Malformed, Sink};
 pub trait MuxSession {
     /// Receiver of the parts of replies.
     type Sink: Sink;
+    /// Encoded request.
+    type Request: Clone;
+
+    /// Replaces the request of an inactive exchange.
+    fn set_request(&mut self, exchange: usize, request: &Self::Request);
 
     /// Starts on a new connection. Active exchanges of the previous connection are dropped.
     fn connect(&mut self);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::{
-    Ajp, AppServer, Ended, Fastcgi, Gateway, Http1, Http2, Http2Request, Malformed, MuxSession,
-    Session, Sink, StreamError, ajp_request,
+    Ajp, AppServer, Ended, Fastcgi, Gateway, Http1, Http2, Http2Request, HttpRequest, Malformed,
+    MuxSession, Session, Sink, StreamError, ajp_request,
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -28,6 +28,10 @@ impl Sink for Collected {
     fn body(&mut self, piece: &[u8]) {
         self.body.extend_from_slice(piece);
     }
+}
+
+fn request(bytes: &[u8]) -> HttpRequest {
+    HttpRequest { bytes: bytes.into(), to_head: false }
 }
 
 /// Status, body, and true if the connection may be used again; `None` if the reply did not end.
@@ -64,7 +68,7 @@ fn read_any(mut session: impl Session<Sink = Collected>, reply: &[u8]) -> Read {
 }
 
 fn http1() -> Http1<Collected> {
-    Http1::new(b"GET / HTTP/1.1\r\n\r\n"[..].into(), false, true, Collected::default())
+    Http1::new(request(b"GET / HTTP/1.1\r\n\r\n"), true, Collected::default())
 }
 
 fn fastcgi() -> Fastcgi<Collected> {
@@ -72,7 +76,7 @@ fn fastcgi() -> Fastcgi<Collected> {
 }
 
 fn app_server() -> AppServer<Collected> {
-    AppServer::new(b"request"[..].into(), false, Collected::default())
+    AppServer::new(request(b"request"), Collected::default())
 }
 
 fn ajp(body: &str) -> Ajp<Collected> {

@@ -1,0 +1,203 @@
+//! WebSocket (RFC 6455) as a client. An exchange is a message and the server's message that answers
+//! it, as an echo server sends it. The first exchange of a connection includes the handshake.
+
+use std::sync::Arc;
+
+use forebay_wire::http1::{Limits, ResponseHead, ResponseParser};
+use forebay_wire::reply::{ReplyReader as Heads, ReplyStep};
+use forebay_wire::websocket::{Decoder, Event, Kind, append_masked};
+
+use crate::http1::malformed;
+use crate::{Answer, Malformed, Receipt, Session, Sink};
+
+/// Key of every handshake, and the answer to it: those of RFC 6455, section 1.3. The key only shows
+/// that the server understands the protocol.
+pub const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+const ACCEPT: &[u8] = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// Status of the reply to a message, because WebSocket has none: that of the handshake.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// Handshake and message of a connection.
+#[derive(Clone, Debug)]
+pub struct WebSocketRequest {
+    /// Request of the handshake.
+    pub handshake: Arc<[u8]>,
+    /// Frame with the message.
+    frame: Arc<[u8]>,
+}
+
+/// WebSocket connection.
+#[derive(Debug)]
+pub struct WebSocket<S> {
+    request: WebSocketRequest,
+    keepalive: bool,
+    /// The handshake is complete.
+    is_open: bool,
+    /// Bytes to write, and the number of those that were written.
+    output: Vec<u8>,
+    written: usize,
+    heads: Heads<ResponseParser>,
+    decoder: Decoder,
+    status: u16,
+    sink: S,
+}
+
+impl WebSocketRequest {
+    /// Creates a request from its handshake and its message, which is sent as text if it is UTF-8.
+    pub fn new(handshake: Arc<[u8]>, message: &[u8]) -> Self {
+        let kind = if std::str::from_utf8(message).is_ok() { Kind::Text } else { Kind::Binary };
+        let mut frame = Vec::new();
+        // A fixed key keeps the frame the same. Its purpose is to confuse proxies less.
+        append_masked(&mut frame, kind, message, MASK);
+        Self { handshake, frame: frame.into() }
+    }
+}
+
+/// Key of all masks.
+const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+impl<S: Sink> WebSocket<S> {
+    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
+    /// false, each connection carries one exchange.
+    pub fn new(request: WebSocketRequest, keepalive: bool, sink: S) -> Self {
+        Self {
+            request,
+            keepalive,
+            is_open: false,
+            output: Vec::new(),
+            written: 0,
+            heads: heads(),
+            decoder: Decoder::default(),
+            status: 0,
+            sink,
+        }
+    }
+
+    /// Reads the reply to the handshake. Returns the number of bytes consumed, and the answer if the
+    /// server refuses.
+    fn read_handshake(&mut self, bytes: &[u8]) -> Result<(usize, Option<Answer>), Malformed> {
+        let mut at = 0;
+        let mut head = ResponseHead::default();
+        loop {
+            match self.heads.read(&bytes[at..], &mut head).map_err(malformed)? {
+                ReplyStep::Partial => return Ok((at, None)),
+                ReplyStep::Interim(len) => at += len,
+                ReplyStep::Final(len) if head.status == SWITCHING_PROTOCOLS => {
+                    let bytes = &bytes[at..at + len];
+                    let accept = head.fields.iter().find(|field| {
+                        field.name.of(bytes).eq_ignore_ascii_case(b"sec-websocket-accept")
+                    });
+                    if accept.is_none_or(|field| field.value.of(bytes) != ACCEPT) {
+                        return Err(Malformed::Accept);
+                    }
+                    self.is_open = true;
+                    self.output.extend_from_slice(&self.request.frame);
+                    return Ok((at + len, None));
+                }
+                // The body of a refusal is not read; the connection is closed instead.
+                ReplyStep::Final(_) => {
+                    self.status = head.status;
+                    let answer = Answer { status: head.status, reusable: false };
+                    return Ok((bytes.len(), Some(answer)));
+                }
+            }
+        }
+    }
+}
+
+fn heads() -> Heads<ResponseParser> {
+    Heads::new(ResponseParser::new(Limits::default(), false))
+}
+
+impl<S: Sink> Session for WebSocket<S> {
+    type Sink = S;
+    type Request = WebSocketRequest;
+
+    fn set_request(&mut self, request: &WebSocketRequest) {
+        self.request = request.clone();
+    }
+
+    fn connect(&mut self) {
+        (self.is_open, self.written) = (false, 0);
+        self.output.clear();
+        self.output.extend_from_slice(&self.request.handshake);
+        (self.heads, self.decoder) = (heads(), Decoder::default());
+    }
+
+    fn start(&mut self) {
+        self.status = 0;
+        self.sink.begin();
+        if self.is_open {
+            self.output.extend_from_slice(&self.request.frame);
+        }
+    }
+
+    fn output(&self) -> &[u8] {
+        &self.output[self.written..]
+    }
+
+    fn wrote(&mut self, n: usize) {
+        self.written += n;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        }
+    }
+
+    fn has_late_output(&self) -> bool {
+        // A pong.
+        !self.output.is_empty()
+    }
+
+    fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
+        let mut at = 0;
+        if !self.is_open {
+            let (consumed, refusal) = self.read_handshake(bytes)?;
+            if refusal.is_some() || !self.is_open {
+                return Ok(Receipt { consumed, answer: refusal });
+            }
+            at = consumed;
+        }
+        let mut answer = None;
+        loop {
+            let mut decoder = self.decoder.clone();
+            let step = decoder.decode(&bytes[at..]).map_err(Malformed::Frame)?;
+            // A second message is not an answer to anything.
+            if answer.is_some() && matches!(step.event, Some(Event::Data { .. })) {
+                return Ok(Receipt { consumed: at, answer });
+            }
+            self.decoder = decoder;
+            let start = at;
+            at += step.consumed;
+            match step.event {
+                Some(Event::Data { data, is_end }) => {
+                    self.sink.body(&bytes[start..][data]);
+                    if is_end {
+                        self.status = SWITCHING_PROTOCOLS;
+                        let reusable = self.keepalive;
+                        answer = Some(Answer { status: SWITCHING_PROTOCOLS, reusable });
+                    }
+                }
+                Some(Event::Ping(payload)) => {
+                    append_masked(&mut self.output, Kind::Pong, &bytes[start..][payload], MASK);
+                }
+                Some(Event::Pong) => {}
+                Some(Event::Close(code)) => return Err(Malformed::Closed(code)),
+                None => return Ok(Receipt { consumed: at, answer }),
+            }
+        }
+    }
+
+    fn closed(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn status(&self) -> u16 {
+        self.status
+    }
+
+    fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+}
