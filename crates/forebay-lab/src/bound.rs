@@ -81,19 +81,9 @@ mod tests {
 
     fn outcome(saturated: bool) -> Outcome {
         Outcome {
-            url: String::new(),
-            protocol: forebay_load::Protocol::Http,
-            handshakes: None,
-            connections: 1,
-            streams: 1,
-            threads: 1,
             duration: Duration::from_secs(1),
-            requests: forebay_load::Requests::default(),
-            bytes: forebay_load::Bytes::default(),
-            latency: forebay_stat::Latency::new(),
             client: forebay_load::Client { saturated, ..Default::default() },
-            first_failure: None,
-            gave_up: false,
+            ..Outcome::default()
         }
     }
 

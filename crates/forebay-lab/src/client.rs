@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::experiment::{Client, Plan, Printed, Values, in_words, missing};
 use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
-use forebay_load::{Bytes, Outcome, Protocol, Requests};
+use forebay_load::{Outcome, Requests};
 
 /// Size of the part at the end of the output that is searched for the number.
 const READ_BYTES: u64 = 1024 * 1024;
@@ -40,18 +40,11 @@ impl Ran {
     pub fn outcome(&self, task: &Task<'_>) -> Outcome {
         Outcome {
             url: task.url.to_owned(),
-            protocol: Protocol::Http,
             connections: task.connections as usize,
-            streams: 1,
             threads: 0,
             duration: self.took,
             requests: Requests { sent: self.count, completed: self.count, ..Requests::default() },
-            bytes: Bytes::default(),
-            latency: forebay_stat::Latency::new(),
-            handshakes: None,
-            client: forebay_load::Client::default(),
-            first_failure: None,
-            gave_up: false,
+            ..Outcome::default()
         }
     }
 }

@@ -15,6 +15,8 @@ struct Work<'a> {
     argv: &'a [String],
     /// Name of the command's owner, for error messages.
     of: &'a str,
+    /// Part of the owner that failed; empty if it is the owner itself.
+    part: &'a str,
     cwd: &'a Path,
     env: Vec<(String, String)>,
     patience: Duration,
@@ -31,7 +33,11 @@ impl Runner {
         let values = self.values(&self.plan.dir, &keeper, &[])?;
         let of = format!("the experiment's command {when}");
         let (cwd, env) = (self.plan.dir.as_path(), Vec::new());
-        self.run_to_end(keeper, &Work { argv, of: &of, cwd, env, patience: PATIENCE }, &values)
+        self.run_to_end(
+            keeper,
+            &Work { argv, of: &of, part: "", cwd, env, patience: PATIENCE },
+            &values,
+        )
     }
 
     /// Runs a configuration's command `before` or `after` its server. The time limit is the
@@ -51,7 +57,8 @@ impl Runner {
         let env = configuration.env.iter();
         let work = Work {
             argv,
-            of: &format!("{}, its command {when}", configuration.name),
+            of: &configuration.name,
+            part: &format!("its command {when}: "),
             cwd: &cwd,
             env: env.map(|(name, value)| (name.clone(), values.fill(value))).collect(),
             patience: configuration.ready_timeout,
@@ -83,6 +90,7 @@ impl Runner {
             }
         };
         let output = keeper.last_output();
+        let reason = format!("{}{reason}", work.part);
         Err(Halt::CannotStart { configuration: work.of.to_owned(), reason, output })
     }
 }

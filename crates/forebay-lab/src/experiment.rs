@@ -5,6 +5,7 @@ mod client;
 mod command;
 mod file;
 mod matrix;
+mod max_failed;
 mod parse;
 mod placeholder;
 mod plan;
@@ -15,6 +16,7 @@ mod service;
 
 pub use client::{Better, Client, Find, Printed};
 pub use matrix::Cell;
+pub use max_failed::MaxFailed;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};
 pub use problem::Problem;

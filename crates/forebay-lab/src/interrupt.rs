@@ -37,6 +37,11 @@ impl Interrupt {
         self.is_set.load(Ordering::Relaxed)
     }
 
+    /// Returns the flag itself, for a load that it cancels.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.is_set.clone()
+    }
+
     /// Returns the exit code that a shell expects from a program ended by this signal.
     pub fn exit_code(&self) -> u8 {
         128u8.saturating_add(self.signal.load(Ordering::Relaxed) as u8)

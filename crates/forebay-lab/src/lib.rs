@@ -19,11 +19,11 @@
 //! | `before`, `after` | | commands (lists) that run to their end before the first round and after the last |
 //! | `[load] path` | `/` | appended to each `url` |
 //! | `connections` | 10 | concurrent connections |
-//! | `requests` or `duration` | `"5s"` | amount of load of one trial |
-//! | `rounds` | 6 | trials per configuration |
+//! | `requests` or `duration` | `"3s"` | amount of load of one trial |
+//! | `rounds` | 10 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before the measurement; 0: none |
 //! | `steady` | | continues the warm-up until the rate is steady, at most for this time; a note reports a rate that was not |
-//! | `slice` | `"150ms"` | approximate time that a server is loaded before the next server's turn |
+//! | `slice` | `"100ms"` | approximate time that a server is loaded before the next server's turn |
 //! | `think` | none | pause on each connection between a reply and the next request; servers then run one after the other |
 //! | `isolated` | false | runs one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |
@@ -42,6 +42,7 @@
 //! | `requires` | | programs or Debian packages that it requires |
 //! | `[check] status` | 200 | status of a correct reply |
 //! | `body_contains` | | text in the body of a correct reply |
+//! | `max_failed` | 0 | requests of a configuration that may fail: a number, or `"0.1%"`; more are an exit code of 1 |
 //! | `[matrix]` | | lists of values; each combination is measured, see below |
 //! | `[against] build` | | a shell command that builds an older revision (`--against`) |
 //! | `[[service]] name` | | a process that every configuration needs in addition to its server; see below |
@@ -102,8 +103,12 @@
 //! no ratio. The evidence for that (`disturbance.rs`) is measured beside the slice and is never its
 //! result.
 //!
-//! A trial is void, with a reason, if the server ended, a check failed, or the load generator was
-//! the limit (`bound.rs` has the exact rule). Failed requests are reported next to the rate.
+//! A trial is void, with a reason, if the server ended or gave no correct reply, or if the load
+//! generator was the limit (`bound.rs` has the exact rule). Failed requests are reported next to the
+//! rate; more than `max_failed` of them are a problem of the configuration.
+//!
+//! A configuration that cannot start loses its row, and the others are measured. `forebay` watches
+//! the processes of a server that it did not start, if they listen on this machine.
 #![forbid(unsafe_code)]
 
 mod bound;
@@ -136,8 +141,8 @@ mod watch;
 pub use forebay_stat::Verdict;
 
 pub use experiment::{
-    Amount, Better, Cell, Check, Client, Configuration, Find, Load, Plan, Printed, Problem,
-    Service, ServiceValues, Template, Values,
+    Amount, Better, Cell, Check, Client, Configuration, Find, Load, MaxFailed, Plan, Printed,
+    Problem, Service, ServiceValues, Template, Values,
 };
 pub use interrupt::Interrupt;
 pub use machine::Machine;
@@ -147,5 +152,5 @@ pub use resume::incomparable;
 pub use run::{Options, run};
 pub use schedule::{Executor, Group, Member, Moment, Progress, Rounds, Silent, Turn};
 pub use summary::{Leak, Row, rows};
-pub use trial::{Halt, Measured, Runner, Slice, Trial, TrialId};
+pub use trial::{Halt, Measured, Runner, Slice, StartFailure, Trial, TrialId};
 pub use watch::{Cpu, CpuMethod, Evidence, Glance, Point, Series};

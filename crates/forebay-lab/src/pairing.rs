@@ -46,6 +46,13 @@ pub const CPU: Figure = Figure {
     fits_slices: |measured| measured.server.cpu_method == CpuMethod::Cgroup,
 };
 
+/// Largest resident memory of the server in a trial.
+pub const MEMORY: Figure = Figure {
+    slice: |slice| slice.rss as f64,
+    whole: |measured| measured.server.most.rss as f64,
+    fits_slices: |_| false,
+};
+
 impl<'a> Judged<'a> {
     /// Collects the trials of `results`. `judge` returns the evidence against slices.
     pub fn new(results: &'a Results, judge: impl Fn(&[Slice]) -> Vec<Option<Disturbance>>) -> Self {

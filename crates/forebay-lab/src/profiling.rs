@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::experiment::{Amount, Configuration};
 use crate::profile::{self, KERNEL, Profile, Stacks};
-use crate::results::Experiment;
+use crate::results::{Experiment, Results};
 use crate::round::Standing;
 use crate::schedule::{Member, Progress, Turn};
 use crate::trial::{Halt, Runner};
@@ -41,7 +41,8 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(), Halt> {
     let mut hopeless = (!is_installed()).then(|| MISSING.to_owned());
-    for results in experiment.results.iter_mut().filter(|results| results.can_run()) {
+    let can_run = |results: &&mut Results| results.can_run() && results.start_failure().is_none();
+    for results in experiment.results.iter_mut().filter(can_run) {
         let configuration = &results.configuration;
         progress.begin_profile(configuration);
         let profiled = match &hopeless {

@@ -4,6 +4,7 @@ mod chart;
 mod csv;
 mod html;
 mod json;
+mod label;
 mod markdown;
 mod profile;
 mod read;
@@ -16,7 +17,7 @@ pub use json::json;
 pub use markdown::markdown;
 pub use profile::{folded_names, read_folded};
 pub use read::read;
-pub use sentence::{conclusions, noise_floor};
+pub use sentence::{conclusions, interval, more_rounds, noise_floor};
 pub use table::table;
 
 use crate::number;
@@ -62,9 +63,17 @@ fn cells(row: &crate::Row) -> [String; 11] {
         row.cpu_us_per_request.map_or_else(missing, number::significant),
         row.cpu_ratio.as_ref().map_or_else(missing, number::ratio),
         row.memory_growth.map_or_else(missing, number::growth),
-        if row.rate.is_some() || row.failed > 0 { number::count(row.failed) } else { missing() },
+        if row.rate.is_some() || row.failed > 0 { failed(row) } else { missing() },
         row.ratio.as_ref().map_or_else(missing, number::ratio),
     ]
+}
+
+/// Returns the number of failed requests, and of those that were sent again.
+fn failed(row: &crate::Row) -> String {
+    match row.resent {
+        0 => number::count(row.failed),
+        resent => format!("{} ({} resent)", number::count(row.failed), number::count(resent)),
+    }
 }
 
 /// Describes the load of every configuration.

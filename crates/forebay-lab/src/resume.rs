@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::results::{Experiment, Results};
 
 /// Keys that may differ without making it another experiment.
-const WORDS: [&str; 3] = ["title", "notes", "rounds"];
+const WORDS: [&str; 4] = ["title", "notes", "rounds", "max_failed"];
 
 /// Takes the trials and the seed of `earlier`.
 ///
@@ -21,6 +21,7 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
     experiment.seed = earlier.seed;
     experiment.machine = earlier.machine;
     experiment.rounds_finished = earlier.rounds_finished;
+    experiment.elapsed = earlier.elapsed;
     for (results, earlier) in experiment.results.iter_mut().zip(earlier.results) {
         results.trials = earlier.trials;
         results.profile = earlier.profile;

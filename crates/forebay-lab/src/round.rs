@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use forebay_load::{Arrivals, Control, Outcome, Rate, Spec, Stop, Turns, Url};
+use forebay_load::{Arrivals, Control, Endpoint, Outcome, Rate, Spec, Stop, Turns, Url};
 
 use crate::Interrupt;
 use crate::bound::{client_bound, think_bound, usable_cores};
@@ -18,8 +18,10 @@ use crate::overrun::Overrun;
 use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::steady::{WINDOW, is_steady};
-use crate::trial::{Check, Halt, Measured, Runner, Slice, Trial, broken, refuse_occupied, stop};
-use crate::watch::{Cpu, Sampler, Tree, Witness};
+use crate::trial::{
+    Check, Halt, Measured, Runner, Slice, StartFailure, Trial, broken, refuse_occupied, stop,
+};
+use crate::watch::{Cpu, Sampler, Tree, Witness, listeners};
 
 /// Interval at which a running load is checked for an interruption or the server's end.
 const LOAD_INTERVAL: Duration = Duration::from_millis(20);
@@ -34,12 +36,45 @@ impl Executor for Runner {
     fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt> {
         let mut servers = Vec::with_capacity(group.members.len());
         for member in &group.members {
-            servers.push(Standing::start(self, *member)?);
+            servers.push(self.start_member(*member)?);
         }
         for turn in &group.turns {
-            servers[turn.member].turn(self, *turn)?;
+            if let Ok(server) = &mut servers[turn.member] {
+                server.turn(self, *turn)?;
+            }
         }
-        servers.into_iter().map(|server| server.finish(self)).collect()
+        let finish = |server: Result<Standing<'_>, Trial>| match server {
+            Ok(server) => server.finish(self),
+            Err(trial) => Ok(trial),
+        };
+        servers.into_iter().map(finish).collect()
+    }
+}
+
+impl Runner {
+    /// Starts a server. If it cannot start, returns its trial, and the experiment goes on.
+    fn start_member<'a>(
+        &mut self,
+        member: Member<'a>,
+    ) -> Result<Result<Standing<'a>, Trial>, Halt> {
+        let name = &member.configuration.name;
+        if let Some(failure) = self.unstartable.get(name) {
+            return Ok(Err(Trial::not_started(member.id, failure.clone())));
+        }
+        match Standing::start(self, member) {
+            Ok(server) => {
+                self.started.insert(name.clone());
+                Ok(Ok(server))
+            }
+            Err(Halt::CannotStart { configuration, reason, output }) if configuration == *name => {
+                let failure = StartFailure { reason, output };
+                if !self.started.contains(name) {
+                    self.unstartable.insert(name.clone(), failure.clone());
+                }
+                Ok(Err(Trial::not_started(member.id, failure)))
+            }
+            Err(halt) => Err(halt),
+        }
     }
 }
 
@@ -126,7 +161,10 @@ impl<'a> Standing<'a> {
             notes: Vec::new(),
         };
         match server.warm_up(runner)? {
-            Ok(driver) => server.load = Some(Load::begin(driver, &server.keeper)),
+            Ok(driver) => {
+                let load = Load::begin(driver, || server.tree());
+                server.load = Some(load);
+            }
             Err(failure) => server.failure = Some(failure),
         }
         Ok(server)
@@ -225,9 +263,23 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Returns the server's processes.
+    /// Returns the server's processes. Those of a server that ran already are found by its
+    /// listening socket.
     pub(crate) fn tree(&self) -> Tree {
-        self.keeper.tree()
+        if !self.member.configuration.start.is_empty() {
+            return self.keeper.tree();
+        }
+        let address = match &self.check {
+            Check::Connection(address) => address.clone(),
+            Check::Request(spec) => match spec.url.endpoint() {
+                Endpoint::Unix(path) => format!("unix:{}", path.display()),
+                endpoint => endpoint.to_string(),
+            },
+        };
+        match listeners(&address) {
+            none if none.is_empty() => self.keeper.tree(),
+            first => Tree::of_server(first),
+        }
     }
 
     /// Loads the server for a slice.
@@ -337,7 +389,7 @@ impl<'a> Standing<'a> {
         });
         let idle = think_bound(&self.task, outcome);
         let notes = unsure.into_iter().chain(idle).collect();
-        Trial { id, measured: Some(measured), void, failed, notes }
+        Trial { id, measured: Some(measured), void, failed, notes, start_failure: None }
     }
 
     /// Returns a failure of the server that became visible after the end of the load.
@@ -352,11 +404,11 @@ impl<'a> Standing<'a> {
 }
 
 impl Load {
-    fn begin(driver: Driver, keeper: &Keeper) -> Self {
+    fn begin(driver: Driver, tree: impl Fn() -> Tree) -> Self {
         Self {
             driver,
-            tree: keeper.tree(),
-            sampler: Sampler::start(keeper.tree()),
+            tree: tree(),
+            sampler: Sampler::start(tree()),
             slices: Vec::new(),
             outcome: None,
             cpu: Cpu::default(),

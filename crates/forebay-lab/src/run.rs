@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::process::{getpid, set_child_subreaper};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -55,6 +56,7 @@ pub fn run(
         seed: options.seed,
         against_itself: options.against_itself,
         rounds_finished: 0,
+        elapsed: Duration::ZERO,
         alpha: ALPHA,
         incomplete: Some("not finished".to_owned()),
         halt: None,
@@ -127,9 +129,12 @@ fn run_rounds(
     let available: Vec<bool> = experiment.results.iter().map(Results::can_run).collect();
     let earlier = experiment.results.iter().map(|results| results.trials.clone()).collect();
     let seed = experiment.seed;
+    let (began, before) = (Instant::now(), experiment.elapsed);
     let mut decide = |progress: &mut dyn Progress, rounds: &Rounds, moment: Moment| {
         take(experiment, rounds);
+        experiment.elapsed = before + began.elapsed();
         progress.save(experiment).map_err(Halt::Broken)?;
+        nothing_started(experiment)?;
         let is_over = moment == Moment::AfterRound;
         Ok(!(is_over && until.is_some_and(|until| is_narrow(experiment, until))))
     };
@@ -137,6 +142,21 @@ fn run_rounds(
     let rounds = schedule::run(plan, from, seed, runner, progress, &mut decide);
     take(experiment, &rounds);
     rounds.halt
+}
+
+/// Fails if none of the servers tried so far could start.
+fn nothing_started(experiment: &Experiment) -> Result<(), Halt> {
+    let able = experiment.results.iter().filter(|results| results.can_run());
+    let mut failures = able.map(|results| (results, results.start_failure()));
+    let Some((first, Some(failure))) = failures.next() else { return Ok(()) };
+    if !failures.all(|(_, failure)| failure.is_some()) {
+        return Ok(());
+    }
+    Err(Halt::CannotStart {
+        configuration: first.configuration.name.clone(),
+        reason: failure.reason.clone(),
+        output: failure.output.clone(),
+    })
 }
 
 /// One minus the level of the intervals: 95 %.

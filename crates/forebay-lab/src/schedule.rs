@@ -284,7 +284,8 @@ mod tests {
     }
 
     fn plan(names: &[&str], rounds: u32) -> Plan {
-        let mut text = format!("[load]\nrounds = {rounds}\nduration = \"1500ms\"\n");
+        let mut text =
+            format!("[load]\nrounds = {rounds}\nduration = \"1500ms\"\nslice = \"150ms\"\n");
         for name in names {
             text += &format!("[[configuration]]\nname = \"{name}\"\n");
             text += "start = [\"server\"]\nurl = \"http://127.0.0.1:{port}\"\n";

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use forebay_stat::{Estimate, Growth, Latency, Ratio, Summary, growth, holm, outliers};
+use forebay_load::Failures;
+use forebay_stat::{
+    Estimate, Growth, Latency, Ratio, Summary, growth, holm, holm_levels, outliers,
+};
 
 use crate::disturbance::{disturbances, usual_calibration};
 use crate::experiment;
 use crate::number;
-use crate::pairing::{CPU, Judged, RATE};
+use crate::pairing::{CPU, Judged, MEMORY, RATE};
 use crate::results::{Experiment, Results};
 use crate::trial::{Measured, Slice, Trial, counted};
 
@@ -30,6 +33,8 @@ pub struct Row {
     pub cpu_us_per_request: Option<f64>,
     /// Ratio of that CPU time to the baseline's, paired as the rate is; less is better.
     pub cpu_ratio: Option<Ratio>,
+    /// Ratio of the largest resident memory to the baseline's, paired by round; less is better.
+    pub memory_ratio: Option<Ratio>,
     /// Growth of memory with requests; `None` with too few slices.
     pub leak: Option<Leak>,
     /// Number of slices of counted trials.
@@ -42,6 +47,12 @@ pub struct Row {
     pub memory_most: Option<u64>,
     /// Failed requests, including those of void trials.
     pub failed: u64,
+    /// Failed requests by kind.
+    pub failures: Failures,
+    /// Requests with a reply or a failure, including those of void trials.
+    pub requests: u64,
+    /// Requests that were sent again, because the server had closed an idle connection.
+    pub resent: u64,
     /// Name of the reference of this configuration; usually the baseline, `None` for
     /// the baseline itself.
     pub reference: Option<String>,
@@ -94,11 +105,10 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
             Row { unit, ..row(results, own, reference) }
         })
         .collect();
-    for ratio in rows.iter_mut().flat_map(|row| [row.ratio.as_mut(), row.cpu_ratio.as_mut()]) {
-        ratio.into_iter().for_each(|ratio| ratio.widen(experiment.alpha));
-    }
-    correct(rows.iter_mut().filter_map(|row| row.ratio.as_mut()).collect());
-    correct(rows.iter_mut().filter_map(|row| row.cpu_ratio.as_mut()).collect());
+    let alpha = experiment.alpha;
+    correct(rows.iter_mut().filter_map(|row| row.ratio.as_mut()).collect(), alpha);
+    correct(rows.iter_mut().filter_map(|row| row.cpu_ratio.as_mut()).collect(), alpha);
+    correct(rows.iter_mut().filter_map(|row| row.memory_ratio.as_mut()).collect(), alpha);
     rows
 }
 
@@ -110,11 +120,18 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     experiment.results.iter().map(judge).collect()
 }
 
-/// Applies Holm's correction over all comparisons.
-fn correct(mut ratios: Vec<&mut Ratio>) {
+/// Applies Holm's correction over all comparisons, to p-values and intervals alike. `alpha` is one
+/// minus the level of all intervals together.
+fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
+    let own: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
+    ratios.iter_mut().for_each(|ratio| ratio.widen(alpha));
     let p: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
-    for (ratio, corrected) in ratios.iter_mut().zip(holm(&p)) {
+    let comparisons = p.iter().filter(|p| !p.is_nan()).count();
+    let levels = holm_levels(&own, alpha);
+    for ((ratio, corrected), level) in ratios.iter_mut().zip(holm(&p)).zip(levels) {
         ratio.p_holm = corrected;
+        ratio.comparisons = comparisons;
+        ratio.set_level(level);
     }
 }
 
@@ -127,6 +144,7 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
     counted.iter().for_each(|measured| latency.merge(&measured.outcome.latency));
     let ratio = |figure| reference.and_then(|(_, theirs)| judged.ratio(theirs, figure));
     let leak = leak(&counted);
+    let total = results.requests();
     Row {
         name: results.configuration.name.clone(),
         baseline: results.configuration.baseline,
@@ -136,12 +154,16 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
         latency,
         cpu_us_per_request: cpu_us_per_request(&counted),
         cpu_ratio: ratio(&CPU),
+        memory_ratio: ratio(&MEMORY),
         leak,
         slices: judged.slices(),
         disturbed: judged.disturbed().values().sum(),
         memory_growth: Summary::of(&growth).map(|summary| summary.mean),
         memory_most: watched().map(|measured| measured.server.most.rss).max(),
-        failed: all_measured(results).map(|measured| measured.outcome.requests.failed).sum(),
+        failed: total.failed,
+        requests: total.completed + total.failed,
+        resent: total.resent,
+        failures: total.failures,
         ratio: ratio(&RATE),
         reference: reference.map(|(results, _)| results.configuration.name.clone()),
         unit: None,
@@ -178,6 +200,11 @@ fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
 }
 
 impl Leak {
+    /// Returns true if the growth is small enough for a cache that still fills.
+    pub fn may_be_cache(&self) -> bool {
+        self.slope * self.requests < MOST_OF_A_CACHE
+    }
+
     /// Returns true if memory leaks: in most trials, and in the mean.
     pub fn is_leak(&self) -> bool {
         self.leaking * 2 > self.trials && self.ci95[0] > 0.0
@@ -211,6 +238,7 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
     }));
     notes.extend(void_notes(&results.trials));
     notes.extend(failure_note(results));
+    notes.extend(resent_note(results));
     notes.extend(leak.filter(Leak::is_leak).map(leak_note));
     notes.extend(disturbance_note(judged));
     notes.extend(outlier_note(&results.trials));
@@ -230,7 +258,7 @@ fn leak_note(leak: Leak) -> String {
     let [low, high] = leak.ci95.map(number::size);
     let (size, trials) = (number::size(leak.slope), leak.trials);
     let requests = number::count(leak.requests as u64);
-    let (what, doubt) = if leak.slope * leak.requests < MOST_OF_A_CACHE {
+    let (what, doubt) = if leak.may_be_cache() {
         ("grows by", ": a leak, or a cache that still fills; a longer duration shows which")
     } else {
         ("leaks", "")
@@ -279,6 +307,15 @@ fn failure_note(results: &Results) -> Option<String> {
     }
     let first = first.map(|first| format!("; the first: {first}")).unwrap_or_default();
     Some(format!("failed requests: {}{first}", counts.join(", ")))
+}
+
+/// Returns a note about requests that were sent again.
+fn resent_note(results: &Results) -> Option<String> {
+    let resent = results.requests().resent;
+    (resent > 0).then(|| {
+        let count = number::count(resent);
+        format!("{count} requests resent, as the server had closed an idle connection")
+    })
 }
 
 /// Returns a note that names the outlying rounds. They count nevertheless.

@@ -1,11 +1,13 @@
 //! Trials: their results, and the start of a fresh server. `round.rs` runs them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Endpoint, Gateway, Outcome, Protocol, Spec, Stop, TlsOptions, Url};
+use serde::{Deserialize, Serialize};
 
 use crate::experiment::{
     Amount, Configuration, Load, Plan, Printed, ServiceValues, Template, Values,
@@ -40,6 +42,17 @@ pub struct Trial {
     pub failed: bool,
     /// Other notes.
     pub notes: Vec<String>,
+    /// Reason why the server did not start, if that is the failure.
+    pub start_failure: Option<StartFailure>,
+}
+
+/// Reason why a server did not start.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct StartFailure {
+    /// The reason.
+    pub reason: String,
+    /// Last lines of the server's output.
+    pub output: Vec<String>,
 }
 
 /// Measurements of a load.
@@ -118,6 +131,10 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
+    /// Configurations that did not start at their first attempt. They are not tried again.
+    pub(crate) unstartable: BTreeMap<String, StartFailure>,
+    /// Configurations that have started.
+    pub(crate) started: BTreeSet<String>,
     /// Seed of the experiment, from which the order of trials and the seeds of clients are derived.
     pub(crate) seed: u64,
 }
@@ -133,7 +150,20 @@ pub(crate) enum Check {
 impl Trial {
     /// Returns a trial with a server that failed before the measurement.
     pub fn failed(id: TrialId, reason: impl Into<String>) -> Self {
-        Self { id, measured: None, void: Some(reason.into()), failed: true, notes: Vec::new() }
+        Self {
+            id,
+            measured: None,
+            void: Some(reason.into()),
+            failed: true,
+            notes: Vec::new(),
+            start_failure: None,
+        }
+    }
+
+    /// Returns a trial with a server that did not start.
+    pub fn not_started(id: TrialId, failure: StartFailure) -> Self {
+        let reason = format!("could not be started: {}", failure.reason);
+        Self { start_failure: Some(failure), ..Self::failed(id, reason) }
     }
 }
 
@@ -203,7 +233,16 @@ impl Runner {
         server_cpus: Vec<usize>,
         seed: u64,
     ) -> Self {
-        Self { plan: plan.clone(), program, interrupt, cores, server_cpus, seed }
+        Self {
+            plan: plan.clone(),
+            program,
+            interrupt,
+            cores,
+            server_cpus,
+            unstartable: BTreeMap::new(),
+            started: BTreeSet::new(),
+            seed,
+        }
     }
 
     /// Returns the values of placeholders. `dir` belongs to the configuration or service.
@@ -272,7 +311,12 @@ impl Runner {
         let is_http2 = url.protocol().is_http2();
         let filled = |(name, value): &(String, String)| (name.clone(), values.fill(value));
         let gateway = match url.protocol() {
-            Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => Gateway::default(),
+            Protocol::Http
+            | Protocol::Https
+            | Protocol::H2c
+            | Protocol::H2
+            | Protocol::Ws
+            | Protocol::Wss => Gateway::default(),
             Protocol::Ajp => Gateway { secret: load.secret.clone(), ..Gateway::default() },
             Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi => Gateway {
                 root: load.root.as_ref().map(|root| values.fill(root)),
@@ -293,7 +337,11 @@ impl Runner {
             timeout: load.timeout,
             think: load.think,
             check: Some(forebay_load::Check {
-                status: right.status,
+                // A message of a WebSocket has no status but that of the handshake.
+                status: match right.status {
+                    200 if url.protocol().is_websocket() => 101,
+                    status => status,
+                },
                 body_contains: right.body_contains.clone().map(String::into_bytes),
             }),
             tls: if url.protocol().is_tls() {

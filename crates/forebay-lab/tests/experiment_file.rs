@@ -48,10 +48,10 @@ const SMALLEST: &str = r#"
 #[test]
 fn the_smallest_experiment_has_sensible_defaults() {
     let plan = parse(SMALLEST);
-    assert_eq!((plan.rounds, plan.load.connections, plan.check.status), (6, 10, 200));
+    assert_eq!((plan.rounds, plan.load.connections, plan.check.status), (10, 10, 200));
     assert_eq!(plan.load.path, "/");
     assert_eq!(plan.load.method, "GET");
-    assert_eq!(plan.load.amount, Amount::Duration(Duration::from_secs(5)));
+    assert_eq!(plan.load.amount, Amount::Duration(Duration::from_secs(3)));
     assert_eq!(plan.load.warmup, Some(Amount::Duration(Duration::from_secs(1))));
     assert!(plan.load.keepalive);
     let configuration = &plan.configurations[0];

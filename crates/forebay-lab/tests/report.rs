@@ -7,7 +7,7 @@ use forebay_lab::{
     Cpu, CpuMethod, Evidence, Experiment, Glance, Halt, Machine, Measured, Plan, Point, Results,
     Series, Slice, Trial, TrialId, report, rows,
 };
-use forebay_load::{Bytes, Client, Failures, Outcome, Requests};
+use forebay_load::{Failures, Outcome, Requests};
 use forebay_stat::{Latency, Verdict};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,18 +18,10 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
     (0..completed).for_each(|_| latency.record_us(us));
     let outcome = Outcome {
         url: "http://127.0.0.1/".to_owned(),
-        protocol: forebay_load::Protocol::Http,
-        handshakes: None,
-        connections: 1,
-        streams: 1,
-        threads: 1,
         duration: SECOND,
         requests: Requests { sent: completed, completed, ..Requests::default() },
-        bytes: Bytes::default(),
         latency,
-        client: Client::default(),
-        first_failure: None,
-        gave_up: false,
+        ..Outcome::default()
     };
     let server = Series {
         cpu: Cpu { user: Duration::from_millis(30), system: Duration::from_millis(20) },
@@ -49,6 +41,7 @@ fn trial(round: u32, completed: u64, us: u64) -> Trial {
         void: None,
         failed: false,
         notes: Vec::new(),
+        start_failure: None,
     }
 }
 
@@ -73,6 +66,7 @@ fn experiment(names: &[&str], trials: Vec<Vec<Trial>>) -> Experiment {
         against_itself: false,
         machine: Machine::default(),
         rounds_finished: 2,
+        elapsed: 4 * SECOND,
         alpha: 0.05,
         incomplete: None,
         halt: None,
@@ -150,7 +144,7 @@ fn conclusions_name_a_winner_only_where_there_is_one() {
     let trials =
         vec![of([100, 101, 99]), of([200, 204, 197]), of([101, 100, 100]), of([10, 900, 99])];
     let experiment = experiment(&["base", "fast", "same", "unsteady"], trials);
-    let said = report::conclusions(&rows(&experiment));
+    let said = report::conclusions(&experiment, &rows(&experiment));
     assert!(said[0].starts_with("fast: 2.00 times the rate of base"), "{said:?}");
     assert!(said[1].starts_with("same: no difference from base"), "{said:?}");
     assert!(said[2].starts_with("unsteady: cannot be told from base"), "{said:?}");
@@ -290,9 +284,123 @@ fn many_comparisons_need_more_than_one() {
     assert_eq!(alone.verdict(), Verdict::Faster, "{alone:?}");
     let others = || of([1020, 985, 1011, 990]);
     let trials = vec![plain(), lucky(), others(), others(), others(), others()];
-    let among = rows(&experiment(&["a", "b", "c", "d", "e", "f"], trials))[1].ratio.unwrap();
+    let experiment = experiment(&["a", "b", "c", "d", "e", "f"], trials);
+    let among = rows(&experiment)[1].ratio.unwrap();
     assert_eq!(among.verdict(), Verdict::Same, "{among:?}");
-    assert_eq!(among.ci95, alone.ci95, "the interval stays its own");
+    // The interval says the same as the verdict, and the text names the correction.
+    assert!(among.ci95[0] < 1.0 && among.ci95[1] > alone.ci95[1], "{among:?}");
+    assert_eq!((alone.comparisons, among.comparisons), (1, 5));
+    let said = report::conclusions(&experiment, &rows(&experiment));
+    assert!(said[0].contains("no difference from a was shown (95 % interval 0."), "{said:?}");
+    assert!(said[0].contains("corrected for 5 comparisons (Holm)"), "{said:?}");
+}
+
+#[test]
+fn verdicts_and_intervals_never_contradict_each_other() {
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..200 {
+        let mut of = |centre: u64, spread: u64| -> Vec<Trial> {
+            (1..=4).map(|round| trial(round, centre + random.u64(0..spread), 10)).collect()
+        };
+        let trials = vec![of(1000, 40), of(1000, 40), of(1040, 60), of(900, 300), of(1005, 2)];
+        let experiment = experiment(&["a", "b", "c", "d", "e"], trials);
+        for ratio in rows(&experiment).iter().filter_map(|row| row.ratio) {
+            let [low, high] = ratio.ci95;
+            let is_apart = low > 1.0 || high < 1.0;
+            let is_negligible = low >= 0.98 && high <= 1.02;
+            assert_eq!(ratio.verdict() != Verdict::Same, is_apart && !is_negligible, "{ratio:?}");
+            assert_eq!(ratio.p_holm <= 0.05, is_apart, "{ratio:?}");
+        }
+    }
+}
+
+/// Three trials of `completed` requests, with this much CPU time and memory.
+fn using(completed: [u64; 3], cpu_ms: u64, rss: u64) -> Vec<Trial> {
+    let of = |(round, completed)| {
+        let mut trial = trial(round, completed, 10);
+        let server = &mut trial.measured.as_mut().unwrap().server;
+        server.cpu =
+            Cpu { user: Duration::from_millis(cpu_ms + u64::from(round)), system: Duration::ZERO };
+        server.most.rss = rss + u64::from(round) * 1000;
+        trial
+    };
+    (1..).zip(completed).map(of).collect()
+}
+
+#[test]
+fn the_headline_names_what_was_found() {
+    let rates = [1000, 1400, 800];
+    let mut costly = using([1390, 1010, 1000], 640, 40_000_000);
+    let requests = &mut costly[0].measured.as_mut().unwrap().outcome.requests;
+    requests.failed = 7;
+    requests.failures = Failures { check: 7, ..Failures::default() };
+    let experiment = experiment(&["a", "b"], vec![using(rates, 500, 20_000_000), costly]);
+    let said = report::conclusions(&experiment, &rows(&experiment));
+    assert_eq!(said[0], "b: 7 of 3,407 requests failed (check: 7).");
+    assert!(said[1].starts_with("b: 2.00 times the memory"), "{said:?}");
+    assert!(said[1].contains("cannot be told from a by its rate"), "{said:?}");
+    // The CPU time per request of whole trials differs by more than the rates do.
+    let steady = |cpu| using([1000, 1010, 990], cpu, 20_000_000);
+    let experiment = self::experiment(&["a", "b"], vec![steady(500), steady(640)]);
+    let said = report::conclusions(&experiment, &rows(&experiment));
+    assert!(said[0].starts_with("b: 1.28 times the CPU time per request of a"), "{said:?}");
+}
+
+#[test]
+fn on_a_busy_machine_the_headline_begins_with_cpu_time() {
+    let trials = vec![using([1000, 1010, 990], 500, 0), using([500, 505, 495], 500, 0)];
+    let mut experiment = experiment(&["a", "b"], trials);
+    let first = |experiment: &Experiment| {
+        report::conclusions(experiment, &rows(experiment)).first().cloned().unwrap()
+    };
+    assert!(first(&experiment).starts_with("b: 0.500 times the rate"));
+    (experiment.machine.cores, experiment.machine.load_average) = (2, 8.0);
+    assert!(first(&experiment).starts_with("b: 2.00 times the CPU time"));
+    let said = report::conclusions(&experiment, &rows(&experiment));
+    assert!(said[1].contains("load average 8 on 2 cores"), "{said:?}");
+}
+
+#[test]
+fn advice_says_how_long_a_decision_takes() {
+    let of = |rates: [u64; 4]| (1..).zip(rates).map(|(n, r)| trial(n, r, 10)).collect();
+    let trials = vec![of([1000, 1000, 1000, 1000]), of([1050, 980, 1020, 990])];
+    let experiment = experiment(&["a", "b"], trials);
+    let said = report::conclusions(&experiment, &rows(&experiment));
+    // 4 seconds for four rounds.
+    let advice = "more rounds (--rounds ";
+    assert!(said[0].contains(advice) && said[0].contains("--resume, "), "{said:?}");
+    assert!(said[0].ends_with("would narrow it to 2 % on either side."), "{said:?}");
+}
+
+#[test]
+fn failed_requests_are_problems_unless_they_are_allowed() {
+    let mut wrong = trial(1, 993, 10);
+    let requests = &mut wrong.measured.as_mut().unwrap().outcome.requests;
+    requests.failed = 7;
+    let mut experiment = experiment(&["a"], vec![vec![wrong]]);
+    assert!(experiment.problems()[0][0].starts_with("7 of 1,000 requests failed"));
+    for (most, is_fine) in [("7", true), ("6", false), ("1%", true), ("0.5%", false)] {
+        experiment.plan.check.max_failed = Some(most.parse().unwrap());
+        assert_eq!(experiment.problems()[0].is_empty(), is_fine, "{most}");
+    }
+}
+
+#[test]
+fn the_table_fits_80_columns() {
+    let long = ["http://127.0.0.1:8080/a/rather/long/path?and=query", "http://127.0.0.1:8081/x"];
+    let mut loud = using([123_456, 1, 99], 500, 1_500_000_000);
+    loud[0].notes = vec![
+        "a note that is longer than a terminal of eighty columns is wide, so it must be \
+                          broken at a space"
+            .to_owned(),
+    ];
+    loud[1].measured.as_mut().unwrap().outcome.requests.resent = 12_345;
+    let experiment = experiment(&long, vec![using([1000, 20_000, 3], 5, 5), loud]);
+    let table = report::table(&experiment);
+    for line in table.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}\n{table}", line.chars().count());
+    }
+    assert!(table.contains("8081/x") && table.contains("(12,345 resent)"), "{table}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A connection of the load generator with one request at a time.
 
+use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
@@ -7,18 +8,22 @@ use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established};
+use crate::dialling::{
+    BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
+};
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::transport::Transport;
-use crate::worker::{Drive, ThreadState};
+use crate::worker::{Drive, InFlight, ThreadState};
 
 /// A connection of the load generator. When its socket closes, the connection opens a new one.
 #[derive(Debug)]
-pub(crate) struct Connection<C, T: Transport> {
+pub(crate) struct Connection<C: Session, T: Transport> {
     id: usize,
     session: C,
+    /// Requests of the run, in the order of their indices.
+    requests: Arc<[C::Request]>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
@@ -48,6 +53,8 @@ enum Phase {
 /// The current request.
 #[derive(Debug)]
 struct Exchange {
+    /// Index of the request.
+    request: usize,
     /// Start of its latency.
     due: Instant,
     deadline: Instant,
@@ -58,6 +65,10 @@ struct Exchange {
     is_retry: bool,
     write_error: Option<Errno>,
 }
+
+/// Start of a TLS alert: the reply of a TLS server to plain text.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
 /// Reason why no complete reply arrived: the system's error, and a text for the report.
 pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
@@ -114,11 +125,18 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
         }
     }
 
+    fn in_flight(&self) -> InFlight {
+        match self.phase {
+            Phase::Connecting | Phase::Exchanging => InFlight::one(self.exchange.due),
+            Phase::Resting | Phase::Done => InFlight::default(),
+        }
+    }
+
     #[inline]
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting if now >= self.exchange.deadline => {
-                self.refused(Errno::TIMEDOUT.into(), now, state);
+                self.refused(no_connection(self.transport.as_ref(), state.timeout), now, state);
             }
             Phase::Exchanging if now >= self.exchange.deadline => {
                 let why = format!("no complete reply within {:?}", state.timeout);
@@ -130,11 +148,12 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
 }
 
 impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
-    pub fn new(id: usize, session: C, config: T::Config) -> Self {
+    pub fn new(id: usize, session: C, requests: Arc<[C::Request]>, config: T::Config) -> Self {
         let now = Instant::now();
         Self {
             id,
             session,
+            requests,
             config,
             phase: Phase::Resting,
             transport: None,
@@ -167,6 +186,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         self.exchange = Exchange::new(self.exchange.due, now + state.timeout);
         self.pending.clear();
+        if state.mix.is_mixed() {
+            self.exchange.request = state.mix.next();
+            self.session.set_request(&self.requests[self.exchange.request]);
+        }
         self.session.start();
         if self.transport.is_none() {
             return self.connect(now, state);
@@ -203,6 +226,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
     fn established(&mut self, state: &mut ThreadState) {
         self.refusals.accepted(state);
         self.used = false;
+        self.session.connect();
         self.phase = Phase::Exchanging;
         self.write(state);
     }
@@ -213,14 +237,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         let resume = match self.refusals.refused(&error, now, state) {
             Next::Address => return self.connect(now, state),
             Next::Nothing => {
-                state.tally.fail(Failure::Connect, &error);
+                state.tally.fail(Failure::Connect, self.exchange.request, &error);
                 self.phase = Phase::Done;
                 state.active -= 1;
                 return;
             }
             Next::Attempt(resume) => resume,
         };
-        state.tally.fail(Failure::Connect, &error);
+        state.tally.fail(Failure::Connect, self.exchange.request, &error);
         let due = state.pacer.next(resume);
         self.turn(due, resume, now, state);
     }
@@ -290,11 +314,19 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         }
         let input = if direct { &state.buffer[..n] } else { &self.pending[..] };
         match self.session.input(input) {
+            Err(_) if input.starts_with(&TLS_ALERT) => {
+                self.fail(Failure::Protocol, &SPEAKS_TLS, state);
+            }
             Err(malformed) => self.fail(Failure::Protocol, &malformed, state),
             Ok(Receipt { consumed, answer: Some(_) }) if consumed < input.len() => {
                 self.fail(Failure::Protocol, &Malformed::Surplus, state);
             }
-            Ok(Receipt { answer: Some(answer), .. }) => self.complete(answer, closing, state),
+            Ok(Receipt { answer: Some(answer), .. }) => {
+                if self.session.has_late_output() {
+                    self.write(state);
+                }
+                self.complete(answer, closing, state);
+            }
             Ok(Receipt { consumed, .. }) => {
                 if direct {
                     self.pending.extend_from_slice(&state.buffer[consumed..n]);
@@ -312,7 +344,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
     fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
         let now = Instant::now();
         let latency = now.saturating_duration_since(self.exchange.due);
-        state.tally.judge(answer.status, self.session.sink(), latency);
+        let request = (&*state.target, self.exchange.request);
+        state.tally.judge(answer.status, self.session.sink(), latency, request);
         self.used = true;
         if closing || !answer.reusable || !self.written_all() {
             self.close();
@@ -321,17 +354,19 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Handles the end of the connection. The end completes the reply, or closes a kept-alive
-    /// connection before the request arrived, or is a failure.
+    /// Handles the end of the connection. The end completes the reply, or is that of an idle
+    /// connection, or is a failure.
     fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {
                 Some(answer) if ending.0.is_none() => self.complete(answer, true, state),
+                _ if self.pending.starts_with(&TLS_ALERT) => {
+                    self.fail(Failure::Protocol, &SPEAKS_TLS, state);
+                }
                 _ => self.fail(Failure::Read, &format!("{ending} in the middle of a reply"), state),
             };
         }
-        // The server closed an idle connection while the request was on its way, so resend it.
-        if self.used {
+        if self.used && self.was_idle(&ending, state) {
             self.close();
             state.tally.resent += u64::from(self.exchange.written > 0);
             self.exchange.is_retry = self.exchange.written > 0;
@@ -342,12 +377,26 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
         }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
+            None if self.used => {
+                let why = format!("{ending} without a reply, on a kept connection");
+                self.fail(Failure::Read, &why, state);
+            }
             None => self.fail(Failure::Read, &format!("{ending} without a reply"), state),
         }
     }
 
+    /// Returns true if the connection was idle when the server closed it and the request can be
+    /// sent on another one: no byte of it was written, or none was accepted and it is idempotent.
+    fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
+        let Some(transport) = &self.transport else { return false };
+        let is_refused = ending.0.is_none()
+            && self.exchange.write_error.is_none()
+            && transport.has_refused_bytes();
+        self.exchange.written == 0 || is_refused && state.mix.may_resend(self.exchange.request)
+    }
+
     fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
-        state.tally.fail(failure, why);
+        state.tally.fail(failure, self.exchange.request, why);
         self.close();
         let now = Instant::now();
         let due = state.pacer.next(now);
@@ -381,7 +430,15 @@ impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
 
 impl Exchange {
     fn new(due: Instant, deadline: Instant) -> Self {
-        Self { due, deadline, written: 0, answered: false, is_retry: false, write_error: None }
+        Self {
+            request: 0,
+            due,
+            deadline,
+            written: 0,
+            answered: false,
+            is_retry: false,
+            write_error: None,
+        }
     }
 }
 

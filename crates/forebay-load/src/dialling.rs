@@ -122,6 +122,15 @@ pub(crate) fn is_established<T: Transport>(
     }
 }
 
+/// Returns the error of a connection that could not be used within `timeout`.
+pub(crate) fn no_connection<T: Transport>(transport: Option<&T>, timeout: Duration) -> io::Error {
+    if transport.is_some_and(T::is_handshaking) {
+        let why = format!("the server accepted the connection and did not answer for {timeout:?}");
+        return io::Error::new(io::ErrorKind::TimedOut, why);
+    }
+    Errno::TIMEDOUT.into()
+}
+
 fn copy_of(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

@@ -21,8 +21,8 @@ pub enum Error {
         /// Error of the last attempt.
         source: io::Error,
     },
-    /// Client and server did not agree on TLS parameters, or the server's certificate is not
-    /// trusted.
+    /// The server does not speak TLS or did not answer, client and server did not agree, or the
+    /// certificate is not trusted. The source says which, and what to do.
     Handshake {
         /// The host and port, or the socket path.
         endpoint: String,
@@ -52,11 +52,9 @@ impl fmt::Display for Error {
                 "cannot connect to {endpoint} ({source}): check that the server runs and \
                  listens on this address"
             ),
-            Self::Handshake { endpoint, source } => write!(
-                f,
-                "the TLS handshake with {endpoint} failed ({source}): to trust a private certificate \
-                 authority use --ca FILE, to skip verification --insecure"
-            ),
+            Self::Handshake { endpoint, source } => {
+                write!(f, "the TLS handshake with {endpoint} failed: {source}")
+            }
             Self::System { what, source } => write!(f, "{what} failed: {source}"),
         }
     }

@@ -6,10 +6,12 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Ended, Malformed, MuxSession, Session, Sink};
+use forebay_client::{
+    Ajp, AppServer, Ended, Fastcgi, Http1, Http2, Malformed, MuxSession, Session, Sink, WebSocket,
+};
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::request::Request;
+use crate::request::Requests;
 use crate::target::resolve_tcp;
 use crate::tls::TlsClient;
 use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
@@ -53,21 +55,34 @@ pub fn fetch(
     headers: &[(String, String)],
 ) -> Result<Reply, FetchError> {
     let spec = Spec { headers: headers.to_vec(), keepalive: false, ..Spec::new(url.clone()) };
-    let request = Request::of(&spec).map_err(FetchError::Request)?;
+    let requests = Requests::of(&spec).map_err(FetchError::Request)?;
     let deadline = Deadline { at: Instant::now() + timeout, timeout };
     let sink = Collected::default();
     let mut stream = connect(url, &deadline)?;
     let stream = stream.as_mut();
     match url.protocol() {
-        Protocol::Http | Protocol::Https => exchange(stream, request.http1(sink), &deadline),
+        Protocol::Http | Protocol::Https => {
+            exchange(stream, Http1::new(requests.http()[0].clone(), false, sink), &deadline)
+        }
+        Protocol::Ws | Protocol::Wss => {
+            let mut session = WebSocket::new(requests.websocket()[0].clone(), false, sink);
+            session.connect();
+            exchange(stream, session, &deadline)
+        }
         Protocol::H2c | Protocol::H2 => {
-            let parts = request.http2_parts().map_err(FetchError::Request)?;
-            let session = request.http2(&parts, std::iter::once(sink));
+            let request = requests.http2().map_err(FetchError::Request)?[0].clone();
+            let session = Http2::new(request, false, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
         }
-        Protocol::Ajp => exchange(stream, request.ajp(sink), &deadline),
-        Protocol::Fastcgi => exchange(stream, request.fastcgi(sink), &deadline),
-        Protocol::Scgi | Protocol::Uwsgi => exchange(stream, request.app_server(sink), &deadline),
+        Protocol::Ajp => {
+            exchange(stream, Ajp::new(requests.ajp()[0].clone(), false, sink), &deadline)
+        }
+        Protocol::Fastcgi => {
+            exchange(stream, Fastcgi::new(requests.fastcgi()[0].clone(), false, sink), &deadline)
+        }
+        Protocol::Scgi | Protocol::Uwsgi => {
+            exchange(stream, AppServer::new(requests.http()[0].clone(), sink), &deadline)
+        }
     }
 }
 

@@ -11,7 +11,12 @@ pub(crate) struct Inspection {
     length: u64,
     status: Option<u16>,
     search: Option<Search>,
+    /// First bytes of the body, to quote them; only with a check.
+    beginning: Vec<u8>,
 }
+
+/// Number of bytes of a wrong body that a message quotes.
+const QUOTED: usize = 60;
 
 /// Difference between a complete, well-formed reply and the check.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +32,21 @@ impl Inspection {
     pub fn new(check: Option<&Check>) -> Self {
         let needle = check.and_then(|check| check.body_contains.as_deref());
         let status = check.map(|check| check.status);
-        Self { length: 0, status, search: needle.map(Search::new) }
+        Self { length: 0, status, search: needle.map(Search::new), beginning: Vec::new() }
     }
 
     /// Returns the number of body bytes of the reply.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Returns the beginning of the body as text, for a message.
+    pub fn quote(&self) -> String {
+        if self.beginning.is_empty() {
+            return "its body is empty".to_owned();
+        }
+        let more = if self.length > self.beginning.len() as u64 { "..." } else { "" };
+        format!("its body begins \"{}{more}\"", self.beginning.escape_ascii())
     }
 
     /// Compares the reply with the check. Returns the difference, if any.
@@ -48,6 +62,7 @@ impl Inspection {
 impl Sink for Inspection {
     fn begin(&mut self) {
         self.length = 0;
+        self.beginning.clear();
         if let Some(search) = &mut self.search {
             search.reset();
         }
@@ -61,6 +76,10 @@ impl Sink for Inspection {
 
     fn body(&mut self, piece: &[u8]) {
         self.length += piece.len() as u64;
+        if self.status.is_some() && self.beginning.len() < QUOTED {
+            let room = QUOTED - self.beginning.len();
+            self.beginning.extend_from_slice(&piece[..piece.len().min(room)]);
+        }
         if let Some(search) = &mut self.search {
             search.feed(piece);
         }

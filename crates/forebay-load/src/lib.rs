@@ -12,22 +12,26 @@
 //! - `connection` is the state machine of a connection with one request at a time, `mux` of a
 //!   connection with several;
 //! - `dialling` connects, for both; `transport` sends and receives over a socket, or over `tls`;
-//! - `request` encodes the request, `inspection` examines the reply.
+//! - `request` encodes the requests, `mix` chooses among them, `inspection` examines the reply.
 //!
 //! [`Turns`] runs a load in several parts and keeps the connections open between them. [`fetch()`]
 //! sends a single request, for probes. Nothing here starts or watches servers.
 #![forbid(unsafe_code)]
 
 mod budget;
+mod capacity;
 mod connection;
 mod dialling;
 mod error;
 mod fetch;
+mod goal;
 mod inspection;
+mod mix;
 mod mux;
 mod outcome;
 mod pacer;
 mod request;
+mod requests_file;
 mod run;
 mod search;
 mod spec;
@@ -39,10 +43,13 @@ mod url;
 mod waiting;
 mod worker;
 
+pub use capacity::{Capacity, Search, Step, find_rate};
 pub use error::Error;
 pub use fetch::{FetchError, Reply, fetch};
 pub use forebay_client::Gateway;
-pub use outcome::{Bytes, Client, Failures, Handshakes, Outcome, Requests};
+pub use goal::{Goal, Judgement};
+pub use outcome::{Bytes, Client, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use requests_file::parse_requests;
 pub use run::{Turns, run};
-pub use spec::{Arrivals, Check, Control, Rate, Spec, Stop, TlsOptions};
+pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};

@@ -7,6 +7,7 @@
 
 mod streams;
 
+use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
@@ -15,21 +16,25 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::connection::Ending;
-use crate::dialling::{BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established};
+use crate::dialling::{
+    BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
+};
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::transport::Transport;
-use crate::worker::{Drive, ThreadState};
+use crate::worker::{Drive, InFlight, ThreadState};
 
 use streams::{State, Stream, Streams};
 
 /// A connection of the load generator, with its streams. When its socket closes, the connection
 /// opens a new one.
 #[derive(Debug)]
-pub(crate) struct MuxConnection<C, T: Transport> {
+pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     id: usize,
     session: C,
+    /// Requests of the run, in the order of their indices.
+    requests: Arc<[C::Request]>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
@@ -115,6 +120,12 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         self.advance(now, state);
     }
 
+    fn in_flight(&self) -> InFlight {
+        let is_active = |stream: &&Stream| matches!(stream.state, State::Waiting | State::UnderWay);
+        let active = self.streams.all.iter().filter(is_active);
+        active.fold(InFlight::default(), |sum, stream| sum.and(InFlight::one(stream.due)))
+    }
+
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState) {
         let Streams { waiting, under_way, .. } = &self.streams;
         if self.phase == Phase::Done || waiting.is_empty() && *under_way == 0 {
@@ -127,13 +138,14 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
                 continue;
             }
             if self.phase == Phase::Connecting {
-                return self.refused(Errno::TIMEDOUT.into(), now, state);
+                let error = no_connection(self.transport.as_ref(), state.timeout);
+                return self.refused(error, now, state);
             }
             if at == State::UnderWay {
                 self.session.cancel(stream, now);
             }
             let why = format_args!("no complete reply within {:?}", state.timeout);
-            state.tally.fail(Failure::Timeout, &why);
+            state.tally.fail(Failure::Timeout, self.streams.all[stream].request, &why);
             self.streams.release(stream);
             self.is_silent |= at == State::Waiting || reads == self.reads;
             failed = true;
@@ -145,10 +157,17 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
 }
 
 impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
-    pub fn new(id: usize, session: C, streams: usize, config: T::Config) -> Self {
+    pub fn new(
+        id: usize,
+        session: C,
+        requests: Arc<[C::Request]>,
+        streams: usize,
+        config: T::Config,
+    ) -> Self {
         Self {
             id,
             session,
+            requests,
             config,
             phase: Phase::Closed,
             transport: None,
@@ -219,6 +238,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             let begin = due.max(earliest);
             let request = &mut self.streams.all[stream];
             (request.due, request.is_retry) = (due, false);
+            if state.mix.is_mixed() {
+                request.request = state.mix.next();
+                self.session.set_request(stream, &self.requests[request.request]);
+            }
             if begin > now {
                 self.streams.rest(stream, begin);
                 state.alarm.add(begin, self.id);
@@ -286,7 +309,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             return self.connect(now, state);
         }
         while let Some(&stream) = self.streams.waiting.front() {
-            state.tally.fail(Failure::Connect, &error);
+            state.tally.fail(Failure::Connect, self.streams.all[stream].request, &error);
             self.streams.release(stream);
         }
         match next {
@@ -406,11 +429,13 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Handles a request that received its reply or failed alone.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
+        let request = self.streams.all[stream].request;
         match ended.result {
             Ok(answer) => {
                 let due = self.streams.all[stream].due;
                 let latency = now.saturating_duration_since(due);
-                state.tally.judge(answer.status, self.session.sink(stream), latency);
+                let sink = self.session.sink(stream);
+                state.tally.judge(answer.status, sink, latency, (&*state.target, request));
                 self.used = true;
             }
             // A server that has replied to nothing since the last retry would cause endless
@@ -418,8 +443,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             Err(StreamError::Unprocessed) if self.used || !self.streams.all[stream].is_retry => {
                 return self.retry(stream, state);
             }
-            Err(error @ StreamError::Malformed(_)) => state.tally.fail(Failure::Protocol, &error),
-            Err(error) => state.tally.fail(Failure::Read, &error),
+            Err(error @ StreamError::Malformed(_)) => {
+                state.tally.fail(Failure::Protocol, request, &error);
+            }
+            Err(error) => state.tally.fail(Failure::Read, request, &error),
         }
         self.streams.release(stream);
     }
@@ -442,13 +469,15 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Handles the end of the connection. If the connection has carried a reply, requests sent
-    /// after the server's last byte are resent: the server had closed before they arrived.
+    /// Handles the end of the connection: what is under way fails, unless the connection was idle
+    /// when the server closed it.
     fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
-        for stream in 0..self.streams.all.len() {
-            let Stream { state: at, reads, is_retry, .. } = self.streams.all[stream];
-            if at == State::UnderWay && self.used && reads == self.reads && !is_retry {
-                self.retry(stream, state);
+        if self.was_idle(&ending, state) {
+            for stream in 0..self.streams.all.len() {
+                let Stream { state: at, is_retry, .. } = self.streams.all[stream];
+                if at == State::UnderWay && !is_retry {
+                    self.retry(stream, state);
+                }
             }
         }
         let why = if let Some(farewell) = self.session.farewell() {
@@ -469,10 +498,24 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
+    /// Returns true if the connection was idle when the server closed it and the requests can be
+    /// sent on another one: all of them were started after the server's last byte, and the server's
+    /// kernel refused them.
+    fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
+        let Some(transport) = &self.transport else { return false };
+        let is_late = |stream: &Stream| {
+            let may_resend = state.mix.may_resend(stream.request);
+            stream.state != State::UnderWay || stream.reads == self.reads && may_resend
+        };
+        let is_refused = self.write_error.is_some() || transport.has_refused_bytes();
+        self.used && ending.0.is_none() && is_refused && self.streams.all.iter().all(is_late)
+    }
+
     fn fail_all(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         for stream in 0..self.streams.all.len() {
-            if self.streams.all[stream].state == State::UnderWay {
-                state.tally.fail(failure, why);
+            let Stream { state: at, request, .. } = self.streams.all[stream];
+            if at == State::UnderWay {
+                state.tally.fail(failure, request, why);
                 self.streams.release(stream);
             }
         }

@@ -1,18 +1,32 @@
 //! Results of a run.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::Protocol;
+use crate::{Arrivals, Protocol, Rate, Second};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The requested URL.
     pub url: String,
+    /// The request method.
+    pub method: String,
+    /// Start of the run.
+    pub started_at: SystemTime,
+    /// The wanted rate; `None` in a closed loop.
+    pub rate: Option<Rate>,
+    /// Share of the wanted rate that was missed: the delay of the plan at the end, per time.
+    pub shortfall: f64,
+    /// Age of the oldest request that was in flight at the end.
+    pub oldest_in_flight: Duration,
+    /// The run was cancelled.
+    pub is_interrupted: bool,
+    /// Counts of each second of the run. Empty for a turn.
+    pub series: Vec<Second>,
     /// Protocol of the run.
     pub protocol: Protocol,
     /// Number of connections.
@@ -25,6 +39,8 @@ pub struct Outcome {
     pub duration: Duration,
     /// Counts of requests.
     pub requests: Requests,
+    /// Counts of each request of a mixed load; empty for a single request.
+    pub parts: Vec<PartCounts>,
     /// Bytes received.
     pub bytes: Bytes,
     /// Latency of completed requests, from the due time to the last byte of the reply. In a closed
@@ -40,13 +56,32 @@ pub struct Outcome {
     pub gave_up: bool,
 }
 
+/// Counts of one of several requests.
+#[derive(Clone, Debug)]
+pub struct PartCounts {
+    /// The URL.
+    pub url: String,
+    /// The request method.
+    pub method: String,
+    /// Weight relative to the other requests.
+    pub weight: u32,
+    /// Requests completed.
+    pub completed: u64,
+    /// Requests failed.
+    pub failed: u64,
+    /// Mean latency of completed requests.
+    pub mean: Duration,
+    /// Latencies, unless there are many different requests.
+    pub latency: Option<Box<Latency>>,
+}
+
 /// Counts of requests. In a run of n requests that was not cancelled, `completed + failed` is n.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Requests with at least one byte written.
     pub sent: u64,
-    /// Requests sent again because the server closed the kept-alive connection before the first
-    /// byte of the reply. They are not counted in `sent` and are not failures.
+    /// Requests sent again because the server had closed an idle connection, or an HTTP/2 server
+    /// had not processed them (GOAWAY). They are not counted in `sent` and are not failures.
     pub resent: u64,
     /// Requests with a complete, well-formed reply of any status that passed the check.
     pub completed: u64,
@@ -54,6 +89,8 @@ pub struct Requests {
     pub failed: u64,
     /// Open loop only: requests that were due before the end but never got a free connection.
     pub unsent: u64,
+    /// Requests without a reply when the run ended. They are neither completed nor failed.
+    pub in_flight: u64,
     /// Failed requests by kind.
     pub failures: Failures,
     /// Complete replies by status.
@@ -109,6 +146,42 @@ pub struct Client {
     pub saturated: bool,
 }
 
+/// Share of the wanted rate that a run may miss. A plan that is late by less than this time is not
+/// missed either: any pause of the machine has that effect in a short run.
+const SHORTFALL: f64 = 0.05;
+const BEHIND: Duration = Duration::from_millis(100);
+
+/// A request that is in flight for less than this time is not overdue.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            method: "GET".to_owned(),
+            started_at: SystemTime::UNIX_EPOCH,
+            rate: None,
+            shortfall: 0.0,
+            oldest_in_flight: Duration::ZERO,
+            is_interrupted: false,
+            series: Vec::new(),
+            protocol: Protocol::Http,
+            connections: 1,
+            streams: 1,
+            threads: 1,
+            duration: Duration::ZERO,
+            requests: Requests::default(),
+            parts: Vec::new(),
+            bytes: Bytes::default(),
+            latency: Latency::new(),
+            handshakes: None,
+            client: Client::default(),
+            first_failure: None,
+            gave_up: false,
+        }
+    }
+}
+
 /// Percentiles of the report, with their names in JSON.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
@@ -131,12 +204,57 @@ impl Outcome {
         self.requests.status.range(400..).map(|(_, count)| count).sum()
     }
 
+    /// Returns the reasons why the figures of the run describe no working load, other than failed
+    /// requests and replies with an error status.
+    pub fn problems(&self) -> Vec<String> {
+        let Requests { completed, in_flight, unsent, .. } = self.requests;
+        let mut problems = Vec::new();
+        if self.gave_up {
+            problems.push("the run ended early: no further connection could be made".to_owned());
+        }
+        if completed == 0 {
+            problems.push("no request was completed".to_owned());
+        }
+        if self.has_missed_rate() {
+            let wanted = self.rate.map_or(0.0, |rate| rate.per_second);
+            let mut text = format!(
+                "the wanted rate of {wanted} requests/s was missed by {:.0} %",
+                self.shortfall * 100.0
+            );
+            if unsent > 0 {
+                text += &format!(" ({unsent} requests were due and not sent)");
+            }
+            problems.push(text);
+        }
+        if self.is_overdue() {
+            problems.push(format!(
+                "{in_flight} requests were in flight at the end, one of them for {:.1} s",
+                self.oldest_in_flight.as_secs_f64()
+            ));
+        }
+        problems
+    }
+
+    /// Returns true if the wanted rate was missed by more than 5 %.
+    pub fn has_missed_rate(&self) -> bool {
+        let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
+        self.rate.is_some() && self.shortfall > SHORTFALL && behind > BEHIND
+    }
+
+    /// Returns true if a request was in flight at the end for at least a second, and for twice as
+    /// long as the slowest reply took.
+    fn is_overdue(&self) -> bool {
+        let slowest = Duration::from_micros(self.latency.max_us());
+        self.oldest_in_flight > OVERDUE.max(slowest * 2)
+    }
+
     /// Adds up the turns of one load; `None` without turns. The client counts as saturated if it
     /// was saturated for more than half of the time.
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;
         let mut saturated = if sum.client.saturated { sum.duration } else { Duration::ZERO };
+        let mut missed = sum.duration.mul_f64(sum.shortfall);
         for turn in turns {
             saturated += if turn.client.saturated { turn.duration } else { Duration::ZERO };
             sum.duration += turn.duration;
@@ -152,20 +270,28 @@ impl Outcome {
             sum.client.cpu_system += turn.client.cpu_system;
             sum.first_failure = sum.first_failure.or(turn.first_failure);
             sum.gave_up |= turn.gave_up;
+            sum.is_interrupted |= turn.is_interrupted;
+            sum.oldest_in_flight = sum.oldest_in_flight.max(turn.oldest_in_flight);
+            missed += turn.duration.mul_f64(turn.shortfall);
         }
         sum.client.saturated = saturated * 2 > sum.duration;
+        sum.shortfall = missed.as_secs_f64() / sum.duration.as_secs_f64().max(1e-9);
         Some(sum)
     }
 
     /// Returns the outcome in the schema `forebay.bench/1`. Latencies are null if none was
     /// recorded.
     pub fn to_json(&self) -> Value {
-        let Requests { sent, resent, completed, failed, unsent, failures, status } = &self.requests;
+        let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status } =
+            &self.requests;
         let status: serde_json::Map<_, _> =
             status.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
         json!({
             "schema": "forebay.bench/1",
+            "version": env!("CARGO_PKG_VERSION"),
+            "started_at": timestamp(self.started_at),
             "url": self.url,
+            "method": self.method,
             "protocol": self.protocol.to_string(),
             "connections": self.connections,
             "streams": self.streams,
@@ -177,6 +303,7 @@ impl Outcome {
                 "completed": completed,
                 "failed": failed,
                 "unsent": unsent,
+                "in_flight": in_flight,
                 "failures": {
                     "connect": failures.connect,
                     "read": failures.read,
@@ -187,8 +314,16 @@ impl Outcome {
                 },
                 "status": status,
             },
+            "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
             "first_failure": self.first_failure,
             "gave_up": self.gave_up,
+            "interrupted": self.is_interrupted,
+            "problems": self.problems(),
+            "requested_rate": self.rate.map(|rate| rate.per_second),
+            "arrivals": self.rate.map(|rate| rate.arrivals.name()),
+            "rate_shortfall": self.rate.map(|_| self.shortfall),
+            "oldest_in_flight_s": self.oldest_in_flight.as_secs_f64(),
+            "series": self.series.iter().map(second_json).collect::<Vec<_>>(),
             "rate_per_s": self.rate_per_s(),
             "bytes": { "read": self.bytes.read, "body": self.bytes.body },
             "latency_us": latency_json(&self.latency),
@@ -215,12 +350,22 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
+            // The next fields are missing in reports of older versions.
+            method: json["method"].as_str().unwrap_or("GET").to_owned(),
+            started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
+            rate: rate(json),
+            shortfall: json["rate_shortfall"].as_f64().unwrap_or(0.0),
+            oldest_in_flight: seconds(json, "oldest_in_flight_s").unwrap_or_default(),
+            is_interrupted: json["interrupted"] == true,
+            series: series(json),
             protocol: Protocol::named(protocol).ok_or_else(|| "protocol".to_owned())?,
             connections: count(json, "connections")? as usize,
             streams: count(json, "streams")? as usize,
             threads: count(json, "threads")? as usize,
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
+            // Reports of `compare` have a single request.
+            parts: Vec::new(),
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
                 body: count(&json["bytes"], "body")?,
@@ -237,6 +382,20 @@ impl Outcome {
             },
             first_failure: json["first_failure"].as_str().map(str::to_owned),
             gave_up: flag(json, "gave_up")?,
+        })
+    }
+}
+
+impl PartCounts {
+    fn to_json(&self) -> Value {
+        json!({
+            "url": self.url,
+            "method": self.method,
+            "weight": self.weight,
+            "completed": self.completed,
+            "failed": self.failed,
+            "mean_us": (self.completed > 0).then_some(self.mean.as_secs_f64() * 1e6),
+            "latency_us": self.latency.as_deref().map_or(Value::Null, latency_json),
         })
     }
 }
@@ -290,6 +449,8 @@ impl Requests {
             completed: count(json, "completed")?,
             failed: count(json, "failed")?,
             unsent: count(json, "unsent")?,
+            // Reports of older versions have no such field.
+            in_flight: json["in_flight"].as_u64().unwrap_or(0),
             failures: Failures {
                 connect: count(failures, "connect")?,
                 read: count(failures, "read")?,
@@ -302,12 +463,14 @@ impl Requests {
         })
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds the counts of another turn or trial.
+    pub fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.resent += other.resent;
         self.completed += other.completed;
         self.failed += other.failed;
         self.unsent += other.unsent;
+        self.in_flight += other.in_flight;
         self.failures.add(&other.failures);
         for (status, count) in &other.status {
             *self.status.entry(*status).or_default() += count;
@@ -342,6 +505,32 @@ impl Failures {
             ("check", self.check),
         ]
     }
+}
+
+fn second_json(second: &Second) -> Value {
+    json!({ "completed": second.completed, "failed": second.failed })
+}
+
+fn series(json: &Value) -> Vec<Second> {
+    let second = |json: &Value| {
+        Some(Second { completed: json["completed"].as_u64()?, failed: json["failed"].as_u64()? })
+    };
+    json["series"].as_array().into_iter().flatten().filter_map(second).collect()
+}
+
+fn rate(json: &Value) -> Option<Rate> {
+    let arrivals = if json["arrivals"] == "even" { Arrivals::Even } else { Arrivals::Poisson };
+    Some(Rate { per_second: json["requested_rate"].as_f64()?, arrivals })
+}
+
+/// Returns a time as RFC 3339, in UTC and to the millisecond.
+fn timestamp(time: SystemTime) -> String {
+    let time = jiff::Timestamp::try_from(time).unwrap_or_default();
+    time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
+fn started_at(json: &Value) -> Option<SystemTime> {
+    json["started_at"].as_str()?.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
 fn latency_json(latency: &Latency) -> Value {
@@ -387,6 +576,13 @@ mod tests {
         handshakes.record(true, Duration::from_micros(500));
         let outcome = Outcome {
             url: "https://127.0.0.1:1/".to_owned(),
+            method: "PUT".to_owned(),
+            started_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+            rate: Some(Rate { per_second: 50.5, arrivals: Arrivals::Even }),
+            shortfall: 0.25,
+            oldest_in_flight: Duration::from_millis(1500),
+            is_interrupted: true,
+            series: vec![Second { completed: 499, failed: 1 }],
             protocol: Protocol::H2,
             connections: 3,
             streams: 7,
@@ -396,12 +592,14 @@ mod tests {
                 sent: 500,
                 completed: 499,
                 failed: 1,
+                in_flight: 2,
                 failures: Failures { timeout: 1, ..Failures::default() },
                 status: [(200, 498), (404, 1)].into(),
                 ..Requests::default()
             },
             bytes: Bytes { read: 10, body: 5 },
             latency,
+            parts: Vec::new(),
             handshakes: Some(handshakes),
             client: Client { cpu_user: Duration::from_millis(3), ..Client::default() },
             first_failure: Some("it broke".to_owned()),

@@ -12,7 +12,12 @@ pub(crate) enum Pacer {
     /// Open loop: requests are due at planned instants, and a free connection takes the thread's
     /// next one. Planned instants are taken in order, so each thread is a queue with as many
     /// servers as connections.
-    Open { next: Instant, plan: Plan },
+    Open {
+        next: Instant,
+        plan: Plan,
+        /// Time by which the request that was taken last was late.
+        late: Duration,
+    },
 }
 
 /// Gaps between the planned instants of one thread.
@@ -32,7 +37,8 @@ impl Pacer {
         // Each thread has an equal share of the rate, and the threads are evenly offset in time.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
         let next = start + gap.mul_f64(index as f64 / threads as f64);
-        Self::Open { next, plan: Plan { gap, arrivals, random: fastrand::Rng::new() } }
+        let plan = Plan { gap, arrivals, random: fastrand::Rng::new() };
+        Self::Open { next, plan, late: Duration::ZERO }
     }
 
     /// Returns a placeholder for a thread without a turn.
@@ -54,11 +60,29 @@ impl Pacer {
     pub fn next(&mut self, now: Instant) -> Instant {
         match self {
             Self::Closed { think } => now + *think,
-            Self::Open { next, plan } => {
+            Self::Open { next, plan, late } => {
                 let due = *next;
+                *late = now.saturating_duration_since(due);
                 *next = due + plan.gap();
                 due
             }
+        }
+    }
+
+    /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
+    ///
+    /// A turn until `end` is late by the time since the first instant that no connection took. A
+    /// turn of a given number of requests (`None`) was late when it took the last one.
+    pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
+        let Self::Open { next, late, .. } = self else { return 0.0 };
+        let share =
+            |behind: Duration, of: Duration| behind.as_secs_f64() / of.as_secs_f64().max(1e-9);
+        match end {
+            Some(end) => {
+                let whole = end.saturating_duration_since(start);
+                share(end.saturating_duration_since(*next).min(whole), whole)
+            }
+            None => share(*late, next.saturating_duration_since(start) + *late),
         }
     }
 
@@ -115,7 +139,13 @@ mod tests {
         let late = start + Duration::from_secs(1);
         let offsets: Vec<_> = (0..3).map(|_| (pacer.next(late) - start).as_millis()).collect();
         assert_eq!(offsets, [10, 30, 50]);
+        // The plan is late since the instant at 70 ms; the last request was 950 ms late.
+        assert!(
+            (pacer.shortfall(start, Some(start + Duration::from_millis(140))) - 0.5).abs() < 1e-6
+        );
+        assert!((pacer.shortfall(start, None) - 950.0 / 1020.0).abs() < 1e-6);
         assert_eq!(pacer.left(start + Duration::from_millis(111)), 3, "those at 70, 90, 110 ms");
+        assert_eq!(pacer.shortfall(start, Some(start + Duration::from_millis(120))), 0.0);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Encoding of the request of a run, and the session that sends it.
+//! Encoding of the requests of a run.
 
 use std::sync::Arc;
 
 use forebay_client::{
-    Ajp, AjpRequest, AppServer, Fastcgi, Gateway, Http1, Http2, Http2Request, Sink,
+    AjpRequest, Gateway, Http2Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
 use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
-use crate::{Error, Protocol, Spec};
+use crate::{Error, Part, Protocol, Spec};
 
 /// Fields that the load generator writes itself, with the reason for the error message.
 const OWN_FIELDS: [(&str, &str); 3] = [
@@ -20,27 +20,90 @@ const OWN_FIELDS: [(&str, &str); 3] = [
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// Request of a run, encoded for its protocol.
-pub(crate) struct Request {
-    /// For HTTP/2, the request in the form of HTTP/1.1.
-    bytes: Arc<[u8]>,
-    /// Used instead of `bytes` for AJP.
-    ajp: Arc<AjpRequest>,
-    to_head: bool,
+/// Requests of a run, encoded for their protocol.
+pub(crate) struct Requests {
+    all: Vec<Encoded>,
     keepalive: bool,
     is_tls: bool,
 }
 
-impl Request {
-    /// Encodes the request that `spec` describes.
+/// A request of a run.
+struct Encoded {
+    /// For HTTP/2, the request in the form of HTTP/1.1.
+    bytes: Arc<[u8]>,
+    /// Used instead of `bytes` for AJP.
+    ajp: Arc<AjpRequest>,
+    /// Message of a WebSocket, whose handshake is `bytes`.
+    message: Vec<u8>,
+    to_head: bool,
+}
+
+impl Requests {
+    /// Encodes the requests that `spec` describes.
     pub fn of(spec: &Spec) -> Result<Self, Error> {
-        let http = http_request(spec)?;
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
+        let all = if spec.parts.is_empty() {
+            vec![Encoded::of(spec)?]
+        } else {
+            let plain = spec.without_parts();
+            let encode = |part: &Part| Encoded::of(&plain.with_part(part));
+            spec.parts.iter().map(encode).collect::<Result<_, _>>()?
+        };
+        Ok(Self { all, keepalive: spec.keepalive, is_tls: protocol.is_tls() })
+    }
+
+    /// Returns the requests of an HTTP/1.1, SCGI or uwsgi connection.
+    pub fn http(&self) -> Arc<[HttpRequest]> {
+        let request =
+            |each: &Encoded| HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head };
+        self.all.iter().map(request).collect()
+    }
+
+    /// Returns the requests in the parts that HTTP/2 sends.
+    pub fn http2(&self) -> Result<Arc<[Arc<Http2Request>]>, Error> {
+        let request = |each: &Encoded| Http2Request::of(&each.bytes, self.is_tls).map(Arc::new);
+        self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
+    }
+
+    /// Returns the requests of a FastCGI connection.
+    pub fn fastcgi(&self) -> Arc<[Arc<[u8]>]> {
+        self.all.iter().map(|each| each.bytes.clone()).collect()
+    }
+
+    /// Returns the requests of an AJP connection.
+    pub fn ajp(&self) -> Arc<[Arc<AjpRequest>]> {
+        self.all.iter().map(|each| each.ajp.clone()).collect()
+    }
+
+    /// Returns the requests of a WebSocket connection.
+    pub fn websocket(&self) -> Arc<[WebSocketRequest]> {
+        let request =
+            |each: &Encoded| WebSocketRequest::new(each.bytes.clone(), each.message.as_slice());
+        self.all.iter().map(request).collect()
+    }
+
+    /// Returns true if connections are kept.
+    pub fn keepalive(&self) -> bool {
+        self.keepalive
+    }
+}
+
+impl Encoded {
+    fn of(spec: &Spec) -> Result<Self, Error> {
+        let mut message = Vec::new();
+        let http = if spec.url.protocol().is_websocket() {
+            let default = || DEFAULT_MESSAGE.to_vec();
+            message = if spec.body.is_empty() { default() } else { spec.body.clone() };
+            websocket_handshake(spec)?
+        } else {
+            http_request(spec)?
+        };
         let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
         let mut ajp = AjpRequest::default();
-        let bytes = match protocol {
+        let bytes = match spec.url.protocol() {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
+            Protocol::Ws | Protocol::Wss => http,
             Protocol::Fastcgi => {
                 forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
             }
@@ -55,48 +118,7 @@ impl Request {
                 Vec::new()
             }
         };
-        Ok(Self {
-            bytes: bytes.into(),
-            ajp: ajp.into(),
-            to_head: spec.method == "HEAD",
-            keepalive,
-            is_tls: protocol.is_tls(),
-        })
-    }
-
-    /// Creates the session of an HTTP/1.1 connection.
-    pub fn http1<S: Sink>(&self, sink: S) -> Http1<S> {
-        Http1::new(self.bytes.clone(), self.to_head, self.keepalive, sink)
-    }
-
-    /// Returns the parts that HTTP/2 sends.
-    pub fn http2_parts(&self) -> Result<Arc<Http2Request>, Error> {
-        Http2Request::of(&self.bytes, self.is_tls).map(Arc::new).map_err(malformed)
-    }
-
-    /// Creates the session of an HTTP/2 connection that sends `parts` on as many streams as there
-    /// are sinks.
-    pub fn http2<S: Sink>(
-        &self,
-        parts: &Arc<Http2Request>,
-        sinks: impl Iterator<Item = S>,
-    ) -> Http2<S> {
-        Http2::new(parts.clone(), self.keepalive, sinks)
-    }
-
-    /// Creates the session of a FastCGI connection.
-    pub fn fastcgi<S: Sink>(&self, sink: S) -> Fastcgi<S> {
-        Fastcgi::new(self.bytes.clone(), self.keepalive, sink)
-    }
-
-    /// Creates the session of an AJP connection.
-    pub fn ajp<S: Sink>(&self, sink: S) -> Ajp<S> {
-        Ajp::new(self.ajp.clone(), self.keepalive, sink)
-    }
-
-    /// Creates the session of an SCGI or uwsgi connection.
-    pub fn app_server<S: Sink>(&self, sink: S) -> AppServer<S> {
-        AppServer::new(self.bytes.clone(), self.to_head, sink)
+        Ok(Self { bytes: bytes.into(), ajp: ajp.into(), message, to_head: spec.method == "HEAD" })
     }
 }
 
@@ -150,6 +172,31 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&spec.body);
     Ok(bytes)
+}
+
+/// Message without a body of the user.
+const DEFAULT_MESSAGE: &[u8] = b"forebay";
+
+/// Encodes the handshake of a WebSocket.
+fn websocket_handshake(spec: &Spec) -> Result<Vec<u8>, Error> {
+    if spec.method != "GET" {
+        return Err(Error::Invalid("a WebSocket handshake has the method GET".to_owned()));
+    }
+    let own = [
+        ("Upgrade", "websocket"),
+        ("Connection", "Upgrade"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", WEBSOCKET_KEY),
+    ];
+    let is_own = |name: &str| own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    if let Some((name, _)) = spec.headers.iter().find(|(name, _)| is_own(name)) {
+        let why = format!("leave out the field {name}: it is part of the WebSocket handshake");
+        return Err(Error::Invalid(why));
+    }
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let headers = spec.headers.iter().cloned().chain(own).collect();
+    // The message is the body. The connection stays open after the handshake.
+    http_request(&Spec { headers, body: Vec::new(), keepalive: true, ..spec.without_parts() })
 }
 
 fn check_field(name: &str, value: &str) -> Result<(), Error> {

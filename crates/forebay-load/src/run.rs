@@ -3,23 +3,28 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use forebay_client::{Ajp, AppServer, Fastcgi, Http1, Http2, WebSocket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
 use crate::connection::Connection;
 use crate::inspection::Inspection;
+use crate::mix::Mix;
 use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
-use crate::request::Request;
-use crate::tally::Tally;
+use crate::request::Requests;
+use crate::tally::{PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
-use crate::{Client, Control, Error, Outcome, Protocol, Rate, Spec, Stop};
+use crate::{
+    Client, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
+};
 
 /// Share of the time above which a load thread counts as busy.
 const SATURATION: f64 = 0.85;
@@ -34,7 +39,42 @@ const SPARE_FILES: u64 = 64;
 /// server that never accepted a connection, or a system that refuses threads or files. Failed
 /// requests are counted in the outcome instead.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
-    crew(spec)?.run(spec, false, control)
+    let mut crew = crew(spec)?;
+    let mut series = Vec::new();
+    let outcome = thread::scope(|scope| {
+        let (over, ended) = mpsc::channel::<()>();
+        let watcher = scope.spawn(move || watch(control, &ended));
+        let outcome = crew.run(spec, false, control);
+        drop(over);
+        series = watcher.join().unwrap_or_default();
+        outcome
+    })?;
+    Ok(Outcome { series, ..outcome })
+}
+
+/// Records the counts of each second until the other end of `ended` is dropped.
+fn watch(control: &Control, ended: &mpsc::Receiver<()>) -> Vec<Second> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let mut series = Vec::new();
+    let mut before = control.counts();
+    let mut next = Instant::now() + SECOND;
+    loop {
+        let wait = next.saturating_duration_since(Instant::now());
+        let is_over = ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
+        let counts = control.counts();
+        let second = Second {
+            completed: counts.completed - before.completed,
+            failed: counts.failed - before.failed,
+        };
+        if !is_over || second != Second::default() {
+            series.push(second);
+        }
+        if is_over {
+            return series;
+        }
+        before = counts;
+        next += SECOND;
+    }
 }
 
 /// Load in several turns. Its connections stay open and idle between turns.
@@ -94,29 +134,53 @@ fn crew_over<T: Transport + 'static>(
     spec: &Spec,
     config: impl Fn() -> T::Config,
 ) -> Result<Box<dyn Crew>, Error> {
-    let request = Request::of(spec)?;
+    let requests = Requests::of(spec)?;
+    let keepalive = requests.keepalive();
     let inspection = || Inspection::new(spec.check.as_ref());
     Ok(match spec.url.protocol() {
-        Protocol::Http | Protocol::Https => Box::new(Workers::new(spec, |id| {
-            Connection::<_, T>::new(id, request.http1(inspection()), config())
-        })?),
-        Protocol::H2c | Protocol::H2 => {
-            let parts = request.http2_parts()?;
+        Protocol::Http | Protocol::Https => {
+            let requests = requests.http();
             Box::new(Workers::new(spec, |id| {
-                let inspections = (0..spec.streams).map(|_| inspection());
-                let session = request.http2(&parts, inspections);
-                MuxConnection::<_, T>::new(id, session, spec.streams, config())
+                let session = Http1::new(requests[0].clone(), keepalive, inspection());
+                Connection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
-        Protocol::Fastcgi => Box::new(Workers::new(spec, |id| {
-            Connection::<_, T>::new(id, request.fastcgi(inspection()), config())
-        })?),
-        Protocol::Ajp => Box::new(Workers::new(spec, |id| {
-            Connection::<_, T>::new(id, request.ajp(inspection()), config())
-        })?),
-        Protocol::Scgi | Protocol::Uwsgi => Box::new(Workers::new(spec, |id| {
-            Connection::<_, T>::new(id, request.app_server(inspection()), config())
-        })?),
+        Protocol::Ws | Protocol::Wss => {
+            let requests = requests.websocket();
+            Box::new(Workers::new(spec, |id| {
+                let session = WebSocket::new(requests[0].clone(), keepalive, inspection());
+                Connection::<_, T>::new(id, session, requests.clone(), config())
+            })?)
+        }
+        Protocol::H2c | Protocol::H2 => {
+            let requests = requests.http2()?;
+            Box::new(Workers::new(spec, |id| {
+                let inspections = (0..spec.streams).map(|_| inspection());
+                let session = Http2::new(requests[0].clone(), keepalive, inspections);
+                MuxConnection::<_, T>::new(id, session, requests.clone(), spec.streams, config())
+            })?)
+        }
+        Protocol::Fastcgi => {
+            let requests = requests.fastcgi();
+            Box::new(Workers::new(spec, |id| {
+                let session = Fastcgi::new(requests[0].clone(), keepalive, inspection());
+                Connection::<_, T>::new(id, session, requests.clone(), config())
+            })?)
+        }
+        Protocol::Ajp => {
+            let requests = requests.ajp();
+            Box::new(Workers::new(spec, |id| {
+                let session = Ajp::new(requests[0].clone(), keepalive, inspection());
+                Connection::<_, T>::new(id, session, requests.clone(), config())
+            })?)
+        }
+        Protocol::Scgi | Protocol::Uwsgi => {
+            let requests = requests.http();
+            Box::new(Workers::new(spec, |id| {
+                let session = AppServer::new(requests[0].clone(), inspection());
+                Connection::<_, T>::new(id, session, requests.clone(), config())
+            })?)
+        }
     })
 }
 
@@ -125,11 +189,12 @@ impl<C: Drive + Send> Workers<C> {
     fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
         let threads = spec.threads.min(spec.connections);
         allow_files(spec.connections as u64 + 2 * threads as u64)?;
-        let target = Arc::new(ServerAddresses::resolve(&spec.url)?);
-        let workers = (0..threads).map(|index| {
+        let target = Arc::new(ServerAddresses::resolve(spec)?);
+        let workers = Mix::of(spec, threads).into_iter().enumerate().map(|(index, mix)| {
             let connections =
                 (0..part(spec.connections, threads, index)).map(&connection).collect();
-            Worker::new(connections, target.clone(), spec.timeout).map_err(system("opening epoll"))
+            let worker = Worker::new(connections, target.clone(), mix, spec.timeout);
+            worker.map_err(system("opening epoll"))
         });
         let workers = workers.collect::<Result<_, _>>()?;
         Ok(Self { workers, target })
@@ -139,7 +204,7 @@ impl<C: Drive + Send> Workers<C> {
 impl<C: Drive + Send> Crew for Workers<C> {
     fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error> {
         let threads = self.workers.len();
-        let start = Instant::now();
+        let (start, started_at) = (Instant::now(), SystemTime::now());
         let end = match spec.stop {
             Stop::Duration(duration) => Some(start + duration),
             Stop::Requests(_) => None,
@@ -147,14 +212,15 @@ impl<C: Drive + Send> Crew for Workers<C> {
         let shares = RequestBudget::of(spec.stop, threads).into_iter().enumerate();
         let shares = shares.map(|(index, budget)| {
             let pacer = Pacer::new(spec, start, index, threads);
-            Share { budget, pacer, end, drains }
+            Share { budget, pacer, start, end, drains }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
             let refusal = finished.into_iter().find_map(|thread| thread.last_refusal);
             let endpoint = spec.url.endpoint().to_string();
             return Err(match refusal {
-                Some(source) if source.kind() == io::ErrorKind::InvalidData => {
+                // An error of the system itself is from the connect.
+                Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
                 }
                 source => Error::Unreachable {
@@ -163,7 +229,8 @@ impl<C: Drive + Send> Crew for Workers<C> {
                 },
             });
         }
-        Ok(sum(spec, start, finished))
+        let is_interrupted = control.cancelled.load(Ordering::Relaxed);
+        Ok(Outcome { is_interrupted, started_at, ..sum(spec, start, finished) })
     }
 }
 
@@ -208,22 +275,49 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         saturated: saturated && duration > Duration::ZERO,
     };
     let gave_up = finished.iter().any(|thread| thread.gave_up);
-    let mut tally = Tally::new();
+    let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();
+    let shortfall = finished.iter().map(|thread| thread.shortfall).sum::<f64>() / threads as f64;
+    let mut tally = Tally::new(0);
     finished.into_iter().for_each(|thread| tally.merge(thread.tally));
     Outcome {
         url: spec.url.to_string(),
+        method: spec.method.clone(),
         protocol: spec.url.protocol(),
+        rate: spec.rate,
+        shortfall,
+        oldest_in_flight,
         connections: spec.connections,
         streams: spec.streams,
         threads,
         duration,
         requests: tally.requests(),
+        parts: spec
+            .parts
+            .iter()
+            .zip(tally.parts)
+            .map(|(part, tally)| counts_of(part, tally))
+            .collect(),
         bytes: tally.bytes,
         latency: tally.latency,
         client,
         handshakes: spec.url.protocol().is_tls().then_some(tally.handshakes),
         first_failure: tally.first_failure,
         gave_up,
+        ..Outcome::default()
+    }
+}
+
+/// Returns the counts of one of several requests.
+fn counts_of(part: &Part, tally: PartTally) -> PartCounts {
+    let PartTally { completed, failed, time, latency } = tally;
+    PartCounts {
+        url: part.url.to_string(),
+        method: part.method.clone(),
+        weight: part.weight,
+        completed,
+        failed,
+        mean: time.div_f64(completed.max(1) as f64),
+        latency,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Specification of a run.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_client::Gateway;
@@ -22,6 +23,8 @@ pub struct Spec {
     pub threads: usize,
     /// End of the run.
     pub stop: Stop,
+    /// Requests of a mixed load, instead of the URL, method, header fields and body below.
+    pub parts: Vec<Part>,
     /// The request method.
     pub method: String,
     /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. A `Host` or
@@ -43,6 +46,21 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for https:// URLs.
     pub tls: TlsOptions,
+}
+
+/// One of several requests of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// URL, on the server of the run.
+    pub url: Url,
+    /// The request method.
+    pub method: String,
+    /// Header fields in addition to those of the run.
+    pub headers: Vec<(String, String)>,
+    /// The request body.
+    pub body: Vec<u8>,
+    /// Share of the requests, relative to the other weights.
+    pub weight: u32,
 }
 
 /// TLS options for https:// URLs.
@@ -84,6 +102,16 @@ pub enum Arrivals {
     Poisson,
 }
 
+impl Arrivals {
+    /// Returns the name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Even => "even",
+            Self::Poisson => "poisson",
+        }
+    }
+}
+
 /// Condition that a reply must satisfy to count as completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
@@ -93,16 +121,36 @@ pub struct Check {
     pub body_contains: Option<Vec<u8>>,
 }
 
+/// Counts of one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// Requests completed.
+    pub completed: u64,
+    /// Requests failed.
+    pub failed: u64,
+}
+
 /// Handle of a running load, shared with the code that watches or cancels it.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Set to true to end the run early. The outcome then covers the time so far.
-    pub cancelled: AtomicBool,
+    pub cancelled: Arc<AtomicBool>,
     /// Requests completed so far, published by each thread a few times per second.
     pub completed: AtomicU64,
     /// Requests failed so far, published in the same way.
     pub failed: AtomicU64,
 }
+
+impl Control {
+    /// Returns the counts so far.
+    pub(crate) fn counts(&self) -> Second {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Second { completed: read(&self.completed), failed: read(&self.failed) }
+    }
+}
+
+/// Maximum number of different requests.
+const PARTS_LIMIT: usize = 100_000;
 
 /// Maximum number of streams per connection.
 const STREAMS_LIMIT: usize = 65_536;
@@ -118,6 +166,7 @@ impl Spec {
             streams: 1,
             threads: default_threads(connections),
             stop: Stop::Duration(Duration::from_secs(10)),
+            parts: Vec::new(),
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
@@ -128,6 +177,46 @@ impl Spec {
             check: None,
             gateway: Gateway::default(),
             tls: TlsOptions::default(),
+        }
+    }
+
+    /// Returns the specification without the requests of a mixed load.
+    pub(crate) fn without_parts(&self) -> Self {
+        // Not by a clone of everything: there can be many requests.
+        let Self { url, method, headers, body, .. } = self;
+        let (url, method) = (url.clone(), method.clone());
+        let (gateway, tls) = (self.gateway.clone(), self.tls.clone());
+        Self {
+            parts: Vec::new(),
+            method,
+            headers: headers.clone(),
+            body: body.clone(),
+            gateway,
+            tls,
+            check: self.check.clone(),
+            connections: self.connections,
+            streams: self.streams,
+            threads: self.threads,
+            stop: self.stop,
+            keepalive: self.keepalive,
+            timeout: self.timeout,
+            think: self.think,
+            rate: self.rate,
+            ..Self::new(url)
+        }
+    }
+
+    /// Returns the specification of a run with only this request. `self` has no parts.
+    pub(crate) fn with_part(&self, part: &Part) -> Self {
+        let replaced =
+            |name: &String| part.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let common = self.headers.iter().filter(|(name, _)| !replaced(name));
+        Self {
+            url: part.url.clone(),
+            method: part.method.clone(),
+            headers: common.chain(&part.headers).cloned().collect(),
+            body: part.body.clone(),
+            ..self.clone()
         }
     }
 
@@ -154,6 +243,18 @@ impl Spec {
         if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {
             return refuse("certificates and sessions of TLS need an https:// URL");
         }
+        for part in &self.parts {
+            let (ours, theirs) = (&self.url, &part.url);
+            if ours.protocol() != theirs.protocol() || ours.endpoint() != theirs.endpoint() {
+                return Err(Error::Invalid(format!(
+                    "{theirs} is not on the server of {ours}: a run loads one server (to compare \
+                     several, use forebay compare)"
+                )));
+            }
+        }
+        if self.parts.iter().any(|part| part.weight == 0) || self.parts.len() > PARTS_LIMIT {
+            return refuse("weights must be above 0, and at most 100,000 requests can be mixed");
+        }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");
         }
@@ -171,6 +272,11 @@ impl Spec {
         }
         Ok(())
     }
+}
+
+/// Returns true if a request of this method may be sent twice (RFC 9110, section 9.2.2).
+pub(crate) fn is_idempotent(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
 }
 
 /// Returns one thread per core, but never more than connections.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use forebay_stat::Latency;
 
 use crate::inspection::{Inspection, Mismatch};
+use crate::target::ServerAddresses;
 use crate::transport::Handshake;
 use crate::{Bytes, Failures, Handshakes, Requests};
 
@@ -17,14 +18,31 @@ pub(crate) struct Tally {
     pub resent: u64,
     pub completed: u64,
     pub unsent: u64,
+    pub in_flight: u64,
     pub failures: Failures,
     pub failed: u64,
     pub bytes: Bytes,
     pub latency: Latency,
     pub handshakes: Handshakes,
     pub first_failure: Option<String>,
+    /// Counts of each request of a mixed load.
+    pub parts: Vec<PartTally>,
     status: Vec<u64>,
 }
+
+/// Counts of one of several requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartTally {
+    pub completed: u64,
+    pub failed: u64,
+    /// Sum of the latencies of completed requests.
+    pub time: Duration,
+    /// Latencies, unless there are too many requests for a histogram of each.
+    pub latency: Option<Box<Latency>>,
+}
+
+/// Maximum number of requests with histograms of their own, of 200 kB per thread.
+const HISTOGRAMS: usize = 32;
 
 /// Step at which a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +56,23 @@ pub(crate) enum Failure {
 }
 
 impl Tally {
-    pub fn new() -> Self {
+    /// Creates the counts of a load with `parts` requests; 0 for a single request.
+    pub fn new(parts: usize) -> Self {
+        let latency = (1..=HISTOGRAMS).contains(&parts).then(Box::default);
+        let part = PartTally { latency, ..PartTally::default() };
         Self {
             sent: 0,
             resent: 0,
             completed: 0,
             unsent: 0,
+            in_flight: 0,
             failures: Failures::default(),
             failed: 0,
             bytes: Bytes::default(),
             latency: Latency::new(),
             handshakes: Handshakes::default(),
             first_failure: None,
+            parts: vec![part; parts],
             status: vec![0; 1000],
         }
     }
@@ -70,19 +93,33 @@ impl Tally {
 
     /// Counts a complete reply as a completed or a failed request, depending on the check.
     #[inline]
-    pub fn judge(&mut self, status: u16, inspected: &Inspection, latency: Duration) {
+    pub fn judge(
+        &mut self,
+        status: u16,
+        inspected: &Inspection,
+        latency: Duration,
+        (target, request): (&ServerAddresses, usize),
+    ) {
         let length = inspected.length();
         self.reply(status, length);
         match inspected.mismatch(status) {
-            None => self.complete(latency),
+            None => {
+                self.complete(latency);
+                if let Some(part) = self.parts.get_mut(request) {
+                    part.complete(latency);
+                }
+            }
             Some(Mismatch::Status(expected)) => {
-                let why = format_args!("a reply has status {status}, not {expected}");
-                self.fail(Failure::Check, &why);
+                let (url, quote) = (target.url(request), inspected.quote());
+                let why =
+                    format_args!("{url}: a reply has status {status}, not {expected}; {quote}");
+                self.fail(Failure::Check, request, &why);
             }
             Some(Mismatch::Body) => {
                 let body = format_args!("its body of {length} bytes lacks the expected text");
-                let why = format_args!("a reply has status {status}, but {body}");
-                self.fail(Failure::Check, &why);
+                let (url, quote) = (target.url(request), inspected.quote());
+                let why = format_args!("{url}: a reply has status {status}, but {body}; {quote}");
+                self.fail(Failure::Check, request, &why);
             }
         }
     }
@@ -93,7 +130,10 @@ impl Tally {
     }
 
     /// Counts a failed request.
-    pub fn fail(&mut self, failure: Failure, why: &dyn fmt::Display) {
+    pub fn fail(&mut self, failure: Failure, request: usize, why: &dyn fmt::Display) {
+        if let Some(part) = self.parts.get_mut(request) {
+            part.failed += 1;
+        }
         let (count, name) = match failure {
             Failure::Connect => (&mut self.failures.connect, "connect"),
             Failure::Read => (&mut self.failures.read, "read"),
@@ -113,6 +153,7 @@ impl Tally {
         self.resent += other.resent;
         self.completed += other.completed;
         self.unsent += other.unsent;
+        self.in_flight += other.in_flight;
         self.failed += other.failed;
         self.failures.add(&other.failures);
         self.bytes.read += other.bytes.read;
@@ -120,6 +161,11 @@ impl Tally {
         self.latency.merge(&other.latency);
         self.handshakes.add(&other.handshakes);
         self.first_failure = self.first_failure.take().or(other.first_failure);
+        if self.parts.is_empty() {
+            self.parts = other.parts;
+        } else {
+            self.parts.iter_mut().zip(&other.parts).for_each(|(mine, theirs)| mine.merge(theirs));
+        }
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 
@@ -134,8 +180,28 @@ impl Tally {
             completed: self.completed,
             failed: self.failed,
             unsent: self.unsent,
+            in_flight: self.in_flight,
             failures: self.failures.clone(),
             status,
+        }
+    }
+}
+
+impl PartTally {
+    fn complete(&mut self, latency: Duration) {
+        self.completed += 1;
+        self.time += latency;
+        if let Some(histogram) = &mut self.latency {
+            histogram.record(latency);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.time += other.time;
+        if let (Some(mine), Some(theirs)) = (&mut self.latency, &other.latency) {
+            mine.merge(theirs);
         }
     }
 }

@@ -9,13 +9,15 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 
-use crate::{Endpoint, Error, Url};
+use crate::{Endpoint, Error, Spec, Url};
 
 /// Addresses of the server, and the index of the one that answers. A name such as `localhost` may
 /// have several addresses although the server listens on only one. Until one has accepted a
 /// connection, each attempt tries them all.
 #[derive(Debug)]
 pub(crate) struct ServerAddresses {
+    /// URLs of the requests, for messages.
+    urls: Vec<String>,
     addresses: Vec<Address>,
     answering: AtomicUsize,
     reached: AtomicBool,
@@ -34,8 +36,11 @@ pub(crate) struct Dialled {
 }
 
 impl ServerAddresses {
-    /// Resolves the endpoint of `url`, once for the whole run.
-    pub fn resolve(url: &Url) -> Result<Self, Error> {
+    /// Resolves the endpoint of `spec`, once for the whole run.
+    pub fn resolve(spec: &Spec) -> Result<Self, Error> {
+        let url = &spec.url;
+        let parts = spec.parts.iter().map(|part| part.url.to_string());
+        let urls = if spec.parts.is_empty() { vec![url.to_string()] } else { parts.collect() };
         let addresses = match url.endpoint() {
             Endpoint::Unix(path) => {
                 let address = SocketAddrUnix::new(path.as_path())
@@ -46,7 +51,22 @@ impl ServerAddresses {
                 resolve_tcp(url)?.into_iter().map(Address::Tcp).collect::<Vec<_>>()
             }
         };
-        Ok(Self { addresses, answering: AtomicUsize::new(0), reached: AtomicBool::new(false) })
+        Ok(Self {
+            urls,
+            addresses,
+            answering: AtomicUsize::new(0),
+            reached: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the URL of a request.
+    pub fn url(&self, request: usize) -> &str {
+        &self.urls[request]
+    }
+
+    /// Returns the number of requests of a mixed load; 0 for a single request.
+    pub fn parts(&self) -> usize {
+        if self.urls.len() > 1 { self.urls.len() } else { 0 }
     }
 
     /// Returns true if at least one connect succeeded.

@@ -1,22 +1,18 @@
-//! TLS with `rustls` over non-blocking sockets: certificates, handshakes, records.
+//! TLS with `rustls` over non-blocking sockets: handshakes and records.
+
+mod trust;
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore,
-    SignatureScheme,
-};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
 use crate::transport::{Handshake, Progress, Transport};
 use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
@@ -69,12 +65,8 @@ impl TlsClient {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
-        let builder = if options.insecure {
-            let anyone = Arc::new(Anyone(provider));
-            builder.dangerous().with_custom_certificate_verifier(anyone)
-        } else {
-            builder.with_root_certificates(roots(options.ca.as_deref())?)
-        };
+        let verifier = trust::verifier(options, provider)?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = builder.with_no_client_auth();
         let is_http2 = url.protocol() == Protocol::H2;
         config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
@@ -138,14 +130,12 @@ impl Transport for Tls {
             if let Err(error) = self.connection.process_new_packets() {
                 // The alert reports the reason to the server.
                 let _ = self.flush();
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                let why = trust::explain(&error, self.is_http2);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         }
         if self.is_http2 && self.connection.alpn_protocol() != Some(b"h2") {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the server does not select h2 with ALPN",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, trust::NO_HTTP2));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
         Ok(Progress::Established(Some(Handshake { is_resumed, time: begun.elapsed() })))
@@ -192,6 +182,10 @@ impl Transport for Tls {
     fn is_emptied(&self, _: usize, _: usize) -> bool {
         self.is_emptied && !self.has_ended
     }
+
+    fn is_handshaking(&self) -> bool {
+        self.begun.is_some() && self.connection.is_handshaking()
+    }
 }
 
 impl Tls {
@@ -220,73 +214,11 @@ impl Tls {
     }
 }
 
-/// Verifier for `--insecure`: accepts any certificate but checks that the server has its key.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Returns the certificates of the file, or those that this machine trusts.
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    let (trusted, whose) = match ca {
-        Some(path) => {
-            let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-            let whose = path.display().to_string();
-            let read = read.map_err(|error| Error::Invalid(format!("--ca {whose}: {error}")))?;
-            (read, whose)
-        }
-        None => {
-            (rustls_native_certs::load_native_certs().certs, "this machine's trust store".into())
-        }
-    };
-    roots.add_parsable_certificates(trusted);
-    if roots.is_empty() {
-        return Err(Error::Invalid(format!(
-            "no certificate in {whose}: name a file with the certificate authorities of the server \
-             (--ca FILE), or skip verification (--insecure)"
-        )));
-    }
-    Ok(roots)
-}
-
 fn ended_early() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed during the handshake")
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the server closed the connection during the handshake: does it speak TLS on this port?",
+    )
 }
 
 /// The socket as a source and sink of records.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 /// Open, non-blocking connection.
 pub(crate) trait Transport: Sized + Send + fmt::Debug {
@@ -39,6 +39,19 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, after one of `received`
     /// bytes.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
+
+    /// Returns true if the connect has succeeded and the handshake has begun.
+    fn is_handshaking(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the peer had closed before our last bytes arrived: its kernel answered them
+    /// with a reset after the end of the connection. No program can have read such bytes.
+    ///
+    /// A reset without that end is no evidence. A server can read a request and reset then.
+    fn has_refused_bytes(&self) -> bool {
+        !matches!(sockopt::socket_error(self.socket()), Ok(Ok(())))
+    }
 }
 
 /// Progress of the handshake.

@@ -1,5 +1,5 @@
 //! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`, also with
-//! `https`, `h2c`, `fcgi`, `scgi`, `uwsgi` and `ajp` instead of `http`.
+//! `https`, `h2c`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi` and `ajp` instead of `http`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -33,6 +33,10 @@ pub enum Protocol {
     Uwsgi,
     /// AJP 1.3, as a web server sends it to a servlet container.
     Ajp,
+    /// WebSocket: messages on an upgraded HTTP/1.1 connection.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
 }
 
 /// Address to connect to.
@@ -52,8 +56,6 @@ pub enum Endpoint {
 /// Reason why a URL was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlError {
-    /// The scheme is planned but not implemented.
-    Unavailable(String),
     /// The scheme is unknown or missing.
     Scheme(String),
     /// HTTP/2 was requested for a URL of this protocol.
@@ -73,9 +75,6 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
         };
-        if matches!(scheme, "ws" | "wss") {
-            return Err(UrlError::Unavailable(scheme.to_owned()));
-        }
         let (name, is_unix) = match scheme.strip_suffix("+unix") {
             Some(name) => (name, true),
             None => (scheme, false),
@@ -141,7 +140,7 @@ impl Url {
 impl Protocol {
     /// Returns true if the protocol uses TLS.
     pub fn is_tls(self) -> bool {
-        matches!(self, Self::Https | Self::H2)
+        matches!(self, Self::Https | Self::H2 | Self::Wss)
     }
 
     /// Returns true for HTTP/2.
@@ -149,9 +148,14 @@ impl Protocol {
         matches!(self, Self::H2c | Self::H2)
     }
 
+    /// Returns true for WebSocket.
+    pub fn is_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
+    }
+
     /// `of_scheme` takes the first match: HTTP/2 over TLS follows `Https` because both have the
     /// scheme `https`.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Http,
         Self::Https,
         Self::H2c,
@@ -160,6 +164,8 @@ impl Protocol {
         Self::Scgi,
         Self::Uwsgi,
         Self::Ajp,
+        Self::Ws,
+        Self::Wss,
     ];
 
     /// Returns the protocol with this `Display` text.
@@ -180,6 +186,8 @@ impl Protocol {
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
             Self::Ajp => "ajp",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
     }
 
@@ -187,8 +195,8 @@ impl Protocol {
     /// Tomcat.
     fn port(self) -> u16 {
         match self {
-            Self::Http | Self::H2c => 80,
-            Self::Https | Self::H2 => 443,
+            Self::Http | Self::H2c | Self::Ws => 80,
+            Self::Https | Self::H2 | Self::Wss => 443,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
@@ -279,6 +287,8 @@ impl fmt::Display for Protocol {
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
             Self::Ajp => "ajp",
+            Self::Ws => "websocket",
+            Self::Wss => "websocket over TLS",
         })
     }
 }
@@ -296,16 +306,11 @@ impl fmt::Display for Endpoint {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unavailable(scheme) => {
-                write!(
-                    f,
-                    "{scheme}:// is not available in this version; use http, https, h2c, fcgi, scgi, uwsgi or ajp"
-                )
-            }
             Self::Scheme(text) => write!(
                 f,
                 "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
-                 http+unix:///SOCKET:/PATH, or https, h2c, fcgi, scgi, uwsgi or ajp in place of http"
+                 http+unix:///SOCKET:/PATH, or https, h2c, ws, wss, fcgi, scgi, uwsgi or ajp in place of \
+                 http"
             ),
             Self::NotHttp(protocol) => {
                 write!(
@@ -395,11 +400,11 @@ mod tests {
     }
 
     #[test]
-    fn schemes_to_come_say_so() {
-        for scheme in ["ws", "wss"] {
-            let error = Url::parse(&format!("{scheme}://h/")).unwrap_err();
-            assert_eq!(error, UrlError::Unavailable(scheme.into()));
-            assert!(error.to_string().contains("not available in this version"));
+    fn websocket_has_schemes_of_its_own() {
+        for (scheme, port) in [("ws", 80), ("wss", 443)] {
+            let url = Url::parse(&format!("{scheme}://h/x")).unwrap();
+            assert_eq!((url.endpoint(), url.protocol().is_websocket()), (&tcp("h", port), true));
+            assert!(url.over_http2().is_err());
         }
     }
 

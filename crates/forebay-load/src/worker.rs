@@ -17,6 +17,7 @@ use rustix::time::{
 
 use crate::Control;
 use crate::budget::RequestBudget;
+use crate::mix::Mix;
 use crate::pacer::Pacer;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
@@ -39,8 +40,32 @@ pub(crate) trait Drive {
     /// Handles a wake-up. The wake-up is ignored if its order is obsolete.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
+    /// Returns the requests that have neither a reply nor a failure.
+    fn in_flight(&self) -> InFlight;
+
     /// Fails the active requests that have timed out.
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState);
+}
+
+/// Requests without a reply or a failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InFlight {
+    pub count: u64,
+    /// Earliest due time.
+    pub oldest: Option<Instant>,
+}
+
+impl InFlight {
+    /// Returns a single request.
+    pub fn one(due: Instant) -> Self {
+        Self { count: 1, oldest: Some(due) }
+    }
+
+    /// Returns the requests of both.
+    pub fn and(self, other: Self) -> Self {
+        let oldest = self.oldest.into_iter().chain(other.oldest).min();
+        Self { count: self.count + other.count, oldest }
+    }
 }
 
 /// Connections of a load thread and their shared state.
@@ -66,6 +91,9 @@ pub(crate) struct ThreadState {
     pub idle: Option<(usize, Instant)>,
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
+    pub mix: Mix,
+    /// Share of the planned rate that was missed in this turn.
+    pub shortfall: f64,
     /// Number of connections that have requests left.
     pub active: usize,
     /// At least one connection gave up connecting.
@@ -78,6 +106,7 @@ pub(crate) struct ThreadState {
 pub(crate) struct Share {
     pub budget: RequestBudget,
     pub pacer: Pacer,
+    pub start: Instant,
     /// End of the turn; `None` if the budget ends it.
     pub end: Option<Instant>,
     /// Waits at the end for the replies to active requests.
@@ -95,6 +124,10 @@ pub(crate) struct Finished {
     pub looked: Duration,
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
+    /// Age of the oldest request in flight.
+    pub oldest: Duration,
+    /// Share of the planned rate that was missed.
+    pub shortfall: f64,
 }
 
 /// Timer that wakes the thread for connections that wait for an instant.
@@ -119,6 +152,7 @@ impl<C: Drive> Worker<C> {
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
+        mix: Mix,
         timeout: Duration,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -126,13 +160,15 @@ impl<C: Drive> Worker<C> {
         let state = ThreadState {
             epoll,
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
-            tally: Tally::new(),
+            tally: Tally::new(target.parts()),
             budget: RequestBudget::none(),
             pacer: Pacer::none(),
             alarm,
             idle: None,
             target,
             timeout,
+            mix,
+            shortfall: 0.0,
             active: 0,
             gave_up: false,
             last_refusal: None,
@@ -142,32 +178,39 @@ impl<C: Drive> Worker<C> {
 
     /// Runs a turn until no connection has requests left, the turn ends or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
-        let Share { budget, pacer, end, drains } = share;
+        let Share { budget, pacer, start, end, drains } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
         self.state.budget = budget;
         self.state.pacer = pacer;
         self.state.active = self.connections.len();
         self.state.gave_up = false;
-        self.load(end, drains, control)?;
+        self.load((start, end), drains, control)?;
         let ended = Instant::now();
-        if !drains {
-            self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end.min(ended)));
+        if !drains || end.is_none() {
+            self.close_plan(start, end.map(|end| end.min(ended)));
         }
+        let active = self.connections.iter().map(Drive::in_flight);
+        let active = active.fold(InFlight::default(), InFlight::and);
+        self.state.tally.in_flight = active.count;
         let cpu = thread_cpu()?;
         Ok(Finished {
             ended,
+            oldest: active
+                .oldest
+                .map_or(Duration::ZERO, |due| ended.saturating_duration_since(due)),
+            shortfall: std::mem::take(&mut self.state.shortfall),
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
             looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal.take(),
-            tally: std::mem::replace(&mut self.state.tally, Tally::new()),
+            tally: std::mem::replace(&mut self.state.tally, Tally::new(self.state.target.parts())),
         })
     }
 
     fn load(
         &mut self,
-        mut end: Option<Instant>,
+        (start, mut end): (Instant, Option<Instant>),
         drains: bool,
         control: &Control,
     ) -> io::Result<()> {
@@ -192,7 +235,9 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
-                self.retire(ended, now);
+                // Before connections ask the pacer for instants after the end.
+                self.close_plan(start, Some(ended));
+                self.retire(now);
             }
             for event in &events[..count] {
                 let (data, flags) = (event.data, event.flags);
@@ -222,9 +267,14 @@ impl<C: Drive> Worker<C> {
         Ok(())
     }
 
+    /// Records what was due and was not sent.
+    fn close_plan(&mut self, start: Instant, end: Option<Instant>) {
+        self.state.shortfall = self.state.pacer.shortfall(start, end);
+        self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end));
+    }
+
     /// Takes no more requests, and waits for the replies to active ones.
-    fn retire(&mut self, end: Instant, now: Instant) {
-        self.state.tally.unsent = self.state.pacer.left(end);
+    fn retire(&mut self, now: Instant) {
         self.state.budget.close();
         for connection in &mut self.connections {
             connection.retire(now, &mut self.state);

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay_load::{
-    Arrivals, Control, Error, Failures, FetchError, Rate, Spec, Stop, Url, fetch, run,
+    Arrivals, Check, Control, Error, Failures, FetchError, Rate, Requests, Spec, Stop, Url, fetch,
+    run,
 };
 use support::{Server, load, load_without_failure, spec};
 
@@ -53,6 +54,84 @@ fn closing_without_a_reply_is_a_read_failure_on_a_new_connection() {
     let expected = Failures { read: 10, ..Failures::default() };
     assert_eq!(outcome.requests.failures, expected, "{outcome:?}");
     assert_eq!(outcome.requests.resent, 0);
+}
+
+#[test]
+fn a_kept_connection_that_closes_on_a_request_is_a_failure_and_nothing_is_resent() {
+    for method in ["GET", "POST"] {
+        // Each connection carries nine replies. The tenth request is read and gets none.
+        let server = Server::start(|peer| {
+            for _ in 0..9 {
+                if peer.request().is_none() {
+                    return;
+                }
+                peer.send(HELLO);
+            }
+            peer.request();
+        });
+        let spec = Spec { method: method.to_owned(), ..spec(server.url(), 200) };
+        let outcome = load(&spec).unwrap();
+        let Requests { sent, resent, completed, ref failures, .. } = outcome.requests;
+        assert_eq!((sent, resent), (200, 0), "{method}: {outcome:?}");
+        assert_eq!((server.requests(), completed + failures.read), (200, 200), "{outcome:?}");
+        assert!(failures.read >= 18, "{outcome:?}");
+        assert!(outcome.first_failure.unwrap().contains("on a kept connection"));
+    }
+}
+
+#[test]
+fn a_reset_on_a_kept_connection_is_a_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+    let server = thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+            stream.write_all(HELLO).unwrap();
+            // A part of the next request remains unread, so the close is a reset.
+            assert!(stream.read(&mut [0; 1]).unwrap() > 0);
+        }
+    });
+    let outcome = load(&Spec { connections: 1, ..spec(url, 4) }).unwrap();
+    server.join().unwrap();
+    assert_eq!((outcome.requests.completed, outcome.requests.failures.read), (2, 2), "{outcome:?}");
+    assert_eq!(outcome.requests.resent, 0);
+}
+
+#[test]
+fn a_wrong_reply_is_quoted_with_its_url() {
+    let server = Server::answering(HELLO);
+    for (status, text) in [(404, None), (200, Some(b"Goodbye".to_vec()))] {
+        let check = Some(Check { status, body_contains: text });
+        let outcome = load(&Spec { check, ..spec(server.url(), 3) }).unwrap();
+        assert_eq!(outcome.requests.failures.check, 3);
+        let why = outcome.first_failure.unwrap();
+        assert!(why.contains(server.url().as_str()) && why.contains("begins \"hello\""), "{why}");
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_is_a_problem() {
+    let server = Server::start(|peer| {
+        peer.request();
+        peer.wait_for_close();
+    });
+    let stop = Stop::Duration(Duration::from_millis(100));
+    let outcome = load(&Spec { stop, ..spec(server.url(), 1) }).unwrap();
+    assert_eq!((outcome.requests.in_flight, outcome.requests.failed), (2, 0));
+    assert_eq!(outcome.problems(), ["no request was completed"]);
+    // One connection is answered, the other is not, for longer than any reply took.
+    let server = Server::start(|peer| {
+        while peer.request().is_some() && peer.number > 0 {
+            peer.send(HELLO);
+        }
+        peer.wait_for_close();
+    });
+    let stop = Stop::Duration(Duration::from_millis(1500));
+    let outcome = load(&Spec { stop, threads: 1, ..spec(server.url(), 1) }).unwrap();
+    assert!(outcome.requests.completed > 0);
+    let problems = outcome.problems();
+    assert!(problems.iter().any(|problem| problem.contains("in flight")), "{problems:?}");
 }
 
 #[test]
@@ -191,6 +270,7 @@ fn a_duration_ends_with_requests_in_flight_that_are_no_failures() {
     let outcome = load(&Spec { stop, ..spec(server.url(), 1) }).unwrap();
     let requests = outcome.requests;
     assert_eq!((requests.sent, requests.completed, requests.failed), (4, 2, 0));
+    assert_eq!(requests.in_flight, 2);
 }
 
 #[test]
@@ -210,6 +290,9 @@ fn cancelling_ends_the_run_with_what_was_measured() {
     assert!(outcome.requests.completed > 0);
     assert!(outcome.duration < Duration::from_secs(60));
     assert_eq!(control.completed.load(Ordering::Relaxed), outcome.requests.completed);
+    assert!(outcome.is_interrupted);
+    let seconds = outcome.series.iter().map(|second| second.completed).sum::<u64>();
+    assert_eq!(seconds, outcome.requests.completed);
 }
 
 #[test]
@@ -257,6 +340,8 @@ fn an_open_loop_counts_latency_from_the_planned_instant() {
     // The last of 11 requests waits for ten others: at least 11 * 50 ms - 10 ms after its planned
     // instant.
     assert!(outcome.latency.max_us() >= 539_000, "{}", outcome.latency.max_us());
+    // The last request was due after 10 ms and sent after 500.
+    assert!(outcome.shortfall > 0.9 && outcome.has_missed_rate(), "{outcome:?}");
 }
 
 #[test]
@@ -270,6 +355,7 @@ fn what_an_open_loop_could_not_send_is_told() {
     let base = spec(server.url(), 1);
     let outcome = load(&Spec { rate, stop, connections: 1, threads: 1, ..base }).unwrap();
     assert_eq!((outcome.requests.sent, outcome.requests.unsent), (1, 99));
+    assert!(outcome.shortfall > 0.98 && outcome.has_missed_rate(), "{outcome:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forebay_load::{Check, Spec};
+use forebay_load::{Check, Requests, Spec};
 use support::{Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -83,13 +83,16 @@ fn announced_closes_reconnect_without_a_failure() {
 }
 
 #[test]
-fn silent_closes_after_each_reply_reconnect_without_a_failure() {
+fn silent_closes_after_each_reply_are_no_failures_unless_they_cost_a_request() {
     let server = Server::start(|peer| {
         peer.request();
         peer.send(HELLO);
     });
-    load_without_failure(&spec(server.url(), 50), 50);
-    assert_eq!(server.requests(), 50);
+    let outcome = load(&spec(server.url(), 50)).unwrap();
+    let Requests { sent, completed, failed, .. } = outcome.requests;
+    // A request may reach a connection that the server is about to close. Such a request is lost.
+    assert_eq!((sent, completed + failed), (50, 50), "{outcome:?}");
+    assert_eq!(server.requests(), completed, "a request that was read has its reply");
 }
 
 #[test]

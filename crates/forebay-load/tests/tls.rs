@@ -33,9 +33,20 @@ impl Server {
         script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
     ) -> Self {
         let authority = Authority::new("An authority");
-        let Identity { certificate, key } = authority.issue(&["127.0.0.1"]);
+        let identity = authority.issue(&["127.0.0.1"]);
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("ca.pem"), &authority.pem).unwrap();
+        Self::with(&identity, directory, versions, script)
+    }
+
+    /// Works as [`Server::start`], with a certificate and the directory of its authority.
+    fn with(
+        identity: &Identity,
+        directory: tempfile::TempDir,
+        versions: &[&'static SupportedProtocolVersion],
+        script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
+    ) -> Self {
+        let Identity { certificate, key } = identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -166,10 +177,60 @@ fn a_server_without_tls_or_http2_is_named() {
     let tls = TlsOptions { insecure: true, ..TlsOptions::default() };
     let error = load(&Spec { tls, stop: Stop::Requests(1), ..spec(url, 1) }).unwrap_err();
     assert!(matches!(error, Error::Handshake { .. }), "{error}");
+    assert!(error.to_string().contains("does not speak TLS on this port"), "{error}");
     let server = Server::start(rustls::ALL_VERSIONS, |stream| answer(stream, 5));
     let error = load(&Spec { url: server.url().over_http2().unwrap(), ..server.spec(1) });
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("handshake"), "{error}");
+    assert!(error.contains("does not offer HTTP/2 (h2)"), "{error}");
+    let url = Url::parse(&format!("http://{}/", server.address)).unwrap();
+    let outcome = load(&spec(url, 2)).unwrap();
+    let why = outcome.first_failure.unwrap();
+    assert!(why.contains("speaks TLS on this port: use https://"), "{why}");
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_no_failed_connect() {
+    let silent = support::Server::start(|peer| peer.wait_for_close());
+    let url = Url::parse(&format!("https://{}/", silent.address)).unwrap();
+    let tls = TlsOptions { insecure: true, ..TlsOptions::default() };
+    let error = load(&Spec { tls, timeout: Duration::from_millis(100), ..spec(url, 1) });
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::Handshake { .. }), "{error}");
+    assert!(error.to_string().contains("accepted the connection and did not answer"), "{error}");
+}
+
+/// Starts a server with the certificate that `openssl req -x509` makes by default.
+fn self_signed() -> Option<Server> {
+    if !forebay_testkit::peer::has(&["openssl"]) {
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"])
+        .arg("-keyout")
+        .arg(path("key.pem"))
+        .arg("-out")
+        .arg(path("ca.pem"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+    let identity = Identity { certificate: read("ca.pem"), key: read("key.pem") };
+    let script = |stream: &mut TlsStream| answer(stream, 5);
+    Some(Server::with(&identity, directory, rustls::ALL_VERSIONS, script))
+}
+
+#[test]
+fn a_self_signed_certificate_that_the_user_names_is_trusted() {
+    let Some(server) = self_signed() else { return };
+    load_without_failure(&server.spec(4), 4);
+    let error = load(&spec(server.url(), 4)).unwrap_err().to_string();
+    assert!(error.contains("self-signed") && error.contains("--ca FILE"), "{error}");
+    // Another such certificate is none that the user named.
+    let other = self_signed().unwrap();
+    let tls = TlsOptions { ca: other.ca(), ..TlsOptions::default() };
+    assert!(load(&Spec { tls, ..server.spec(1) }).is_err());
 }
 
 #[test]

@@ -2,20 +2,23 @@
 
 pub mod duration;
 mod export;
+mod find_rate;
+mod format;
+pub mod number;
 mod progress;
 mod report;
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::body_file;
 use clap::ValueEnum;
+use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Outcome, Rate, Spec, Stop, TlsOptions, Url, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, Judgement, Outcome, Part, Rate, Spec, Stop,
+    TlsOptions, Url, parse_requests, run as run_load,
 };
 
 /// Send load to a server and report the results
@@ -25,34 +28,58 @@ use forebay_load::{
 /// per connection. With -r, requests are due at a given rate, regardless of replies. Latency counts
 /// from the due time of a request to the last byte of its reply.
 ///
-/// Exit codes: 0 success; 1 failed requests, or replies with 4xx or 5xx (unless --allow-failures);
-/// 2 wrong usage; 3 the server cannot be reached, or a result file cannot be written.
+/// Numbers may end in k or M, times in us, ms, s, m or h; a time without a unit is in seconds.
+///
+/// Exit codes: 0 success; 1 failed requests, or replies with 4xx or 5xx (unless --allow-failures),
+/// nothing completed, requests overdue at the end, or the rate of -r missed by more than 5 %; 2
+/// wrong usage; 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive
+/// (--fail-if, --find-rate); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(
-        help = "URL to request: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https instead of \
-                  http over TLS, with h2c over HTTP/2, with fcgi, scgi, uwsgi or ajp directly to an \
-                  application"
+        required = true,
+        value_name = "URL",
+        help = "URLs to request: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https instead of \
+                  http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket \
+                  that each await a message (--body TEXT), with fcgi, scgi, uwsgi or ajp directly to an \
+                  application. Several URLs of one server are requested in turns"
     )]
-    url: String,
+    urls: Vec<String>,
+    /// Weights of several URLs of one server, in their order, such as 3,1 [default: equal]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    weights: Vec<u32>,
+    /// File of requests, mixed by weight: lines such as 'GET /a weight=3' or '/form POST a=1', each
+    /// with lines 'Name: value' and '@BODY-FILE' below it if needed. Paths are on the server of URL
+    #[arg(long, value_name = "FILE", conflicts_with = "weights")]
+    requests_file: Option<PathBuf>,
     /// Number of concurrent connections
-    #[arg(short, long, default_value_t = 10, allow_negative_numbers = true)]
+    #[arg(short, long, default_value = "10", value_parser = number::count::<usize>, allow_negative_numbers = true)]
     connections: usize,
     /// Stop after exactly this many requests
-    #[arg(short = 'n', long, conflicts_with = "duration", allow_negative_numbers = true)]
+    #[arg(short = 'n', long, conflicts_with = "duration", value_parser = number::count::<u64>, allow_negative_numbers = true)]
     requests: Option<u64>,
     /// Stop after this time, such as 10s, 500ms or 2m [default: 10s]
-    #[arg(short, long, value_parser = duration::parse)]
+    #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Load threads [default: one per core, at most one per connection]
     #[arg(short, long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Requests per second over all connections, instead of as fast as replies come
-    #[arg(short, long, allow_negative_numbers = true)]
+    /// Requests per second over all connections, such as 500 or 100k, instead of as fast as replies
+    /// come
+    #[arg(short, long, value_parser = number::rate, allow_negative_numbers = true, group = "paced")]
     rate: Option<f64>,
     /// Distribution of the requests of a given rate over time
-    #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "rate")]
+    #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
     arrivals: Spread,
+    /// Search for the highest rate that meets these conditions, such as 'p99<50ms,failed<0.1%', in
+    /// steps of -d [default: 3s]. Metrics: p50, p99.9 or another percentile, mean, max, failed
+    /// (requests without a reply, and replies with 4xx or 5xx), rate
+    #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with_all = ["rate", "requests", "think"], group = "paced")]
+    find_rate: Vec<Goal>,
+    /// Exit with 1 if one of these conditions holds, such as 'p99>50ms,rate<500', and with 4 if there
+    /// are too few requests to decide
+    #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with = "find_rate")]
+    fail_if: Vec<Goal>,
     /// Request method
     #[arg(short = 'X', long, default_value = "GET")]
     method: String,
@@ -110,6 +137,9 @@ pub struct Args {
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
+    /// Print the report as another load generator does
+    #[arg(long, value_enum, conflicts_with = "find_rate")]
+    format: Option<format::Format>,
     /// Exit with 0 even if requests failed
     #[arg(long)]
     allow_failures: bool,
@@ -127,6 +157,20 @@ enum Spread {
     Even,
 }
 
+/// Result of the conditions of --fail-if.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conditions {
+    /// None of them holds.
+    Fine,
+    /// At least one of them holds.
+    Hold,
+    /// None of them holds, and at least one could not be decided.
+    Unknown,
+}
+
+/// Exit code if the measurement cannot decide.
+const INCONCLUSIVE: u8 = 4;
+
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args) -> ExitCode {
@@ -134,11 +178,14 @@ pub fn run(args: &Args) -> ExitCode {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
     };
-    let control = Arc::new(Control::default());
-    if let Err(error) = end_on_interrupt(control.clone()) {
-        return fail(3, &format!("cannot catch Ctrl-C: {error}"));
+    let interrupt = match Interrupt::watch() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return fail(3, &format!("cannot catch Ctrl-C: {error}")),
+    };
+    if !args.find_rate.is_empty() {
+        return find_rate::run(args, &spec, args.arrivals(), &interrupt);
     }
-    let began = SystemTime::now();
+    let control = Control { cancelled: interrupt.flag(), ..Control::default() };
     let show = !args.quiet && io::stderr().is_terminal();
     let outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control)) {
         Ok(outcome) => outcome,
@@ -147,25 +194,45 @@ pub fn run(args: &Args) -> ExitCode {
     };
     if !args.quiet {
         // A closed pipe must not prevent the result files.
-        let text = report::text(&spec, &outcome, control.cancelled.load(Ordering::Relaxed));
+        let text = match args.format {
+            Some(format) => format::text(format, &spec, &outcome),
+            None => report::text(&spec, &outcome),
+        };
         let _ = if args.outputs().uses_stdout() {
             io::stderr().write_all(text.as_bytes())
         } else {
             io::stdout().write_all(text.as_bytes())
         };
     }
-    if let Err(why) = args.outputs().write(&outcome, began) {
+    if let Err(why) = args.outputs().write(&outcome, None) {
         return fail(3, &why);
     }
-    ExitCode::from(u8::from(!args.allow_failures && has_failures(&outcome)))
+    let conditions = args.check_conditions(&outcome);
+    if args.format.is_some() && !outcome.is_interrupted {
+        // The form of another program has no line for them.
+        outcome.problems().iter().for_each(|problem| print_stderr(problem));
+    }
+    ExitCode::from(if outcome.is_interrupted {
+        interrupt.exit_code()
+    } else if args.is_bad(&outcome) || conditions == Conditions::Hold {
+        1
+    } else if conditions == Conditions::Unknown {
+        INCONCLUSIVE
+    } else {
+        0
+    })
 }
 
 impl Args {
     /// Returns the load that the options describe.
     fn spec(&self) -> Result<Spec, String> {
-        let url = Url::parse(&self.url);
-        let url = if self.http2 { url.and_then(Url::over_http2) } else { url };
-        let url = url.map_err(|error| error.to_string())?;
+        let parse = |text: &String| {
+            let url = Url::parse(text);
+            let url = if self.http2 { url.and_then(Url::over_http2) } else { url };
+            url.map_err(|error| error.to_string())
+        };
+        let urls = self.urls.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        let url = urls[0].clone();
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (_, Some(file)) => body_file::read(file)
@@ -173,11 +240,16 @@ impl Args {
             _ => Vec::new(),
         };
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let arrivals = match self.arrivals {
-            Spread::Poisson => Arrivals::Poisson,
-            Spread::Even => Arrivals::Even,
+        let arrivals = self.arrivals();
+        let parts = match &self.requests_file {
+            Some(_) if urls.len() > 1 => {
+                return Err("--requests-file: give the URL of its server alone".to_owned());
+            }
+            Some(file) => read_requests(file, &url)?,
+            None => self.mixed(&urls, &body)?,
         };
         Ok(Spec {
+            parts,
             connections: self.connections,
             streams: self.streams,
             threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
@@ -206,6 +278,60 @@ impl Args {
         })
     }
 
+    /// Returns a request for each URL, if there are several.
+    fn mixed(&self, urls: &[Url], body: &[u8]) -> Result<Vec<Part>, String> {
+        if !self.weights.is_empty() && self.weights.len() != urls.len() {
+            let (weights, urls) = (self.weights.len(), urls.len());
+            return Err(format!("--weights: {weights} weights are given for {urls} URLs"));
+        }
+        if urls.len() == 1 {
+            return Ok(Vec::new());
+        }
+        let part = |(index, url): (usize, &Url)| Part {
+            url: url.clone(),
+            method: self.method.clone(),
+            headers: Vec::new(),
+            body: body.to_vec(),
+            weight: self.weights.get(index).copied().unwrap_or(1),
+        };
+        Ok(urls.iter().enumerate().map(part).collect())
+    }
+
+    fn arrivals(&self) -> Arrivals {
+        match self.arrivals {
+            Spread::Poisson => Arrivals::Poisson,
+            Spread::Even => Arrivals::Even,
+        }
+    }
+
+    /// Compares the results with the conditions of --fail-if, and prints those that matter.
+    fn check_conditions(&self, outcome: &Outcome) -> Conditions {
+        let mut result = Conditions::Fine;
+        for condition in &self.fail_if {
+            let line = match condition.judge(outcome) {
+                Judgement::False(_) => continue,
+                Judgement::True(value) => {
+                    result = Conditions::Hold;
+                    format!("--fail-if {condition}: {value}")
+                }
+                Judgement::Unknown(why) => {
+                    if result == Conditions::Fine {
+                        result = Conditions::Unknown;
+                    }
+                    format!("--fail-if inconclusive: {why}")
+                }
+            };
+            print_stderr(&line);
+        }
+        result
+    }
+
+    /// Returns true if the results are those of a load that did not work.
+    fn is_bad(&self, outcome: &Outcome) -> bool {
+        let has_failures = outcome.requests.failed > 0 || outcome.error_replies() > 0;
+        has_failures && !self.allow_failures || !outcome.problems().is_empty()
+    }
+
     fn outputs(&self) -> export::Outputs<'_> {
         export::Outputs {
             json: self.json.as_deref(),
@@ -215,23 +341,22 @@ impl Args {
     }
 }
 
-fn has_failures(outcome: &Outcome) -> bool {
-    outcome.requests.failed > 0 || outcome.error_replies() > 0 || outcome.gave_up
-}
-
-/// Handles Ctrl-C and SIGTERM. The first ends the run with a report of the results so far, the
-/// second ends the program.
-fn end_on_interrupt(control: Arc<Control>) -> Result<(), ctrlc::Error> {
-    ctrlc::set_handler(move || {
-        if control.cancelled.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    })
+/// Reads a file of requests on the server of `url`.
+fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
+    let wrong = |why: String| format!("--requests-file {}: {why}", file.display());
+    let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    parse_requests(&text, url, directory).map_err(wrong)
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "forebay bench: {why}");
+    print_stderr(why);
     ExitCode::from(code)
+}
+
+fn print_stderr(line: &str) {
+    let _ = writeln!(io::stderr(), "forebay bench: {line}");
 }
 
 fn parse_field(text: &str) -> Result<(String, String), String> {

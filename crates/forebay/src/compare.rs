@@ -1,8 +1,8 @@
 //! The `forebay compare` subcommand.
 
 mod against;
+mod decision;
 mod quick;
-mod regression;
 mod saving;
 
 use std::fs;
@@ -12,12 +12,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use forebay_lab::{
-    Amount, Experiment, Halt, Interrupt, Options, Plan, Progress, ProgressLines, Silent, report,
+    Amount, Experiment, Halt, Interrupt, MaxFailed, Options, Plan, Progress, ProgressLines, Silent,
+    report,
 };
 
-use crate::bench::duration;
+use crate::bench::{duration, number};
 use against::Place;
-use regression::Regressions;
+use decision::Decisions;
 use saving::Saving;
 
 /// Start several ways of serving an application, load them in turns, and report which is faster, by
@@ -25,8 +26,10 @@ use saving::Saving;
 ///
 /// Give an experiment file, or running servers (--url), or commands that start servers (--cmd).
 ///
-/// Exit codes: 0 success; 1 a trial failed, or a configuration is slower than --threshold allows; 2
-/// wrong usage, nothing was started; 3 something could not be started.
+/// Exit codes: 0 success; 1 a trial failed, more requests failed or had a wrong reply than
+/// --max-failed allows, or a configuration is slower than --threshold allows; 2 wrong usage, nothing
+/// was started; 3 something could not be started; 4 inconclusive: the measurement cannot decide
+/// about --threshold, or no trial counts; 130 or 143 interrupted by Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
 pub struct Args {
     /// The experiment file (TOML)
@@ -52,6 +55,10 @@ pub struct Args {
     /// --against slower than before (default there: 5%)
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
+    /// Requests of a configuration that may fail or have a wrong reply, such as 10 or 0.1%; overrides
+    /// the file [default: 0]
+    #[arg(long, value_name = "COUNT|PERCENT")]
+    max_failed: Option<MaxFailed>,
     /// Save the results under this name, in forebay-saved in the experiment's directory
     #[arg(long, value_name = "NAME", value_parser = against::name)]
     save: Option<String>,
@@ -60,14 +67,14 @@ pub struct Args {
     /// differently now are run again
     #[arg(long, value_name = "NAME|REVISION", conflicts_with = "aa")]
     against: Option<String>,
-    /// Write failures, and configurations slower than --threshold, as JUnit XML
+    /// Write failures, configurations slower than --threshold and missing decisions as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Trials per configuration; overrides the file
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Concurrent connections; overrides the file
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    #[arg(long, value_parser = connections)]
     connections: Option<u32>,
     /// Close each connection after one reply; overrides the file
     #[arg(long)]
@@ -107,6 +114,10 @@ const MOST_ROUNDS: u32 = 40;
 const THRESHOLD: f64 = 0.05;
 /// File in --out with all measurements.
 const REPORT: &str = "report.json";
+/// Exit code if a configuration failed or is slower than allowed.
+const FAILED: u8 = 1;
+/// Exit code if the measurement cannot decide.
+const INCONCLUSIVE: u8 = 4;
 /// Exit code if nothing was started: wrong usage, invalid experiment file or unwritable output.
 const REFUSED: u8 = 2;
 /// Exit code if a server or something else that the experiment needs could not be started.
@@ -167,9 +178,9 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         )
     })?;
     let threshold = args.threshold.or(args.against.as_ref().map(|_| THRESHOLD));
-    let regressions = Regressions::find(&experiment, threshold);
+    let decisions = Decisions::of(&experiment, threshold);
     let written = write_reports(args, &experiment).and_then(|()| match &args.junit {
-        Some(path) => saving::replace(path, regressions.junit().as_bytes())
+        Some(path) => saving::replace(path, decisions.junit().as_bytes())
             .map_err(|error| cannot_write(path, &error)),
         None => Ok(()),
     });
@@ -186,11 +197,13 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
         }
         return Ok(ExitCode::from(NOT_STARTED));
     }
-    regressions.print();
-    if !args.commands.is_empty() && matches!(experiment.halt, Some(Halt::CannotStart { .. })) {
+    decisions.print(&experiment);
+    let has_not_started = matches!(experiment.halt, Some(Halt::CannotStart { .. }))
+        || experiment.results.iter().any(|results| results.start_failure().is_some());
+    if !args.commands.is_empty() && has_not_started {
         print_stderr("a command of --cmd must listen on 127.0.0.1:{port}, which is also in PORT");
     }
-    Ok(exit_code(&experiment, &regressions, &interrupt))
+    Ok(exit_code(&experiment, &decisions, &interrupt))
 }
 
 /// Saves the results of a complete experiment.
@@ -246,6 +259,15 @@ fn check_outputs(args: &Args) -> Result<(), String> {
     }
 }
 
+/// Parses a number of connections, such as 500 or 1k.
+fn connections(text: &str) -> Result<u32, String> {
+    const MOST: u32 = 60_000;
+    match number::count(text)? {
+        count @ 1..=MOST => Ok(count),
+        _ => Err(format!("write a number from 1 to {MOST}")),
+    }
+}
+
 fn plan(args: &Args) -> Result<Plan, String> {
     let mut plan = match &args.file {
         Some(file) => Plan::read(file).map_err(|problem| problem.to_string())?,
@@ -268,6 +290,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
         return Err(format!("error: --no-keepalive: {why}"));
     }
     plan.load.keepalive &= !args.no_keepalive;
+    plan.check.max_failed = args.max_failed.or(plan.check.max_failed);
     if args.aa {
         plan.against_itself();
     }
@@ -315,11 +338,7 @@ fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
     Ok(())
 }
 
-fn exit_code(
-    experiment: &Experiment,
-    regressions: &Regressions,
-    interrupt: &Interrupt,
-) -> ExitCode {
+fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interrupt) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {
             print_stderr(
@@ -342,11 +361,26 @@ fn exit_code(
             }
             ExitCode::from(NOT_STARTED)
         }
-        None => {
-            let is_wrong = experiment.found_failures() || regressions.are_any();
-            ExitCode::from(u8::from(is_wrong))
-        }
+        None if print_start_failures(experiment) => ExitCode::from(NOT_STARTED),
+        None if decisions.has_problem() => ExitCode::from(FAILED),
+        None if decisions.is_undecided() => ExitCode::from(INCONCLUSIVE),
+        None => ExitCode::SUCCESS,
     }
+}
+
+/// Prints the reason and the output of each configuration that did not start. Returns true if there
+/// is one.
+fn print_start_failures(experiment: &Experiment) -> bool {
+    let failed = experiment.results.iter();
+    let failed = failed.filter_map(|results| Some((results, results.start_failure()?)));
+    let mut is_any = false;
+    for (results, failure) in failed {
+        let name = &results.configuration.name;
+        print_stderr(format_args!("error: \"{name}\" could not be started: {}", failure.reason));
+        quote(&failure.output);
+        is_any = true;
+    }
+    is_any
 }
 
 fn quote(output: &[String]) {

@@ -1,5 +1,7 @@
 //! The `forebay init` subcommand: files for a first experiment.
 
+mod scripts;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -82,9 +84,11 @@ fn write(dir: &Path) -> Result<String, String> {
             marks.join(", ")
         ));
     };
-    let files = [(EXPERIMENT, Some(kind.experiment)), (SITE, kind.site)];
+    let (experiment, site) =
+        scripts::name(&dir.join(kind.mark), kind.experiment, kind.site.unwrap_or_default());
+    let files = [(EXPERIMENT, Some(experiment)), (SITE, kind.site.map(|_| site))];
     let files = files.into_iter().filter_map(|(name, text)| Some((dir.join(name), text?)));
-    let files: Vec<(PathBuf, &str)> = files.collect();
+    let files: Vec<(PathBuf, String)> = files.collect();
     if let Some((path, _)) = files.iter().find(|(path, _)| path.symlink_metadata().is_ok()) {
         return Err(format!("{} exists already; nothing was written", path.display()));
     }

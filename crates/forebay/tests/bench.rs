@@ -1,9 +1,11 @@
 //! `forebay bench` as a user runs it: flags, report, result files and exit codes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,6 +46,7 @@ fn the_report_tells_rate_latency_and_replies() {
     let output = bench(&[&format!("http://{}/", server(HELLO)), "-n", "2000", "-c", "4"]);
     let report = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
     for part in ["2,000 completed", "4 connections", "p50", "p99", "200: 2,000", "Failed    0"] {
         assert!(report.contains(part), "{part}: {report}");
     }
@@ -63,6 +66,11 @@ fn json_on_standard_output_is_the_documented_schema() {
     let output = bench(&[&url, "-n", "500", "-c", "3", "-t", "2", "--json", "-"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["schema"], "forebay.bench/1");
+    assert_eq!((&json["method"], &json["interrupted"]), (&"GET".into(), &false.into()));
+    assert!(json["version"].is_string() && json["requested_rate"].is_null());
+    assert!(json["started_at"].as_str().unwrap().starts_with("20"), "{json}");
+    assert_eq!(json["series"][0]["completed"], 500);
+    assert_eq!((&json["requests"]["in_flight"], &json["problems"][0]), (&0.into(), &Value::Null));
     assert_eq!((&json["url"], &json["protocol"]), (&url.into(), &"http/1.1".into()));
     assert_eq!((&json["connections"], &json["threads"]), (&3.into(), &2.into()));
     assert_eq!(json["streams"], 1);
@@ -138,7 +146,8 @@ fn http2_is_spoken_by_its_scheme_and_by_its_flag() {
     assert_eq!(output.status.code(), Some(1));
     let report = text(&output.stdout);
     assert!(report.contains("10 connections of 4 streams"), "{report}");
-    assert!(report.contains("speaks HTTP/1.1, not HTTP/2 with prior knowledge"), "{report}");
+    let words = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("speaks HTTP/1.1, not HTTP/2 with prior knowledge"), "{report}");
 }
 
 #[test]
@@ -146,7 +155,15 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
     let url = "http://127.0.0.1:1/";
     let cases: &[(&[&str], &str)] = &[
         (&["localhost:8080"], "http://HOST:PORT/PATH"),
-        (&["ws://127.0.0.1/"], "not available in this version"),
+        (&["ws://127.0.0.1/", "-X", "POST"], "has the method GET"),
+        (&["ws://127.0.0.1/", "-H", "Upgrade: x"], "leave out the field Upgrade"),
+        (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "is not on the server of"),
+        (&[url, url, "--weights", "1"], "1 weights are given for 2 URLs"),
+        (&[url, url, "--weights", "1,0"], "above 0"),
+        (&[url, "--requests-file", "/nonexistent"], "/nonexistent"),
+        (&[url, "--fail-if", "p99=5"], "is not a condition"),
+        (&[url, "--find-rate", "p99<5ms", "-r", "5"], "cannot be used with"),
+        (&[url, "--arrivals", "even"], "required"),
         (&["http://127.0.0.1:1/", "--insecure"], "https://"),
         (&["ajp://127.0.0.1:1/", "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&[url, "--secret", "x"], "use ajp"),
@@ -157,7 +174,9 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "--http2", "--streams", "0"], "from 1"),
         (&[url, "--http2", "-H", "Connection: close"], "leave out the field Connection"),
         (&[url, "-n", "5", "-d", "5s"], "cannot be used with"),
-        (&[url, "-d", "5"], "a number and a unit"),
+        (&[url, "-d", "5x"], "a number and a unit"),
+        (&[url, "-c", "1q"], "is not a number"),
+        (&[url, "-r", "5/h"], "is not a rate"),
         (&[url, "-c", "0"], "at least one connection"),
         (&[url, "-n", "0"], "at least one request"),
         (&[url, "-H", "no colon"], "name: value"),
@@ -211,8 +230,68 @@ fn an_interrupt_ends_the_run_with_a_report() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let report = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(report.contains("ended early") && report.contains("(3 completed)"), "{report}");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(
+        report.contains("(interrupted)") && report.contains("(3 completed, 1 in flight"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_termination_says_so_in_the_json_and_in_the_exit_code() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["bench", &url, "-c", "1", "-d", "600", "--json", "-", "--quiet"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["interrupted"], &json["requests"]["in_flight"]), (&true.into(), &1.into()));
+}
+
+#[test]
+fn a_server_that_never_answers_is_no_success() {
+    // The system accepts the connections, and nobody reads from them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let output = bench(&[&url, "-c", "3", "-d", "200ms"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = text(&output.stdout);
+    assert!(report.contains("3 in flight at the end"), "{report}");
+    assert!(report.contains("! no request was completed"), "{report}");
+    let output = bench(&[&url, "-c", "3", "-d", "200ms", "--allow-failures"]);
+    assert_eq!(output.status.code(), Some(1), "nothing was measured: {output:?}");
+}
+
+#[test]
+fn a_rate_that_was_missed_is_no_success() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                thread::sleep(std::time::Duration::from_millis(20));
+                let _ = stream.write_all(HELLO.as_bytes());
+            }
+        }
+    });
+    // One connection carries 50 requests per second, by a duration and by a number.
+    for end in [["-d", "1"], ["-n", "30"]] {
+        let rate = &["-c", "1", "-r", "1k", "--arrivals", "even", "--json", "-"][..];
+        let output = bench(&[&[&url[..]], &end[..], rate].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["requested_rate"], 1000.0);
+        assert!(json["rate_shortfall"].as_f64().unwrap() > 0.8, "{json}");
+        assert!(text(&output.stderr).contains("requests/s was missed by"), "{output:?}");
+    }
 }
 
 #[test]
@@ -224,4 +303,219 @@ fn a_rate_is_kept_as_an_open_loop() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert!(report.contains("open loop") && report.contains("2,000 requests/s wanted"));
     }
+}
+
+/// Returns the address of a server that counts requests by their first line.
+fn counting_server() -> (String, Arc<Mutex<BTreeMap<String, u64>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let counts = Arc::new(Mutex::new(BTreeMap::new()));
+    let counted = counts.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, counted) = (stream.unwrap(), counted.clone());
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+                    let line = head.lines().next().unwrap();
+                    let line = line.trim_end_matches(" HTTP/1.1");
+                    let mark = if head.contains("X-Mark: 1") { " marked" } else { "" };
+                    *counted.lock().unwrap().entry(format!("{line}{mark}|{body}")).or_default() +=
+                        1;
+                    let status = if line.contains("missing") { ABSENT } else { HELLO };
+                    stream.write_all(status.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    (address, counts)
+}
+
+#[test]
+fn several_urls_are_requested_by_their_weights() {
+    let (address, counts) = counting_server();
+    let urls = ["/a", "/b?c", "/missing"].map(|path| format!("http://{address}{path}"));
+    let [a, b, missing] = urls.each_ref();
+    let run = ["--weights", "5,3,2", "-n", "1000", "-c", "4", "-t", "1", "--json", "-"];
+    let output = bench(&[&[a.as_str(), b, missing], &run[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "replies with 404: {output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = [("GET /a|", 500), ("GET /b?c|", 300), ("GET /missing|", 200)];
+    let expected = expected.map(|(line, count)| (line.to_owned(), count));
+    assert_eq!(*counts.lock().unwrap(), BTreeMap::from(expected));
+    for (index, count) in [500, 300, 200].into_iter().enumerate() {
+        let part = &json["requests_by_url"][index];
+        assert_eq!(
+            (&part["url"], &part["completed"]),
+            (&urls[index].clone().into(), &count.into())
+        );
+        assert!(part["latency_us"]["p99"].is_number(), "{part}");
+    }
+    let report = text(&output.stderr);
+    assert!(report.contains("3 requests on 127.0.0.1:"), "{report}");
+    assert!(report.contains("Requests          500  GET /a (mean"), "{report}");
+}
+
+#[test]
+fn a_file_of_requests_is_sent_as_it_says() {
+    let (address, counts) = counting_server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("requests.txt");
+    fs::write(folder.path().join("body"), "from a file").unwrap();
+    let lines = "# two forms\n/a weight=2\nPOST /b\nX-Mark: 1\n@body\n\n/c PUT x=1\n";
+    fs::write(&file, lines).unwrap();
+    let url = format!("http://{address}/unused");
+    let output = bench(&[&url, "--requests-file", file.to_str().unwrap(), "-n", "40", "-c", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let expected = [("GET /a|", 20), ("POST /b marked|from a file", 10), ("PUT /c|x=1", 10)];
+    let expected = expected.map(|(line, count)| (line.to_owned(), count));
+    assert_eq!(*counts.lock().unwrap(), BTreeMap::from(expected));
+}
+
+#[test]
+fn conditions_decide_about_the_exit_code() {
+    let url = format!("http://{}/", server(HELLO));
+    let run = |condition: &str| bench(&[&url, "-n", "500", "--quiet", "--fail-if", condition]);
+    assert_eq!(run("p50>1h,failed>0").status.code(), Some(2), "there are no hours");
+    assert_eq!(run("p50>60s,failed>0").status.code(), Some(0));
+    let output = run("failed>0,max>0us");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("--fail-if max>0us: the maximum was"), "{output:?}");
+    let output = run("p99>60s");
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(text(&output.stderr).contains("1000 requests are needed"), "{output:?}");
+}
+
+#[test]
+fn the_highest_rate_that_meets_goals_is_found_with_its_certainty() {
+    // One connection at a time, 4 ms each: at most 250 requests per second, however fast the
+    // machine is.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                thread::sleep(std::time::Duration::from_millis(4));
+                let _ = stream.write_all(HELLO.as_bytes());
+            }
+        }
+    });
+    let steps = ["-c", "1", "-d", "300ms", "--arrivals", "even", "--json", "-"];
+    let output = bench(&[&[&url[..], "--find-rate", "failed<1%"], &steps[..]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = &json["find_rate"];
+    // On a busy machine the search may not come to its end.
+    let code = if found["sure"] == true { 0 } else { 4 };
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    let [rate, low, high] =
+        [&found["rate"], &found["interval"][0], &found["interval"][1]].map(|v| v.as_f64().unwrap());
+    assert!(low <= rate && rate <= high && rate < 260.0, "{found}");
+    assert!(found["steps"].as_array().unwrap().len() >= 5, "{found}");
+    assert!(
+        text(&output.stderr).contains("is the highest rate that meets failed<1%"),
+        "{output:?}"
+    );
+
+    let output = bench(&[&[&url[..], "--find-rate", "max<1us"], &steps[..6]].concat());
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("No rate was found"), "{output:?}");
+}
+
+#[test]
+fn the_report_is_printed_as_other_programs_do() {
+    let url = format!("http://{}/", server(HELLO));
+    for (format, line) in [
+        ("wrk", "Requests/sec:"),
+        ("ab", "Complete requests: 200"),
+        ("siege", "Transactions: 200 hits"),
+        ("h2load", "200 done, 200 succeeded, 0 failed"),
+        ("oha", "[200] 200 responses"),
+    ] {
+        let output = bench(&[&url, "-n", "200", "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let words = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(line), "{format}: {words}");
+    }
+}
+
+/// Reads one frame of a client and returns its opcode and its payload.
+fn read_frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
+    let mut head = [0; 2];
+    stream.read_exact(&mut head).ok()?;
+    assert!(head[1] & 0x80 != 0, "a client masks its frames");
+    let (mut key, mut payload) = ([0; 4], vec![0; usize::from(head[1] & 0x7f)]);
+    stream.read_exact(&mut key).ok()?;
+    stream.read_exact(&mut payload).ok()?;
+    payload.iter_mut().enumerate().for_each(|(index, byte)| *byte ^= key[index % 4]);
+    Some((head[0], payload))
+}
+
+#[test]
+fn messages_of_a_websocket_await_their_echo() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read_exact(&mut byte).is_err() {
+                        return;
+                    }
+                    head.push(byte[0]);
+                }
+                let head = String::from_utf8(head).unwrap();
+                if head.starts_with("GET /refused") {
+                    stream.write_all(b"HTTP/1.1 403 No\r\nContent-Length: 2\r\n\r\nno").unwrap();
+                    return;
+                }
+                assert!(head.contains("Sec-WebSocket-Version: 13"), "{head}");
+                // The answer to the key of RFC 6455, section 1.3.
+                let accept = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                    Connection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                stream.write_all(accept.as_bytes()).unwrap();
+                let mut count = 0;
+                while let Some((opcode, payload)) = read_frame(&mut stream) {
+                    if opcode == 0x8a {
+                        assert_eq!(payload, b"ping");
+                        continue;
+                    }
+                    assert_eq!((opcode, payload.as_slice()), (0x81, &b"hello"[..]));
+                    count += 1;
+                    // A ping, and the echo in two parts.
+                    stream.write_all(b"\x89\x04ping\x01\x02he\x80\x03llo").unwrap();
+                    if count == 50 {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let url = format!("ws://{address}/");
+    let run = ["-c", "2", "-n", "40", "--body", "hello", "--json", "-"];
+    let output = bench(&[&[&url[..]], &run[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&json["protocol"], &json["requests"]["status"]["101"]),
+        (&"websocket".into(), &40.into())
+    );
+    assert_eq!(json["bytes"]["body"], 200);
+    // The server closes a connection after fifty messages. A message without an echo is a failure,
+    // and nothing is sent twice.
+    let run = ["-c", "1", "-n", "120", "--body", "hello", "--json", "-"];
+    let output = bench(&[&[&url[..]], &run[..]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let requests = &json["requests"];
+    let [completed, failed] =
+        [&requests["completed"], &requests["failed"]].map(|v| v.as_u64().unwrap());
+    assert_eq!((completed + failed, &requests["resent"]), (120, &0.into()), "{requests}");
+    let output = bench(&[&format!("ws://{address}/refused"), "-n", "3"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).contains("403: 3"), "{output:?}");
 }

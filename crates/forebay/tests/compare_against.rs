@@ -75,9 +75,22 @@ fn an_older_revision_is_built_and_run_beside_the_new_one() {
     experiment.wait_until_gone("a comparison with a revision");
 
     build_here(&experiment, |script| script);
-    let run = experiment.run(&["--against", "HEAD", "--threshold", "99%", "--rounds", "1"]);
+    let run = experiment.run(&["--against", "HEAD", "--threshold", "99%", "--rounds", "3"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert_eq!(experiment.read("builds"), "built\n", "it is built once");
+
+    // A server that is many times slower, in one round: no interval, and no decision.
+    build_here(&experiment, slower);
+    let junit = ["--rounds", "1", "--junit", "junit.xml"];
+    let run = experiment.run(&[&["--against", "HEAD"], &junit[..]].concat());
+    assert_eq!(run.code, Some(4), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("app: inconclusive: run 5 more rounds (--rounds 6 --resume"),
+        "{}",
+        run.stderr
+    );
+    let xml = experiment.read("junit.xml");
+    assert!(xml.contains("failures=\"0\" errors=\"1\""), "{xml}");
 }
 
 #[test]
@@ -111,7 +124,7 @@ fn a_saved_configuration_that_is_started_differently_is_run_again() {
     // As if the server had been started with another argument then.
     fs::write(&saved, text.replace("{dir}/seen\"", "{dir}/seen\", \"children\"")).unwrap();
     let run = experiment.run(&["--against", "plain"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(run.code, Some(4), "one round cannot decide: {}", run.stderr);
     let json = experiment.json();
     let old = &json["configurations"][1];
     assert_eq!((&old["name"], &old["saved"]), (&"app (plain)".into(), &serde_json::Value::Null));

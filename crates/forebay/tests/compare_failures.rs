@@ -94,6 +94,54 @@ fn a_crash_under_load_voids_the_trial_and_the_others_go_on() {
 }
 
 #[test]
+fn wrong_bodies_fail_the_run_unless_they_are_allowed() {
+    let load = format!("{SHORT}\n[check]\nbody_contains = \"Hello\"");
+    // The last reply of each trial is right, so that the server passes the check after the load.
+    let experiment = Experiment::new(&load).server("honest", "").server("liar", "lies=20,30");
+    let run = experiment.run(&["--junit", "junit.xml"]);
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("liar: ") && run.stderr.contains("requests failed"),
+        "{}",
+        run.stderr
+    );
+    // The message has the URL and the beginning of the body.
+    assert!(run.stderr.contains("http://127.0.0.1:"), "{}", run.stderr);
+    assert!(run.stderr.contains("its body begins \"Hallo from"), "{}", run.stderr);
+    let xml = experiment.read("junit.xml");
+    assert!(xml.contains("failures=\"1\" errors=\"0\""), "{xml}");
+    let json = experiment.json();
+    let (honest, liar) = (&json["configurations"][0], &json["configurations"][1]);
+    assert_eq!(honest["problems"].as_array().unwrap().len(), 0, "{honest}");
+    assert_eq!(liar["failures"]["check"], 20, "ten in each of two trials: {liar}");
+    assert!(json["conclusions"][0].as_str().unwrap().starts_with("liar: 20 of 80"), "{json}");
+
+    let run = experiment.run(&["--max-failed", "25%"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(experiment.run(&["--max-failed", "19"]).code, Some(1));
+    assert_eq!(experiment.run(&["--max-failed", "many"]).code, Some(2));
+}
+
+#[test]
+fn a_configuration_that_cannot_start_costs_its_row_alone() {
+    let experiment =
+        Experiment::new(SHORT).server("one", "").server("broken", "exit=7").server("two", "");
+    let run = experiment.run(&[]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("\"broken\" could not be started"), "{}", run.stderr);
+    assert!(run.stderr.contains("| cannot read the flux table"), "{}", run.stderr);
+    let json = experiment.json();
+    assert_eq!((&json["complete"], &json["rounds_finished"]), (&true.into(), &2.into()));
+    let [one, broken, two] = [0, 1, 2].map(|index| &json["configurations"][index]);
+    assert_eq!((one["trials"].as_array().unwrap().len(), &two["ratio"]["pairs"]), (2, &2.into()));
+    assert_eq!(broken["trials_counted"], 0);
+    assert_eq!(broken["start_failure"]["output"][0], "cannot read the flux table");
+    // The server is not tried again in the second round.
+    assert_eq!(experiment.pids().len(), 4, "two servers in two rounds");
+    experiment.wait_until_gone("a configuration that could not start");
+}
+
+#[test]
 fn a_port_in_use_is_not_measured_by_mistake() {
     let (listener, address) = forebay_testkit::port::listener();
     let url = format!("url = \"http://{address}\"");

@@ -5,6 +5,7 @@ mod compare_support;
 use std::net::SocketAddr;
 
 use compare_support::Experiment;
+use forebay_testkit::process::Process;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 const SHORT: &str = "requests = 40\nwarmup = 5\nrounds = 3";
@@ -45,6 +46,7 @@ fn a_whole_experiment() {
     assert!(server["fds_max"].as_u64() > Some(9));
 
     assert!(run.stdout.contains("Requests/s"), "{}", run.stdout);
+    assert!(run.stdout.lines().all(|line| line.chars().count() <= 80), "{}", run.stdout);
     assert!(run.stdout.contains(" 1  n1"), "{}", run.stdout);
     assert!(run.stderr.contains("seed 7"), "{}", run.stderr);
     assert_eq!(run.stderr.lines().filter(|line| line.starts_with("round")).count(), 6);
@@ -250,6 +252,39 @@ fn servers_that_run_are_compared_without_a_file() {
     assert!(json["configurations"][1]["cpu_ratio"].is_null());
     assert!(!experiment.read("forebay-report/report.html").contains("Resident memory</h2>"));
     experiment.wait_until_gone("servers that ran");
+}
+
+#[test]
+fn a_server_that_runs_on_this_machine_is_found_and_watched() {
+    let experiment = Experiment::new("");
+    let start = || {
+        let port = forebay_testkit::port::free_port();
+        let mut command = std::process::Command::new("perl");
+        command.arg(experiment.path("server.pl")).arg(port.to_string());
+        command.arg(experiment.path("seen")).arg("children");
+        let mut server = Process::start(command);
+        server.wait_until_listening(SocketAddr::from(([127, 0, 0, 1], port)));
+        (server, format!("http://127.0.0.1:{port}/a/path/that/is/rather/long"))
+    };
+    let servers = [start(), start()];
+    let urls: Vec<&str> = servers.iter().map(|(_, url)| url.as_str()).collect();
+    let load = ["--rounds", "2", "--duration", "300ms", "--connections", "1"];
+    let urls = ["--url", urls[0], "--url", urls[1]];
+    let run = experiment.run_without_file(&[&load[..], &urls[..]].concat());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let json = experiment.json();
+    for configuration in json["configurations"].as_array().unwrap() {
+        let server = &configuration["trials"][0]["server"];
+        assert_eq!(server["processes_max"], 3, "the server and two children: {server}");
+        assert!(configuration["rss_max"].as_u64() > Some(1_000_000), "{configuration}");
+        assert!(configuration["cpu_us_per_request"].as_f64() > Some(0.0), "{configuration}");
+    }
+    // Labels that share a beginning are cut to different texts.
+    let page = experiment.read("forebay-report/report.html");
+    for (_, url) in &servers {
+        let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().unwrap();
+        assert!(page.contains(&format!(">…{port}&#x2f;a")), "{port}");
+    }
 }
 
 /// Answers requests for `/any?thing` until the client closes.

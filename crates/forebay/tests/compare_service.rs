@@ -83,7 +83,11 @@ fn a_command_that_fails_or_never_ends_starts_no_server() {
         let experiment = Experiment::new("requests = 5\nrounds = 1").server_with("one", "", lines);
         let run = experiment.run(&[]);
         assert_eq!(run.code, Some(3), "{}", run.stderr);
-        assert!(run.stderr.contains("one, its command before"), "{}", run.stderr);
+        assert!(
+            run.stderr.contains("\"one\" could not be started: its command before: "),
+            "{}",
+            run.stderr
+        );
         assert!(run.stderr.contains(why), "{}", run.stderr);
         assert!(experiment.pids().is_empty());
         experiment.wait_until_gone("a command that went wrong");

@@ -91,6 +91,7 @@ pub struct Find {
 pub struct Check {
     pub status: Option<Spanned<u16>>,
     pub body_contains: Option<String>,
+    pub max_failed: Option<Spanned<toml::Value>>,
 }
 
 /// `[against]`: preparation of an older revision.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Client, Values, seconds};
+use super::{Cell, Client, MaxFailed, Values, seconds};
 
 /// Validated experiment: names are unique, and exactly one configuration is the baseline.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -121,6 +121,9 @@ pub struct Check {
     pub status: u16,
     /// Text that the body must contain.
     pub body_contains: Option<String>,
+    /// Requests of a configuration that may fail; `None` for none.
+    #[serde(default)]
+    pub max_failed: Option<MaxFailed>,
 }
 
 /// Process that every configuration needs in addition to its own server, such as a database or a

@@ -14,6 +14,7 @@ pub use latency::latency;
 
 pub use rate::rate;
 
+use super::label::labels as short_names;
 use scale::Scale;
 use svg::Svg;
 
@@ -96,14 +97,6 @@ fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
         .collect()
 }
 
-fn short(name: &str, longest: usize) -> String {
-    if name.chars().count() <= longest {
-        return name.to_owned();
-    }
-    let kept: String = name.chars().take(longest - 1).collect();
-    format!("{}…", kept.trim_end())
-}
-
 /// Draws horizontal grid lines with labels on the left.
 fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> String) {
     for &tick in scale.ticks() {
@@ -117,6 +110,8 @@ fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> S
 struct EndLabel<'a> {
     y: f64,
     name: &'a str,
+    /// The name as it is drawn; set by [`end_labels`].
+    short: String,
     figure: String,
     colour: String,
 }
@@ -125,9 +120,12 @@ struct EndLabel<'a> {
 /// the names are listed below the axis.
 fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;
+    let longest = if screen == Screen::Narrow { LONGEST_NAME } else { LONGEST_END };
+    let names = short_names(labels.iter().map(|label| label.name), longest);
+    labels.iter_mut().zip(names).for_each(|(label, name)| label.short = name);
     if screen == Screen::Narrow {
         for label in &labels {
-            let text = format!("{}  {}", short(label.name, LONGEST_NAME), label.figure);
+            let text = format!("{}  {}", label.short, label.figure);
             let y = svg.grow(LINE) - 6.0;
             svg.coloured_text("name", (4.0, y), &text, &label.colour);
         }
@@ -145,7 +143,7 @@ fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabe
         highest = label.y - LINE;
     }
     for label in &labels {
-        let text = format!("{}  {}", short(label.name, LONGEST_END), label.figure);
+        let text = format!("{}  {}", label.short, label.figure);
         svg.coloured_text("name", (area.right + 14.0, label.y + 4.0), &text, &label.colour);
     }
 }

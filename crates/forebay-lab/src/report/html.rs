@@ -90,7 +90,7 @@ fn page(experiment: &Experiment) -> Page<'_> {
     Page {
         title: &experiment.plan.title,
         incomplete: experiment.incomplete.as_deref(),
-        conclusions: conclusions(&rows),
+        conclusions: conclusions(experiment, &rows),
         noise_floor: noise_floor(experiment, &rows),
         load: load_in_words(&experiment.plan),
         check: check_in_words(experiment),

@@ -1,10 +1,12 @@
 //! The report as JSON, schema `forebay.compare/1`. Times in microseconds have names ending in
 //! `_us`, times in seconds in `_s`. Sizes are bytes. Values that were not measured are null.
 
+use std::collections::BTreeMap;
+
 use forebay_stat::{Ratio, Summary, Verdict};
 use serde_json::{Map, Value, json};
 
-use super::profile;
+use super::{conclusions, profile};
 use crate::disturbance::Disturbance;
 use crate::experiment::{Amount, Check, Load};
 use crate::pairing::Judged;
@@ -26,8 +28,10 @@ pub fn json(experiment: &Experiment) -> Value {
         .zip(&rows)
         .zip(&judged)
         .zip(profile::folded_names(experiment))
-        .map(|(((results, row), judged), folded)| {
+        .zip(experiment.problems())
+        .map(|((((results, row), judged), folded), problems)| {
             let mut object = configuration(results, row, judged);
+            object["problems"] = json!(problems);
             object["profile"] = profile::json_of(results, folded);
             object
         })
@@ -39,11 +43,14 @@ pub fn json(experiment: &Experiment) -> Value {
         "seed": experiment.seed,
         "rounds": experiment.plan.rounds,
         "rounds_finished": experiment.rounds_finished,
+        "elapsed_s": experiment.elapsed.as_secs_f64(),
         "complete": experiment.incomplete.is_none(),
+        "interrupted": matches!(experiment.halt, Some(Halt::Interrupted)),
         "incomplete_reason": experiment.incomplete,
         "output": output(experiment),
         "confidence": 1.0 - experiment.alpha,
         "against_itself": experiment.against_itself,
+        "conclusions": conclusions(experiment, &rows),
         "load": load(&experiment.plan.load),
         "check": check(&experiment.plan.check),
         "plan": experiment.plan,
@@ -64,11 +71,14 @@ fn machine(experiment: &Experiment) -> Value {
     machine
 }
 
-/// Returns the last output of a server that could not start.
+/// Returns the last output of the first server that could not start.
 fn output(experiment: &Experiment) -> Value {
     match &experiment.halt {
         Some(Halt::CannotStart { output, .. }) => json!(output),
-        _ => Value::Null,
+        _ => {
+            let failure = experiment.results.iter().find_map(Results::start_failure);
+            failure.map_or(Value::Null, |failure| json!(failure.output))
+        }
     }
 }
 
@@ -95,7 +105,7 @@ fn load(load: &Load) -> Value {
 }
 
 fn check(check: &Check) -> Value {
-    json!({ "status": check.status, "body_contains": check.body_contains })
+    json!({ "status": check.status, "body_contains": check.body_contains, "max_failed": check.max_failed })
 }
 
 fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
@@ -118,10 +128,15 @@ fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
         "slices": { "all": row.slices, "disturbed": row.disturbed },
         "isolated": results.configuration.isolated,
         "failed": row.failed,
+        "failures": row.failures.by_kind().into_iter().collect::<BTreeMap<_, _>>(),
+        "requests": row.requests,
+        "resent": row.resent,
+        "start_failure": results.start_failure(),
         "reference": row.reference,
         "saved": results.configuration.saved,
         "ratio": row.ratio.as_ref().map(ratio),
-        "cpu_ratio": row.cpu_ratio.as_ref().map(cpu_ratio),
+        "cpu_ratio": row.cpu_ratio.as_ref().map(less_is_better),
+        "memory_ratio": row.memory_ratio.as_ref().map(less_is_better),
         "notes": row.notes,
     })
 }
@@ -138,6 +153,8 @@ fn ratio(ratio: &Ratio) -> Value {
     json!({
         "mean": ratio.mean,
         "ci95": ratio.ci95,
+        "level": 1.0 - ratio.level,
+        "comparisons": ratio.comparisons,
         "pairs": ratio.pairs,
         "slices": ratio.slices,
         "p": ratio.p,
@@ -150,10 +167,10 @@ fn ratio(ratio: &Ratio) -> Value {
     })
 }
 
-/// Converts a ratio of CPU times: less is better.
-fn cpu_ratio(cpu: &Ratio) -> Value {
-    let mut object = ratio(cpu);
-    object["verdict"] = json!(match cpu.verdict() {
+/// Converts a ratio of CPU times or memory: less is better.
+fn less_is_better(used: &Ratio) -> Value {
+    let mut object = ratio(used);
+    object["verdict"] = json!(match used.verdict() {
         Verdict::Faster => "more",
         Verdict::Slower => "less",
         Verdict::Same => "same",
@@ -187,11 +204,14 @@ fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
         "void_reason": trial.void,
         "server_failed": trial.failed,
         "notes": trial.notes,
+        "start_failure": trial.start_failure,
     });
     let Some(measured) = &trial.measured else { return object };
     let mut outcome = measured.outcome.to_json();
     let fields = outcome.as_object_mut().map(std::mem::take).unwrap_or_default();
-    for (key, value) in fields.into_iter().filter(|(key, _)| key != "schema") {
+    // These are those of the whole experiment.
+    let is_own = |key: &str| !matches!(key, "schema" | "version" | "series");
+    for (key, value) in fields.into_iter().filter(|(key, _)| is_own(key)) {
         object[key] = value;
     }
     object["server"] = server(measured);

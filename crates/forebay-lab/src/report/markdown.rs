@@ -11,7 +11,8 @@ pub fn markdown(experiment: &Experiment) -> String {
     if let Some(reason) = &experiment.incomplete {
         out += &format!("**Incomplete:** {}\n\n", escaped(reason));
     }
-    for sentence in conclusions(&rows).into_iter().chain(noise_floor(experiment, &rows)) {
+    for sentence in conclusions(experiment, &rows).into_iter().chain(noise_floor(experiment, &rows))
+    {
         out += &format!("- {}\n", escaped(&sentence));
     }
     let columns = columns(&experiment.plan);

@@ -47,6 +47,8 @@ fn experiment(json: &Value) -> Result<Experiment, String> {
         rounds_finished: count(json, "rounds_finished")?
             .try_into()
             .map_err(|_| "rounds_finished")?,
+        // Reports of older versions have no such field.
+        elapsed: duration(json, "elapsed_s", 1.0).unwrap_or_default(),
         alpha: 1.0 - confidence.ok_or("confidence")?,
         incomplete: json["incomplete_reason"].as_str().map(str::to_owned),
         halt: None,
@@ -87,6 +89,7 @@ fn trial(json: &Value) -> Result<Trial, String> {
         void: json["void_reason"].as_str().map(str::to_owned),
         failed: json["server_failed"] == true,
         notes: part(&json["notes"], "notes")?,
+        start_failure: part(&json["start_failure"], "start_failure")?,
     })
 }
 

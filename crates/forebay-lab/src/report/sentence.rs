@@ -1,4 +1,4 @@
-//! The result as sentences.
+//! The result as sentences: failures, rate, CPU time and memory of each configuration.
 
 use forebay_stat::{Ratio, Verdict};
 
@@ -11,50 +11,165 @@ const WIDE: f64 = 1.5;
 /// Least relevant difference.
 const MATTERS: f64 = 1.02;
 /// Advice never names more rounds than this.
-const MOST_ROUNDS: f64 = 1000.0;
+const MOST_ROUNDS: u32 = 1000;
+/// Least difference of memory that a sentence mentions, in bytes, and as a factor. Caches and
+/// allocators cause smaller ones.
+const MEMORY_BYTES: f64 = 1e6;
+const MEMORY_FACTOR: f64 = 1.1;
+/// Load average per core from which a machine counts as busy.
+const BUSY: f64 = 0.75;
 
-/// Returns one sentence per configuration with a reference.
-pub fn conclusions(rows: &[Row]) -> Vec<String> {
-    rows.iter().filter_map(conclusion).collect()
+/// Returns one sentence per finding: about failures and leaks of any configuration, and about the
+/// ratios of those with a reference.
+pub fn conclusions(experiment: &Experiment, rows: &[Row]) -> Vec<String> {
+    let is_busy = is_busy(experiment);
+    let mut said: Vec<String> = Vec::new();
+    for row in rows {
+        said.extend(failures(row));
+        said.extend(comparison(experiment, row, rows, is_busy));
+        said.extend(leak(row));
+    }
+    if is_busy && rows.iter().any(|row| row.cpu_ratio.is_some()) {
+        let machine = &experiment.machine;
+        said.push(format!(
+            "The machine was busy with other work (load average {} on {} cores): ratios of CPU time \
+             are more certain than those of rates.",
+            machine.load_average, machine.cores
+        ));
+    }
+    said
 }
 
-fn conclusion(row: &Row) -> Option<String> {
-    let (ratio, baseline) = (row.ratio.as_ref()?, row.reference.as_ref()?);
-    let (name, times) = (&row.name, number::factor(ratio.mean));
+/// Returns true if other work kept the machine busy when the experiment began.
+fn is_busy(experiment: &Experiment) -> bool {
+    let machine = &experiment.machine;
+    machine.cores > 0 && machine.load_average >= BUSY * machine.cores as f64
+}
+
+fn failures(row: &Row) -> Option<String> {
+    if row.failed == 0 {
+        return None;
+    }
+    let kinds = row.failures.by_kind();
+    let kinds = kinds.iter().filter(|(_, count)| *count > 0);
+    let kinds: Vec<String> =
+        kinds.map(|(kind, count)| format!("{kind}: {}", number::count(*count))).collect();
+    Some(format!(
+        "{}: {} of {} requests failed ({}).",
+        row.name,
+        number::count(row.failed),
+        number::count(row.requests),
+        kinds.join(", ")
+    ))
+}
+
+fn leak(row: &Row) -> Option<String> {
+    let leak = row.leak.filter(|leak| leak.is_leak() && !leak.may_be_cache())?;
+    Some(format!("{}: memory leaks, {} a request.", row.name, number::size(leak.slope)))
+}
+
+fn comparison(experiment: &Experiment, row: &Row, rows: &[Row], is_busy: bool) -> Option<String> {
+    let baseline = row.reference.as_ref()?;
+    let is_found = |ratio: Option<&Ratio>| ratio.is_some_and(|r| r.verdict() != Verdict::Same);
+    let cpu = row.cpu_ratio.as_ref().filter(|cpu| is_found(Some(cpu)));
+    let mut parts = Vec::new();
+    parts.extend(cpu.map(|cpu| {
+        let times = number::factor(cpu.mean);
+        format!("{times} times the CPU time per request of {baseline} ({})", interval(cpu))
+    }));
+    let other = rows.iter().find(|other| other.name == *baseline);
+    parts.extend(other.and_then(|other| memory(row, other)));
+    let is_rate_found = is_found(row.ratio.as_ref());
+    let has_found = !parts.is_empty();
+    let rate = row.ratio.as_ref().map(|ratio| rate(experiment, row, ratio, has_found));
+    // The first part is a finding, if there is one.
+    let at = if is_rate_found && !is_busy { 0 } else { parts.len() };
+    if let Some(rate) = rate {
+        parts.insert(at, rate);
+    }
+    (!parts.is_empty()).then(|| format!("{}: {}.", row.name, parts.join("; ")))
+}
+
+/// Describes the ratio of rates. `has_found` is true if another figure differs.
+fn rate(experiment: &Experiment, row: &Row, ratio: &Ratio, has_found: bool) -> String {
+    let baseline = row.reference.as_deref().unwrap_or("the baseline");
+    let times = number::factor(ratio.mean);
     let the_rate = match &row.unit {
         Some(unit) => format!("as good as (by {unit})"),
         None => "the rate of".to_owned(),
     };
     if !ratio.has_interval() {
-        return Some(format!("{name}: {times} times {the_rate} {baseline} in a single round."));
+        return format!("{times} times {the_rate} {baseline} in a single round");
     }
-    let [low, high] = ratio.ci95.map(number::factor);
+    let interval = interval(ratio);
     let is_wide = ratio.ci95[1] > ratio.ci95[0] * WIDE;
-    Some(match ratio.verdict() {
-        Verdict::Same if is_wide => format!(
-            "{name}: cannot be told from {baseline}, for its rounds differ too much (95 % interval \
-             {low} to {high} times); run more rounds on a quieter machine."
-        ),
-        Verdict::Same => format!(
-            "{name}: no difference from {baseline} was shown (95 % interval {low} to {high} times){}.",
-            narrower(ratio)
-        ),
+    match ratio.verdict() {
         Verdict::Faster | Verdict::Slower => {
-            format!("{name}: {times} times {the_rate} {baseline} (95 % interval {low} to {high}).")
+            format!("{times} times {the_rate} {baseline} ({interval})")
         }
+        Verdict::Same if ratio.is_negligible() => {
+            format!("no difference from {baseline} above 2 % in the rate ({interval})")
+        }
+        Verdict::Same if is_wide => format!(
+            "cannot be told from {baseline} by its rate, for its rounds differ too much ({interval}); {}",
+            advice(experiment, ratio).unwrap_or_else(|| "use a quieter machine".to_owned())
+        ),
+        Verdict::Same => {
+            let what = if has_found { "no difference in the rate" } else { "no difference" };
+            let from = if has_found { String::new() } else { format!(" from {baseline}") };
+            let advice = advice(experiment, ratio).map(|advice| format!("; {advice}"));
+            format!("{what}{from} was shown ({interval}){}", advice.unwrap_or_default())
+        }
+    }
+}
+
+/// Returns the interval in words, with the correction for several comparisons.
+pub fn interval(ratio: &Ratio) -> String {
+    let [low, high] = ratio.ci95.map(number::factor);
+    let corrected = match ratio.comparisons {
+        0 | 1 => String::new(),
+        several => format!(", corrected for {several} comparisons (Holm)"),
+    };
+    format!("95 % interval {low} to {high}{corrected}")
+}
+
+/// Describes a difference in memory that matters.
+fn memory(row: &Row, other: &Row) -> Option<String> {
+    let ratio = row.memory_ratio.as_ref().filter(|ratio| ratio.verdict() != Verdict::Same)?;
+    let (ours, theirs) = (row.memory_most? as f64, other.memory_most? as f64);
+    let is_little = (ours - theirs).abs() < MEMORY_BYTES;
+    if is_little || ratio.mean.max(1.0 / ratio.mean) < MEMORY_FACTOR {
+        return None;
+    }
+    Some(format!(
+        "{} times the memory ({} instead of {})",
+        number::factor(ratio.mean),
+        number::size(ours),
+        number::size(theirs)
+    ))
+}
+
+/// Returns advice to narrow an interval that is wider than a relevant difference, with the time that
+/// the rounds would take.
+fn advice(experiment: &Experiment, ratio: &Ratio) -> Option<String> {
+    let rounds = ratio.rounds_for(MATTERS.ln(), MOST_ROUNDS)?;
+    let more = rounds.saturating_sub(ratio.pairs as u32);
+    (more > 0).then(|| {
+        let rounds = more_rounds(experiment, more);
+        format!("about {rounds} would narrow it to 2 % on either side")
     })
 }
 
-/// Returns advice to narrow an interval that is wider than a relevant difference.
-fn narrower(ratio: &Ratio) -> String {
-    let half = (ratio.ci95[1] / ratio.ci95[0]).ln() / 2.0;
-    // The width of an interval is inversely proportional to the square root of the number of
-    // rounds.
-    let rounds = (ratio.pairs as f64 * (half / MATTERS.ln()).powi(2)).ceil();
-    if rounds <= ratio.pairs as f64 || rounds > MOST_ROUNDS {
-        return String::new();
-    }
-    format!("; about {rounds} rounds (--rounds) would narrow it to 2 % on either side")
+/// Returns `12 more rounds (--rounds 18 --resume, 40 s)`.
+pub fn more_rounds(experiment: &Experiment, more: u32) -> String {
+    let all = experiment.rounds_finished + more;
+    let time = experiment.round_time().map(|round| (round * more).as_secs_f64());
+    let time = time.map(|seconds| match seconds {
+        seconds if seconds < 120.0 => format!(", {seconds:.0} s"),
+        seconds => format!(", {:.0} minutes", seconds / 60.0),
+    });
+    let noun = if more == 1 { "round" } else { "rounds" };
+    format!("{more} more {noun} (--rounds {all} --resume{})", time.unwrap_or_default())
 }
 
 /// Returns the result of an experiment against itself, as a sentence.

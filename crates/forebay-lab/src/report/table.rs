@@ -1,40 +1,88 @@
-//! The table for a terminal.
+//! The table for a terminal of 80 columns.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use comfy_table::{
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets,
+};
 
+use super::label::labels;
 use super::{cells, columns, conclusions, noise_floor};
-use crate::{Experiment, summary};
+use crate::{Experiment, Row, summary};
 
-/// Returns the table, the numbered notes, and the conclusions.
+/// Width of the table and of all text.
+const WIDTH: usize = 80;
+/// Width of notes, which begin with a number.
+const NOTE: usize = WIDTH - 5;
+/// Longest name that is printed whole.
+const LONGEST_NAME: usize = 30;
+
+/// Columns of the table of rates, and of the table of resources, as indices of [`columns`].
+const RATES: [usize; 6] = [1, 3, 4, 5, 9, 10];
+const RESOURCES: [usize; 3] = [6, 7, 8];
+
+/// Returns the tables, the numbered notes, and the conclusions.
 pub fn table(experiment: &Experiment) -> String {
     let rows = summary::rows(experiment);
     let mut footnotes: Vec<String> = Vec::new();
+    let names = names(&rows, &mut footnotes);
     let columns = columns(&experiment.plan);
-    let mut table = Table::new();
-    table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_header(columns.iter().map(|name| narrow(name)));
-    // Cells wrap on a terminal that is narrower than the table.
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    for row in &rows {
-        let mut line: Vec<Cell> = cells(row).into_iter().map(Cell::new).collect();
-        line.push(Cell::new(references(&row.notes, &mut footnotes)));
-        table.add_row(line);
+    let mut out = format!("{}\n{}\n", experiment.plan.title, part(&rows, &names, &columns, &RATES));
+    let is_watched = |row: &Row| row.cpu_us_per_request.is_some() || row.memory_growth.is_some();
+    if rows.iter().any(is_watched) {
+        out += &format!("\n{}\n", part(&rows, &names, &columns, &RESOURCES));
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        let left = index == 0 || index == columns.len() - 1;
-        column.set_padding((0, 2));
-        column.set_cell_alignment(if left { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    let mut out = format!("{}\n{table}\n", experiment.plan.title);
     for (index, note) in footnotes.iter().enumerate() {
-        out += &format!(" {}  {note}\n", index + 1);
+        for (line, text) in wrapped(note, NOTE).iter().enumerate() {
+            let number = if line == 0 { (index + 1).to_string() } else { String::new() };
+            out += &format!("{number:>2}  {text}\n");
+        }
     }
     out += "\n";
-    for sentence in conclusions(&rows).into_iter().chain(noise_floor(experiment, &rows)) {
-        out += &format!("{sentence}\n");
+    for sentence in conclusions(experiment, &rows).into_iter().chain(noise_floor(experiment, &rows))
+    {
+        out += &format!("{}\n", wrapped(&sentence, WIDTH).join("\n"));
     }
     out
+}
+
+/// Returns a table with these columns.
+fn part(rows: &[Row], names: &[String], columns: &[String; 12], shown: &[usize]) -> Table {
+    let mut table = Table::new();
+    let headings = std::iter::once("Configuration").chain(shown.iter().map(|&at| &*columns[at]));
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
+        .set_header(headings.map(narrow))
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH as u16);
+    for (row, name) in rows.iter().zip(names) {
+        let cells = cells(row);
+        let figures = shown.iter().map(|&at| cells[at].replace(" (", "\n("));
+        let figures = figures.map(Cell::new);
+        table.add_row(std::iter::once(Cell::new(name)).chain(figures));
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if index > 0 {
+            // Names wrap, figures do not.
+            column.set_constraint(ColumnConstraint::ContentWidth);
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// Returns the names with the numbers of their notes.
+fn names(rows: &[Row], footnotes: &mut Vec<String>) -> Vec<String> {
+    let short = labels(rows.iter().map(|row| row.name.as_str()), LONGEST_NAME);
+    let named = rows.iter().zip(short).map(|(row, mut name)| {
+        if row.baseline {
+            name += " (baseline)";
+        }
+        match references(&row.notes, footnotes).as_str() {
+            "" => name,
+            numbers => format!("{name} [{numbers}]"),
+        }
+    });
+    named.collect()
 }
 
 /// Breaks a heading into lines at its spaces.
@@ -54,4 +102,18 @@ fn references(notes: &[String], footnotes: &mut Vec<String>) -> String {
         (index + 1).to_string()
     };
     notes.iter().map(&mut number).collect::<Vec<_>>().join(" ")
+}
+
+/// Breaks text into lines of at most `width` characters, at spaces. A longer word is not broken.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                *line = format!("{line} {word}");
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

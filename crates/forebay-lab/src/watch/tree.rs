@@ -1,5 +1,6 @@
 //! All descendants of a process, and their common resource usage.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -31,10 +32,18 @@ pub struct Glance {
     pub fds: u64,
 }
 
-/// Processes of one trial's server: the descendants of its keeper.
+/// Processes of one trial's server.
 pub struct Tree {
-    keeper: i32,
+    top: Top,
     cgroup: Option<Cgroup>,
+}
+
+/// Processes from which all others of a server descend.
+enum Top {
+    /// The keeper that started the server. It is not part of the server.
+    Keeper(i32),
+    /// The first processes of a server that runs already.
+    Server(Vec<i32>),
 }
 
 impl Tree {
@@ -42,7 +51,21 @@ impl Tree {
     /// processes.
     pub fn new(keeper: i32, cgroup: Option<Cgroup>) -> Self {
         let occupied = |group: &Cgroup| group.processes().is_ok_and(|pids| !pids.is_empty());
-        Self { keeper, cgroup: cgroup.filter(occupied) }
+        Self { top: Top::Keeper(keeper), cgroup: cgroup.filter(occupied) }
+    }
+
+    /// Creates the tree of a server that runs already, from its first processes. Their control group
+    /// is used if it has no other processes.
+    pub fn of_server(first: Vec<i32>) -> Self {
+        let top = Top::Server(first);
+        let own: BTreeSet<i32> = top.processes().iter().map(|stat| stat.pid).collect();
+        let group = own.first().and_then(|&pid| group_of(pid));
+        let is_own = |group: &Cgroup| {
+            group
+                .processes()
+                .is_ok_and(|pids| !pids.is_empty() && pids.iter().all(|pid| own.contains(pid)))
+        };
+        Self { cgroup: group.filter(is_own), top }
     }
 
     /// Returns the source of [`cpu`](Self::cpu).
@@ -55,11 +78,14 @@ impl Tree {
         if let Some(cpu) = self.cgroup.as_ref().and_then(|group| group.cpu().ok()) {
             return cpu;
         }
+        let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
         // The keeper is read first. The CPU time of a child that ends during the loop is then
         // missing for a moment, but never counted twice.
-        let ended = Stat::of(self.keeper).map_or(Cpu::default(), |keeper| keeper.cpu_of_children);
-        let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
-        ended + descendants(self.keeper).iter().map(taken).sum()
+        let ended = match &self.top {
+            Top::Keeper(keeper) => Stat::of(*keeper).map(|keeper| keeper.cpu_of_children),
+            Top::Server(_) => None,
+        };
+        ended.unwrap_or_default() + self.top.processes().iter().map(taken).sum()
     }
 
     /// Returns the current resource usage. The call costs a few microseconds per process, so it is
@@ -80,7 +106,7 @@ impl Tree {
     pub fn run_delay(&self) -> Duration {
         let pids: Vec<i32> = match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids,
-            None => descendants(self.keeper).iter().map(|stat| stat.pid).collect(),
+            None => self.top.processes().iter().map(|stat| stat.pid).collect(),
         };
         pids.into_iter().map(run_delay).sum()
     }
@@ -98,9 +124,32 @@ impl Tree {
     fn processes(&self) -> Vec<Stat> {
         match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids.into_iter().filter_map(Stat::of).collect(),
-            None => descendants(self.keeper),
+            None => self.top.processes(),
         }
     }
+}
+
+impl Top {
+    fn processes(&self) -> Vec<Stat> {
+        match self {
+            Self::Keeper(keeper) => descendants(*keeper),
+            Self::Server(first) => {
+                let with_descendants = |&pid: &i32| {
+                    let first = Stat::of(pid);
+                    let below = if first.is_some() { descendants(pid) } else { Vec::new() };
+                    first.into_iter().chain(below)
+                };
+                first.iter().flat_map(with_descendants).collect()
+            }
+        }
+    }
+}
+
+/// Returns the control group (version 2) of a process, unless it is that of the whole system.
+fn group_of(pid: i32) -> Option<Cgroup> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let name = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    (!name.is_empty()).then(|| Cgroup::existing(Path::new("/sys/fs/cgroup").join(name)))
 }
 
 /// Returns the run-queue delay of a process: the sum over all threads of the second figure of

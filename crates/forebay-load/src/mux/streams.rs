@@ -18,6 +18,8 @@ pub struct Streams {
 #[derive(Clone, Debug)]
 pub struct Stream {
     pub state: State,
+    /// Index of the request.
+    pub request: usize,
     /// The stream has had its first request in this turn.
     pub begun: bool,
     /// Start of the request's latency.
@@ -44,6 +46,7 @@ impl Streams {
     pub fn new(count: usize, now: Instant) -> Self {
         let idle = Stream {
             state: State::Idle,
+            request: 0,
             begun: false,
             due: now,
             until: now,

@@ -1,4 +1,4 @@
-//! Times on the command line: a number with a unit.
+//! Times on the command line: a number with a unit; seconds without one.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ const UNITS: [(&str, f64); 5] =
 /// Longer times are typing errors. The limit also prevents an overflow of the clock.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
 
-/// Parses `10s`, `500ms`, `1.5m`, `250us` or `1h`.
+/// Parses `10s`, `500ms`, `1.5m`, `250us` or `1h`; `10` is 10 s.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("{text:?} is not a time: write a number and a unit, such as 10s or 500ms");
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
+    let unit = if unit.is_empty() { "s" } else { unit };
     let (_, scale) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
     let plain = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let seconds = number.parse::<f64>().ok().filter(|_| plain).ok_or_else(wrong)? * scale;
@@ -37,6 +38,8 @@ mod tests {
             ("1.5s", 1500),
             ("2000us", 2),
             ("0s", 0),
+            ("10", 10_000),
+            ("0.5", 500),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
         }
@@ -44,7 +47,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "10", "s", "10 s", "-1s", "+1s", "1e3s", "infs", "nans", "1..2s", "9999h9"]
+        for text in ["", "s", ".", "10 s", "-1s", "+1s", "1e3s", "infs", "nans", "1..2s", "9999h9"]
         {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::SystemTime;
 
 use forebay_load::Outcome;
 use serde_json::Value;
@@ -50,6 +49,14 @@ const COLUMNS: &[(&str, &str)] = &[
     ("client_cpu_us_per_request", "/client/cpu_us_per_request"),
     ("client_saturated", "/client/saturated"),
     ("streams", "/streams"),
+    ("resent", "/requests/resent"),
+    ("unsent", "/requests/unsent"),
+    ("in_flight", "/requests/in_flight"),
+    ("interrupted", "/interrupted"),
+    ("method", "/method"),
+    ("requested_rate_per_s", "/requested_rate"),
+    ("started_at", "/started_at"),
+    ("version", "/version"),
 ];
 
 impl Outputs<'_> {
@@ -76,12 +83,17 @@ impl Outputs<'_> {
     }
 
     /// Writes the results. Tries all of them and returns the first error.
-    pub fn write(self, outcome: &Outcome, began: SystemTime) -> Result<(), String> {
+    /// The JSON gets `more`, a field with its name.
+    pub fn write(self, outcome: &Outcome, more: Option<(&str, Value)>) -> Result<(), String> {
+        let mut json = outcome.to_json();
+        if let Some((name, value)) = more {
+            json[name] = value;
+        }
         let results = self.files().map(|(flag, path)| {
             let bytes = match flag {
-                "--json" => format!("{:#}\n", outcome.to_json()).into_bytes(),
-                "--csv" => csv(&outcome.to_json()).into_bytes(),
-                _ => outcome.latency.interval_log(began, outcome.duration),
+                "--json" => format!("{json:#}\n").into_bytes(),
+                "--csv" => csv(&json).into_bytes(),
+                _ => outcome.latency.interval_log(outcome.started_at, outcome.duration),
             };
             let written = if is_stdout(path) {
                 io::stdout().write_all(&bytes)

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Handshakes, Outcome, Spec};
+use forebay_load::{Handshakes, Outcome, PartCounts, Spec, Url};
 
 /// Percentiles of the table.
 const PERCENTILES: [(&str, f64); 6] =
@@ -12,12 +12,23 @@ const PERCENTILES: [(&str, f64); 6] =
 /// Least number of latencies above a percentile that is shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// Returns the report of a run. `cancelled` is true if the run was ended early.
-pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
-    let mut out = format!(
-        "{} {}: {}{}, {}, {}{}\n\n",
-        spec.method,
-        outcome.url,
+/// Width of a terminal that shows the report without breaking lines.
+const WIDTH: usize = 80;
+
+/// Number of requests of a mixed load that are listed.
+const MOST_PARTS: usize = 20;
+
+/// Column of the figures.
+const INDENT: usize = 12;
+
+/// Returns the report of a run.
+pub fn text(spec: &Spec, outcome: &Outcome) -> String {
+    let what = match spec.parts.len() {
+        0 => format!("{} {}", spec.method, outcome.url),
+        parts => format!("{} on {}", counted(parts as u64, "request"), spec.url.endpoint()),
+    };
+    let head = format!(
+        "{what}: {}{}, {}, {}{}",
         counted(outcome.connections as u64, "connection"),
         if outcome.protocol.is_http2() {
             format!(" of {}", counted(spec.streams as u64, "stream"))
@@ -26,10 +37,14 @@ pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
         },
         counted(outcome.threads as u64, "thread"),
         seconds(outcome.duration),
-        if cancelled { " (ended early)" } else { "" },
+        if outcome.is_interrupted { " (interrupted)" } else { "" },
     );
+    let mut out = wrapped(&head, WIDTH).join("\n") + "\n\n";
     let mut line = |name: &str, text: &str| {
-        writeln!(out, "  {name:<10}{text}").expect("writing to memory does not fail");
+        for (index, part) in wrapped(text, WIDTH - INDENT).iter().enumerate() {
+            let name = if index == 0 { name } else { "" };
+            writeln!(out, "  {name:<10}{part}").expect("writing to memory does not fail");
+        }
     };
     line("Rate", &rate(spec, outcome));
     latency(spec, outcome, &mut line);
@@ -38,7 +53,16 @@ pub fn text(spec: &Spec, outcome: &Outcome, cancelled: bool) -> String {
     }
     line("Replies", &replies(outcome));
     line("Failed", &failures(outcome));
+    if let Some(text) = unanswered(outcome) {
+        line("Not sent", &text);
+    }
     line("Received", &received(outcome));
+    for (index, part) in outcome.parts.iter().take(MOST_PARTS).enumerate() {
+        line(if index == 0 { "Requests" } else { "" }, &by_url(part));
+    }
+    if outcome.parts.len() > MOST_PARTS {
+        line("", &format!("and {} more (--json)", outcome.parts.len() - MOST_PARTS));
+    }
     line("Client", &client(outcome));
     warnings(outcome, &mut out);
     out
@@ -51,7 +75,10 @@ fn rate(spec: &Spec, outcome: &Outcome) -> String {
         grouped(outcome.requests.completed)
     );
     if outcome.requests.resent > 0 {
-        text += &format!(", {} resent on a new connection", grouped(outcome.requests.resent));
+        text += &format!(", {} resent", grouped(outcome.requests.resent));
+    }
+    if outcome.requests.in_flight > 0 {
+        text += &format!(", {} in flight at the end", grouped(outcome.requests.in_flight));
     }
     if let Some(rate) = spec.rate {
         text += &format!("; {} requests/s wanted", figure(rate.per_second));
@@ -126,6 +153,32 @@ fn failures(outcome: &Outcome) -> String {
     format!("{} ({})", grouped(outcome.requests.failed), kinds.join(", "))
 }
 
+/// Returns the counts of one of several requests.
+fn by_url(part: &PartCounts) -> String {
+    let target = Url::parse(&part.url).map_or(part.url.clone(), |url| url.target().to_owned());
+    let mut text = format!("{:>11}  {} {target}", grouped(part.completed), part.method);
+    match &part.latency {
+        Some(latency) if latency.samples_beyond(99.0) >= SAMPLES_BEYOND => {
+            let p50 = time(latency.percentile_us(50.0) as f64);
+            let p99 = time(latency.percentile_us(99.0) as f64);
+            text += &format!(" (p50 {p50}, p99 {p99})");
+        }
+        _ if part.completed > 0 => {
+            text += &format!(" (mean {})", time(part.mean.as_secs_f64() * 1e6));
+        }
+        _ => {}
+    }
+    if part.failed > 0 {
+        text += &format!(", {} failed", grouped(part.failed));
+    }
+    text
+}
+
+fn unanswered(outcome: &Outcome) -> Option<String> {
+    let unsent = outcome.requests.unsent;
+    (unsent > 0).then(|| format!("{} that were due", grouped(unsent)))
+}
+
 fn received(outcome: &Outcome) -> String {
     let per_second = outcome.bytes.read as f64 / outcome.duration.as_secs_f64().max(1e-9);
     format!(
@@ -163,8 +216,14 @@ fn warnings(outcome: &Outcome, out: &mut String) {
             );
         }
     }
-    if outcome.gave_up {
-        lines.push("the run ended early: no further connection could be made".to_owned());
+    if outcome.requests.resent > 0 {
+        lines.push(format!(
+            "resent on a new connection, as the server had closed an idle one: {}",
+            counted(outcome.requests.resent, "request")
+        ));
+    }
+    if !outcome.is_interrupted {
+        lines.extend(outcome.problems());
     }
     if outcome.requests.unsent > 0 {
         lines.push(format!(
@@ -185,12 +244,33 @@ fn warnings(outcome: &Outcome, out: &mut String) {
         out.push('\n');
     }
     for line in lines {
-        writeln!(out, "  ! {line}").expect("writing to memory does not fail");
+        for (index, part) in wrapped(&line, WIDTH - 4).iter().enumerate() {
+            let mark = if index == 0 { '!' } else { ' ' };
+            writeln!(out, "  {mark} {part}").expect("writing to memory does not fail");
+        }
     }
 }
 
+/// Breaks text into lines of at most `width` characters, at spaces. A longer word is not broken.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    // A row of figures is aligned by its spaces.
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                *line = format!("{line} {word}");
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// Formats three significant digits, or all digits of a larger whole number.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => grouped(v.round() as u64),
         v if v >= 9.995 => format!("{v:.1}"),
@@ -247,6 +327,13 @@ mod tests {
             ["0.00 us", "0.50 us", "12.3 us", "340 us", "1.00 ms", "4.12 ms", "1.20 s", "90.0 s"];
         assert_eq!(times, expected);
         assert_eq!([0.0, 1234.0, 5e6, 2e9].map(bytes), ["0 B", "1.23 kB", "5.00 MB", "2.00 GB"]);
+    }
+
+    #[test]
+    fn lines_are_broken_at_spaces() {
+        assert_eq!(wrapped("  a  b", 6), ["  a  b"]);
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("http://a.long.name/ x", 5), ["http://a.long.name/", "x"]);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use forebay_lab::Plan;
 
 /// Total measured time, without starts and warm-ups: a first result within a minute.
 const MEASURED_MS: u64 = 36_000;
-const ROUNDS: u64 = 6;
+const ROUNDS: u64 = 12;
 /// Longer trials take too long for a first result, shorter ones have too few slices.
-const LONGEST_MS: u64 = 3000;
-const SHORTEST_MS: u64 = 750;
+const LONGEST_MS: u64 = 1500;
+const SHORTEST_MS: u64 = 500;
 
 /// Returns the plan for servers and commands.
 pub fn plan(
@@ -26,7 +26,7 @@ pub fn plan(
     }
     let each = MEASURED_MS / ROUNDS / count.max(2) as u64;
     let mut text = format!(
-        "title = \"Comparison\"\n[load]\nrounds = {ROUNDS}\nwarmup = \"500ms\"\n\
+        "title = \"Comparison\"\n[load]\nrounds = {ROUNDS}\nwarmup = \"300ms\"\nslice = \"50ms\"\n\
          duration = \"{}ms\"\npath = {}\n",
         each.clamp(SHORTEST_MS, LONGEST_MS),
         quoted(path)
@@ -90,7 +90,7 @@ mod tests {
         assert!(one.start.is_empty() && one.baseline);
         assert_eq!((one.url.as_str(), one.path.as_deref()), ("http://h:1/a?b", Some("")));
         assert_eq!(two.name, "http://h:2/c/");
-        assert_eq!(plan.load.amount, Amount::Duration(Duration::from_secs(3)));
+        assert_eq!(plan.load.amount, Amount::Duration(Duration::from_millis(1500)));
     }
 
     #[test]

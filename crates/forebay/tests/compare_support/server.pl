@@ -4,7 +4,7 @@
 # Habits: daemonize (fork twice into a session of its own), stubborn (ignore SIGTERM),
 #   children (keep two more processes), crash=N (die of SIGSEGV in the Nth request),
 #   keep=S (serve one connection until it is idle for S seconds, and nobody else meanwhile),
-#   slow=S (sleep S seconds in each request), wrong (answer 500), mute (accept and never answer), exit=N (say so and end with N).
+#   slow=S (sleep S seconds in each request), wrong (answer 500), lies=N,M (another body in replies after the Nth, up to the Mth), mute (accept and never answer), exit=N (say so and end with N).
 # Every process writes its id to FOLDER/pids, every request a byte to FOLDER/requests.
 use strict;
 use warnings;
@@ -69,7 +69,12 @@ while (my $client = $listener->accept) {
         note('requests', '.');
         kill 'SEGV', $$ if $habit{crash} && ++$served == $habit{crash};
         select undef, undef, undef, $habit{slow} if $habit{slow};
-        syswrite $client, $reply;
+        my $sent = $reply;
+        if ($habit{lies}) {
+            my ($from, $to) = split /,/, $habit{lies};
+            $sent =~ s/Hello/Hallo/ if ++$served > $from && $served <= $to;
+        }
+        syswrite $client, $sent;
         last unless $habit{keep};
     }
     close $client;

@@ -126,7 +126,13 @@ fn draw_on(screen: Screen, rows: &[Row], chart: &LineChart<'_>, across: &Across)
             svg.path("thin", &points, colour);
         }
         let Some((end, figure)) = (chart.end)(lines) else { continue };
-        labels.push(EndLabel { y: scale.at(end), name: &row.name, figure, colour: colour.clone() });
+        labels.push(EndLabel {
+            y: scale.at(end),
+            name: &row.name,
+            short: String::new(),
+            figure,
+            colour: colour.clone(),
+        });
     }
     end_labels(&mut svg, screen, area, labels);
     svg.finish()

@@ -52,6 +52,7 @@ fn chart(rows: &[Row], screen: Screen) -> Option<String> {
         labels.push(EndLabel {
             y: scale.at(last.1),
             name: &row.name,
+            short: String::new(),
             figure: format!("p{} {}", last.0, number::time(last.1)),
             colour: colour.clone(),
         });

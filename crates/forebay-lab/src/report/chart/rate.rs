@@ -2,7 +2,7 @@
 
 use forebay_stat::{Summary, t_quantile};
 
-use super::{LONGEST_NAME, Scale, Screen, Svg, both, colours, short};
+use super::{LONGEST_NAME, Scale, Screen, Svg, both, colours, short_names};
 use crate::number;
 use crate::{Experiment, Row, trial};
 
@@ -56,12 +56,13 @@ fn chart(experiment: &Experiment, rows: &[Row], screen: Screen) -> Option<String
         svg.text("tick middle", (scale.at(tick), bottom + 20.0), &label);
     }
     let colours = colours(rows.iter().map(|row| &row.baseline));
+    let names = short_names(rows.iter().map(|row| row.name.as_str()), LONGEST_NAME);
     for (index, (row, colour)) in rows.iter().zip(&colours).enumerate() {
         let middle = TOP + bars.row * index as f64 + bars.middle;
-        let name = short(&row.name, LONGEST_NAME);
+        let name = &names[index];
         match screen {
-            Screen::Wide => svg.text("series end", (bars.left - 14.0, middle + 4.5), &name),
-            Screen::Narrow => svg.text("series", (bars.left, middle - 18.0), &name),
+            Screen::Wide => svg.text("series end", (bars.left - 14.0, middle + 4.5), name),
+            Screen::Narrow => svg.text("series", (bars.left, middle - 18.0), name),
         }
         let unit = row.unit.as_deref().unwrap_or("requests/s");
         let trials: Vec<(String, f64)> = trial::counted(&experiment.results[index].trials)

@@ -1,0 +1,79 @@
+//! Short names for charts and tables.
+
+/// Returns the names cut to `longest` characters, and still different from each other.
+///
+/// If a name is too long, the beginning that all names share is dropped first.
+pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>, longest: usize) -> Vec<String> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let is_long = |name: &str| name.chars().count() > longest;
+    let shared = if names.iter().any(|name| is_long(name)) { shared(&names) } else { 0 };
+    let mut labels: Vec<String> = Vec::new();
+    for name in names {
+        let rest = if shared > 0 { format!("…{}", &name[shared..]) } else { name.to_owned() };
+        let label = short(&rest, longest);
+        let number = 1 + labels.iter().filter(|other| is_numbered(other, &label)).count();
+        labels.push(match number {
+            1 => label,
+            number => format!("{} ({number})", short(&label, longest.saturating_sub(4))),
+        });
+    }
+    labels
+}
+
+/// Cuts a name to `longest` characters.
+pub fn short(name: &str, longest: usize) -> String {
+    if name.chars().count() <= longest {
+        return name.to_owned();
+    }
+    let kept: String = name.chars().take(longest - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// Returns true if `other` is `label`, or was `label` before it got a number.
+fn is_numbered(other: &str, label: &str) -> bool {
+    let bare = other.rsplit_once(" (").map_or(other, |(bare, _)| bare).trim_end_matches('…');
+    other == label || !bare.is_empty() && other.ends_with(')') && label.starts_with(bare)
+}
+
+/// Returns the length of the beginning that all names share, up to the last sign between words.
+/// Returns 0 if it is too short to be worth dropping.
+fn shared(names: &[&str]) -> usize {
+    const WORTH: usize = 4;
+    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return 0;
+    };
+    let common = |other: &&str| {
+        let pairs = first.char_indices().zip(other.chars());
+        let differ = pairs.map(|((at, ours), theirs)| (at, ours != theirs)).find(|(_, d)| *d);
+        differ.map_or(first.len().min(other.len()), |(at, _)| at)
+    };
+    let end = others.iter().map(common).min().unwrap_or(0);
+    let is_sign = |c: char| !c.is_alphanumeric();
+    let end = first[..end]
+        .rfind(is_sign)
+        .map_or(0, |at| at + first[at..].chars().next().map_or(0, char::len_utf8));
+    // A name must not become empty.
+    if end < WORTH || names.iter().any(|name| name.len() == end) { 0 } else { end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_long_names_share_is_dropped() {
+        let urls = ["http://127.0.0.1:8080/an/application", "http://127.0.0.1:8081/an/application"];
+        assert_eq!(labels(urls, 24), ["…8080/an/application", "…8081/an/application"]);
+        assert_eq!(labels(["nginx", "forebay"], 24), ["nginx", "forebay"]);
+        assert_eq!(labels(["a long name, and alone"], 10), ["a long na…"]);
+    }
+
+    #[test]
+    fn names_stay_different() {
+        let long =
+            ["the same beginning of A", "the same beginning of B", "other than both of those"];
+        let cut = labels(long, 12);
+        assert_ne!(cut[0], cut[1], "{cut:?}");
+        assert!(cut.iter().all(|label| label.chars().count() <= 12), "{cut:?}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Search for the highest rate at which a server meets goals.
+//!
+//! Each step loads the server at one rate, in an open loop, and compares the outcome with the goals.
+//! Near the limit, chance decides about a step. A plain bisection that meets such a step is wrong
+//! from then on. The search keeps a probability for each possible limit instead, takes the median as
+//! its next rate, and ends when 95 % of the probability are close together (Horstein, "Sequential
+//! Transmission Using Noiseless Feedback", IEEE Transactions on Information Theory 9, 1963; Waeber,
+//! Frazier and Henderson, "Bisection Search with Noisy Responses", SIAM Journal on Control and
+//! Optimization 51, 2013).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::{Control, Error, Goal, Judgement, Outcome, Rate, Spec, Stop, Turns};
+
+/// Search to perform.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// The goals. A step passes if it meets all of them and sends what is due.
+    pub goals: Vec<Goal>,
+    /// Duration of a step. Steps at low rates are longer, so that they can decide about percentiles.
+    pub step: Duration,
+    /// Distribution of the planned instants.
+    pub arrivals: crate::Arrivals,
+}
+
+/// A step of the search.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The rate in requests per second.
+    pub rate: f64,
+    /// The step met all goals.
+    pub passed: bool,
+    /// The values that decided, for the report.
+    pub why: String,
+    /// Results of the step.
+    pub outcome: Outcome,
+}
+
+/// Result of a search.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    /// Highest rate that meets the goals: the median of the probability.
+    pub rate: f64,
+    /// Interval that contains this rate with a probability of 95 %.
+    pub interval: [f64; 2],
+    /// Rate of a closed loop over the same connections, measured first.
+    pub closed_loop: f64,
+    /// All steps in their order.
+    pub steps: Vec<Step>,
+}
+
+/// Longest step.
+const LONGEST_STEP: Duration = Duration::from_secs(60);
+/// Duration of the closed loop, at most.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+const MOST_STEPS: usize = 30;
+const FEWEST_STEPS: usize = 5;
+/// Ratio of the interval's ends at which the search ends.
+const NARROW: f64 = 1.05;
+
+/// Share of the planned rate that a step may miss. An overload by 2 % misses as much.
+const SHORTFALL: f64 = 0.02;
+
+/// Highest and lowest limit that is possible, as factors of the rate of the closed loop.
+const HIGHEST: f64 = 1.5;
+const LOWEST: f64 = 1.0 / 50.0;
+/// Factor between neighbouring limits.
+const GRID: f64 = 1.005;
+/// Width of the range of rates where only chance decides about a step, on the logarithmic scale.
+const FUZZ: f64 = 0.015;
+/// Probability that a step far from the limit goes wrong, for example by a pause of the machine.
+const BLUNDER: f64 = 0.03;
+
+/// Searches for the highest rate. `spec` describes the load without its rate and stop. `report`
+/// receives each step.
+///
+/// # Errors
+/// Fails as [`run`](crate::run()) does. An interrupted search returns the steps so far.
+pub fn find_rate(
+    spec: &Spec,
+    search: &Search,
+    control: &Control,
+    report: &mut dyn FnMut(&Step),
+) -> Result<Capacity, Error> {
+    let mut turns = Turns::new(spec)?;
+    let look = turns.run(Stop::Duration(search.step.min(FIRST_LOOK)), None, control)?;
+    let closed_loop = look.rate_per_s();
+    let mut belief = Belief::around(closed_loop.max(1.0));
+    let mut steps: Vec<Step> = Vec::new();
+    let is_cancelled = || control.cancelled.load(Ordering::Relaxed);
+    while steps.len() < MOST_STEPS && !is_cancelled() && closed_loop > 0.0 {
+        let rate = belief.quantile(0.5);
+        let stop = Stop::Duration(search.duration(rate));
+        let per_second = Rate { per_second: rate, arrivals: search.arrivals };
+        let outcome = turns.run(stop, Some(per_second), control)?;
+        if is_cancelled() {
+            break;
+        }
+        let (passed, why) = search.judge(&outcome);
+        belief.update(rate, passed);
+        let step = Step { rate, passed, why, outcome };
+        report(&step);
+        steps.push(step);
+        let [low, high] = belief.interval();
+        if steps.len() >= FEWEST_STEPS && high <= low * NARROW {
+            break;
+        }
+    }
+    Ok(Capacity { rate: belief.quantile(0.5), interval: belief.interval(), closed_loop, steps })
+}
+
+impl Search {
+    /// Returns the duration of a step: long enough for the goals.
+    fn duration(&self, rate: f64) -> Duration {
+        let samples = self.goals.iter().map(Goal::samples).max().unwrap_or(1);
+        // Chance varies the number of requests.
+        let needed = Duration::from_secs_f64((samples as f64 * 1.2 / rate).min(1e6));
+        self.step.max(needed).min(LONGEST_STEP.max(self.step))
+    }
+
+    /// Returns true if the outcome meets all goals, and the values.
+    fn judge(&self, outcome: &Outcome) -> (bool, String) {
+        if outcome.shortfall > SHORTFALL {
+            let missed = outcome.shortfall * 100.0;
+            return (false, format!("missed the rate by {missed:.0} %"));
+        }
+        let mut values = Vec::new();
+        for goal in &self.goals {
+            match goal.judge(outcome) {
+                Judgement::True(value) => values.push(value),
+                Judgement::False(value) | Judgement::Unknown(value) => return (false, value),
+            }
+        }
+        (true, values.join(", "))
+    }
+}
+
+impl Capacity {
+    /// Returns true if at least one step met the goals.
+    pub fn is_met(&self) -> bool {
+        self.steps.iter().any(|step| step.passed)
+    }
+
+    /// Returns true if the search came to its end: the interval is narrow.
+    pub fn is_sure(&self) -> bool {
+        self.steps.len() >= FEWEST_STEPS && self.interval[1] <= self.interval[0] * NARROW
+    }
+
+    /// Returns the passed step with the highest rate inside the interval, else the highest one below.
+    pub fn best(&self) -> Option<&Step> {
+        let passed = self.steps.iter().filter(|step| step.passed && step.rate <= self.interval[1]);
+        passed.max_by(|left, right| left.rate.total_cmp(&right.rate))
+    }
+}
+
+/// Probability of each possible limit.
+#[derive(Debug)]
+struct Belief {
+    /// Logarithms of the limits, in ascending order.
+    limits: Vec<f64>,
+    weights: Vec<f64>,
+}
+
+impl Belief {
+    /// Creates the belief before the first step. Limits near the rate of a closed loop are the most
+    /// probable ones.
+    fn around(closed_loop: f64) -> Self {
+        let (low, high) = ((closed_loop * LOWEST).ln(), (closed_loop * HIGHEST).ln());
+        let count = ((high - low) / GRID.ln()).ceil() as usize;
+        let limits: Vec<f64> = (0..=count).map(|n| low + n as f64 * GRID.ln()).collect();
+        let weight = |limit: &f64| if *limit > (closed_loop / 3.0).ln() { 1.0 } else { 0.3 };
+        let mut belief = Self { weights: limits.iter().map(weight).collect(), limits };
+        belief.normalize();
+        belief
+    }
+
+    /// Takes the result of a step into account.
+    fn update(&mut self, rate: f64, passed: bool) {
+        let rate = rate.ln();
+        for (limit, weight) in self.limits.iter().zip(&mut self.weights) {
+            let passes = 1.0 / (1.0 + (-(limit - rate) / FUZZ).exp());
+            let passes = BLUNDER + (1.0 - 2.0 * BLUNDER) * passes;
+            *weight *= if passed { passes } else { 1.0 - passes };
+        }
+        self.normalize();
+    }
+
+    fn normalize(&mut self) {
+        let sum: f64 = self.weights.iter().sum();
+        self.weights.iter_mut().for_each(|weight| *weight /= sum);
+    }
+
+    /// Returns the rate below which the limit is with probability `p`.
+    fn quantile(&self, p: f64) -> f64 {
+        let mut sum = 0.0;
+        for (limit, weight) in self.limits.iter().zip(&self.weights) {
+            sum += weight;
+            if sum >= p {
+                return limit.exp();
+            }
+        }
+        self.limits.last().map_or(0.0, |limit| limit.exp())
+    }
+
+    fn interval(&self) -> [f64; 2] {
+        [self.quantile(0.025), self.quantile(0.975)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_a_noisy_server_is_found_within_5_percent_in_19_of_20_searches() {
+        let mut random = fastrand::Rng::with_seed(9);
+        let mut steps = 0;
+        let mut right = 0;
+        for _ in 0..200 {
+            let limit: f64 = 100.0 + 800.0 * random.f64();
+            let mut belief = Belief::around(1000.0);
+            for step in 1..=MOST_STEPS {
+                let rate = belief.quantile(0.5);
+                // Within some 3 % of the limit chance decides, and one step in fifty goes wrong.
+                let chance = 1.0 / (1.0 + (-(limit.ln() - rate.ln()) / 0.012).exp());
+                let passed = (random.f64() < chance) != (random.f64() < 0.02);
+                belief.update(rate, passed);
+                let [low, high] = belief.interval();
+                if step >= FEWEST_STEPS && high <= low * NARROW {
+                    break;
+                }
+                steps += 1;
+            }
+            right += usize::from((belief.quantile(0.5) / limit - 1.0).abs() < 0.05);
+        }
+        assert!(right >= 190, "{right} of 200");
+        assert!(steps / 200 < 20, "{} steps", steps / 200);
+    }
+
+    #[test]
+    fn steps_are_long_enough_for_their_percentiles() {
+        let search = |goal: &str| Search {
+            goals: vec![goal.parse().unwrap()],
+            step: Duration::from_secs(3),
+            arrivals: crate::Arrivals::Even,
+        };
+        assert_eq!(search("p99<50ms").duration(1000.0), Duration::from_secs(3));
+        assert_eq!(search("p99<50ms").duration(100.0), Duration::from_secs(12));
+        assert_eq!(search("p99.9<50ms").duration(1.0), LONGEST_STEP);
+    }
+}

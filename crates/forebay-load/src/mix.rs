@@ -1,0 +1,105 @@
+//! Choice among the requests of a run by their weights.
+
+use std::sync::Arc;
+
+use crate::Spec;
+use crate::spec::is_idempotent;
+
+/// Order in which a thread sends the requests of a run.
+#[derive(Debug)]
+pub(crate) struct Mix {
+    /// Indices of the requests; empty for a single request.
+    order: Arc<[u32]>,
+    next: usize,
+    /// By request: it may be sent again on another connection.
+    may_resend: Arc<[bool]>,
+}
+
+/// Longest order. With larger weights, the shares are rounded.
+const LONGEST: u64 = 100_000;
+
+impl Mix {
+    /// Returns one mix per thread. The threads begin at different positions of the same order.
+    pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
+        let weights: Vec<u32> = spec.parts.iter().map(|part| part.weight).collect();
+        let order: Arc<[u32]> =
+            if weights.len() < 2 { Arc::default() } else { order(&weights).into() };
+        // A message of a WebSocket may have any effect.
+        let may_resend: Arc<[bool]> = if spec.url.protocol().is_websocket() {
+            vec![false; spec.parts.len().max(1)].into()
+        } else if spec.parts.is_empty() {
+            [is_idempotent(&spec.method)].into()
+        } else {
+            spec.parts.iter().map(|part| is_idempotent(&part.method)).collect()
+        };
+        let mix = |thread: usize| Self {
+            next: order.len() * thread / threads,
+            order: order.clone(),
+            may_resend: may_resend.clone(),
+        };
+        (0..threads).map(mix).collect()
+    }
+
+    /// Returns true if there is more than one request.
+    #[inline]
+    pub fn is_mixed(&self) -> bool {
+        !self.order.is_empty()
+    }
+
+    /// Returns the next request of a mixed load.
+    pub fn next(&mut self) -> usize {
+        let request = self.order[self.next];
+        self.next = (self.next + 1) % self.order.len();
+        request as usize
+    }
+
+    /// Returns true if `request` may be sent again on another connection.
+    pub fn may_resend(&self, request: usize) -> bool {
+        self.may_resend[request]
+    }
+}
+
+/// Returns an order with each request in proportion to its weight, evenly spread. The request that
+/// lacks most of its share is next (as in nginx's balancing by weight).
+fn order(weights: &[u32]) -> Vec<u32> {
+    let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
+    let total: u64 = weights.iter().map(|weight| u64::from(weight / divisor)).sum();
+    if weights.iter().all(|weight| weight / divisor == 1) {
+        return (0..weights.len() as u32).collect();
+    }
+    let mut behind = vec![0i64; weights.len()];
+    let mut order = Vec::new();
+    for _ in 0..total.min(LONGEST) {
+        for (behind, weight) in behind.iter_mut().zip(weights) {
+            *behind += i64::from(weight / divisor);
+        }
+        let most = (0..behind.len()).rev().max_by_key(|&index| behind[index]).unwrap_or(0);
+        behind[most] -= total as i64;
+        order.push(most as u32);
+    }
+    order
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_occur_by_weight_and_evenly_spread() {
+        assert_eq!(order(&[1, 1, 1]), [0, 1, 2]);
+        assert_eq!(order(&[30, 10]), [0, 0, 1, 0]);
+        assert_eq!(order(&[5, 1, 1]), [0, 0, 1, 0, 2, 0, 0]);
+        let order = order(&[7, 2, 1]);
+        let count = |request| order.iter().filter(|other| **other == request).count();
+        assert_eq!([0, 1, 2].map(count), [7, 2, 1]);
+    }
+
+    #[test]
+    fn a_large_weight_costs_no_memory() {
+        assert_eq!(order(&[u32::MAX, 1]).len(), LONGEST as usize);
+    }
+}

@@ -1,0 +1,64 @@
+//! Numbers on the command line, with an optional suffix: `100k`, `1.5M`.
+
+const SUFFIXES: [(char, f64); 4] = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e9)];
+
+/// Parses a number of connections or requests: `500`, `1k`, `2M`.
+pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let wrong = || format!("{text:?} is not a number: write digits, such as 500, 10k or 1M");
+    let number = scaled(text).ok_or_else(wrong)?;
+    // A larger number has no exact value here.
+    if number.fract() != 0.0 || number > (1u64 << 53) as f64 {
+        return Err(wrong());
+    }
+    T::try_from(number as u64).map_err(|_| format!("{text} is too large"))
+}
+
+/// Parses a rate in requests per second: `100`, `2.5k`, also `100/s` or `600/m`.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is not a rate: write requests per second, such as 500 or 10k");
+    let (number, per) = match text.split_once('/') {
+        None | Some((_, "s")) => (text.trim_end_matches("/s"), 1.0),
+        Some((number, "m")) => (number, 60.0),
+        Some(_) => return Err(wrong()),
+    };
+    scaled(number).map(|number| number / per).ok_or_else(wrong)
+}
+
+fn scaled(text: &str) -> Option<f64> {
+    let found = SUFFIXES.iter().find(|(suffix, _)| text.ends_with(*suffix));
+    let (digits, scale) = match found {
+        Some((_, scale)) => (&text[..text.len() - 1], *scale),
+        None => (text, 1.0),
+    };
+    let is_plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number = digits.parse::<f64>().ok().filter(|_| is_plain)?;
+    // 2.3 * 1000 is a little less than 2,300 in binary.
+    Some((number * scale * 1e6).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_multiply() {
+        let cases = [("0", 0), ("17", 17), ("1k", 1000), ("2.3k", 2300), ("1.5M", 1_500_000)];
+        for (text, number) in cases {
+            assert_eq!(count::<u64>(text), Ok(number), "{text}");
+        }
+        assert_eq!(count::<usize>("1k"), Ok(1000));
+        let rates = ["100k", "0.5", "1000/s", "600/m", "10k/s"].map(|text| rate(text).unwrap());
+        assert_eq!(rates, [100_000.0, 0.5, 1000.0, 10.0, 10_000.0]);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["", "k", "-1", "+1", "1.5", "1e3", "1 k", "1kk", "nan", "10000000G", "x"] {
+            assert!(count::<u64>(text).is_err(), "{text}");
+        }
+        assert!(count::<u32>("5G").unwrap_err().contains("too large"));
+        for text in ["", "/s", "5/h", "inf", "-5", "5//s", "5/s/s"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

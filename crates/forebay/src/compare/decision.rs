@@ -1,0 +1,231 @@
+//! Decision about an experiment, for use in continuous integration: each configuration is fine, has
+//! a problem, or was not measured well enough to decide.
+
+use std::fmt::Write;
+
+use forebay_lab::{Experiment, Results, Row, Verdict, report, rows};
+
+/// Decisions about all configurations.
+pub struct Decisions {
+    title: String,
+    /// Name of each configuration, with its decision.
+    cases: Vec<(String, Decision)>,
+}
+
+/// Decision about one configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    Fine,
+    /// It failed, gave wrong replies, or is slower than allowed. The text says which.
+    Problem(String),
+    /// The measurement cannot decide. The text says what would.
+    Undecided(String),
+}
+
+/// Number of rounds that gives an interval if there is none yet.
+const FIRST_ROUNDS: u32 = 5;
+/// Maximum number of rounds in advice.
+const MOST_ROUNDS: u32 = 1000;
+
+impl Decisions {
+    /// Decides about each configuration. One that is slower by more than `threshold` has a problem.
+    pub fn of(experiment: &Experiment, threshold: Option<f64>) -> Self {
+        let rows = rows(experiment);
+        let decide = |((row, problems), results): ((Row, Vec<String>), &Results)| {
+            let decision = if !problems.is_empty() {
+                Decision::Problem(problems.join("; "))
+            } else if let Some(why) = uncounted(&row, results) {
+                Decision::Undecided(why)
+            } else {
+                let decision = threshold.map(|threshold| compared(experiment, &row, threshold));
+                decision.unwrap_or(Decision::Fine)
+            };
+            (row.name, decision)
+        };
+        let cases = rows.into_iter().zip(experiment.problems()).zip(&experiment.results);
+        Self { title: experiment.plan.title.clone(), cases: cases.map(decide).collect() }
+    }
+
+    /// Returns true if a configuration has a problem.
+    pub fn has_problem(&self) -> bool {
+        self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Problem(_)))
+    }
+
+    /// Returns true if there is no decision about a configuration.
+    pub fn is_undecided(&self) -> bool {
+        self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Undecided(_)))
+    }
+
+    /// Returns a test case per configuration as JUnit XML. A missing decision is an error.
+    pub fn junit(&self) -> String {
+        let count = |is_counted: fn(&Decision) -> bool| {
+            self.cases.iter().filter(|(_, decision)| is_counted(decision)).count()
+        };
+        let failures = count(|decision| matches!(decision, Decision::Problem(_)));
+        let errors = count(|decision| matches!(decision, Decision::Undecided(_)));
+        let mut out = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" \
+             failures=\"{failures}\" errors=\"{errors}\">\n",
+            escaped(&self.title),
+            self.cases.len()
+        );
+        for (name, decision) in &self.cases {
+            let name = escaped(name);
+            let (element, why) = match decision {
+                Decision::Fine => {
+                    // Writing to a string does not fail.
+                    let _ = writeln!(
+                        out,
+                        "  <testcase classname=\"forebay.compare\" name=\"{name}\"/>"
+                    );
+                    continue;
+                }
+                Decision::Problem(why) => ("failure", why),
+                Decision::Undecided(why) => ("error", why),
+            };
+            let _ = writeln!(
+                out,
+                "  <testcase classname=\"forebay.compare\" name=\"{name}\">\n    \
+                 <{element} message=\"{}\"/>\n  </testcase>",
+                escaped(why)
+            );
+        }
+        out + "</testsuite>\n"
+    }
+
+    /// Prints problems and missing decisions to standard error, as annotations on GitHub's runner.
+    /// Elsewhere, servers that did not start are left out: the caller prints them with their output.
+    pub fn print(&self, experiment: &Experiment) {
+        let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
+        for ((name, decision), results) in self.cases.iter().zip(&experiment.results) {
+            let (kind, why) = match decision {
+                _ if !on_github && results.start_failure().is_some() => continue,
+                Decision::Fine => continue,
+                Decision::Problem(why) => ("error", why),
+                Decision::Undecided(why) => ("warning", why),
+            };
+            // Part of the text comes from servers.
+            let line = format!("{name}: {why}").replace(char::is_control, " ");
+            if on_github {
+                let line = annotation(&line);
+                super::print_stderr(format_args!("::{kind} title=forebay compare::{line}"));
+            } else {
+                super::print_stderr(line);
+            }
+        }
+    }
+}
+
+/// Returns the reason why a configuration that was tried has no counted trial.
+fn uncounted(row: &Row, results: &Results) -> Option<String> {
+    if row.counted > 0 {
+        return None;
+    }
+    let void = results.trials.iter().find_map(|trial| trial.void.as_ref())?;
+    Some(format!("inconclusive: no trial counts: {void}"))
+}
+
+/// Compares the rate of a configuration with that of its reference.
+fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
+    let Some(reference) = &row.reference else { return Decision::Fine };
+    let undecided = |why: String| Decision::Undecided(format!("inconclusive: {why}"));
+    let Some(ratio) = &row.ratio else {
+        return undecided(format!("no round has a counted trial of {reference}, too"));
+    };
+    let limit = 1.0 - threshold;
+    let percent = threshold * 100.0;
+    if ratio.verdict() == Verdict::Slower && ratio.mean < limit {
+        let by = (1.0 - ratio.mean) * 100.0;
+        let interval = report::interval(ratio);
+        return Decision::Problem(format!(
+            "slower than {reference} by {by:.1} % ({interval} of the ratio), more than the \
+             {percent:.1} % allowed"
+        ));
+    }
+    if ratio.has_interval() && ratio.ci95[0] >= limit {
+        return Decision::Fine;
+    }
+    // CPU time is the steadier figure on a busy machine. It can only add a problem: a server that
+    // waits longer takes no more CPU time.
+    if let Some(cpu) = &row.cpu_ratio
+        && cpu.verdict() == Verdict::Faster
+        && cpu.mean > 1.0 + threshold
+    {
+        let (by, interval) = ((cpu.mean - 1.0) * 100.0, report::interval(cpu));
+        return Decision::Problem(format!(
+            "takes {by:.1} % more CPU time per request than {reference} ({interval} of the ratio), \
+             more than the {percent:.1} % allowed; its rate is inconclusive"
+        ));
+    }
+    if !ratio.has_interval() {
+        let rounds = report::more_rounds(experiment, FIRST_ROUNDS);
+        return undecided(format!(
+            "run {rounds}: a single round gives {:.3} times the rate of {reference} and no interval",
+            ratio.mean
+        ));
+    }
+    let why = format!(
+        "the {} of the ratio to {reference} includes the limit of {limit:.3}",
+        report::interval(ratio)
+    );
+    let distance = (ratio.mean.ln() - limit.ln()).abs();
+    match ratio.rounds_for(distance, MOST_ROUNDS) {
+        Some(rounds) => {
+            let more = rounds.saturating_sub(ratio.pairs as u32).max(1);
+            undecided(format!("run {}: {why}", report::more_rounds(experiment, more)))
+        }
+        None => undecided(format!(
+            "{why}, and {MOST_ROUNDS} rounds would not decide: use a quieter machine or another \
+             --threshold"
+        )),
+    }
+}
+
+/// Escapes text for an attribute. Control characters are not allowed in XML.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            character if character.is_control() => out.push(' '),
+            character => out.push(character),
+        }
+    }
+    out
+}
+
+/// Escapes the text of a workflow command, which ends at the end of its line.
+fn annotation(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn junit_has_a_case_for_each_configuration() {
+        let cases = vec![
+            ("a".to_owned(), Decision::Fine),
+            ("b <\"&".to_owned(), Decision::Problem("the server\nwas gone".to_owned())),
+            ("c".to_owned(), Decision::Undecided("inconclusive".to_owned())),
+        ];
+        let xml = Decisions { title: "T".to_owned(), cases }.junit();
+        let document = roxmltree::Document::parse(&xml).unwrap();
+        let suite = document.root_element();
+        let attributes = ["tests", "failures", "errors"].map(|name| suite.attribute(name));
+        assert_eq!(attributes, [Some("3"), Some("1"), Some("1")]);
+        let names: Vec<_> = suite.children().filter_map(|case| case.attribute("name")).collect();
+        assert_eq!(names, ["a", "b <\"&", "c"]);
+        let failure = document.descendants().find(|node| node.has_tag_name("failure")).unwrap();
+        assert_eq!(failure.attribute("message"), Some("the server was gone"));
+    }
+
+    #[test]
+    fn an_annotation_stays_on_its_line() {
+        assert_eq!(annotation("5 %\n::error::x"), "5 %25%0A::error::x");
+    }
+}

@@ -1,0 +1,98 @@
+//! Scripts of a cgi-bin directory, to name them in an experiment.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+/// Placeholder of the script's name in the templates.
+const PLACEHOLDER: &str = "script.pl";
+/// Kind of the application in the template of the site.
+const PERL: &str = "\"perl-cgi\"";
+const PYTHON: &str = "\"python-cgi\"";
+
+/// Number of bytes of a script that are read to find its language.
+const FIRST_LINE: u64 = 128;
+
+/// Names of scripts, sorted.
+#[derive(Debug, Default, PartialEq)]
+struct Scripts {
+    perl: Vec<String>,
+    python: Vec<String>,
+}
+
+/// Names a script of `directory` in the texts of an experiment and of its site. If there is more
+/// than one, a comment lists the others.
+pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) {
+    let Scripts { perl, python } = find(directory);
+    let (scripts, kind) = if perl.is_empty() { (python, PYTHON) } else { (perl, PERL) };
+    let Some((first, others)) = scripts.split_first() else {
+        return (experiment.to_owned(), site.to_owned());
+    };
+    let experiment = experiment.replace(PLACEHOLDER, first);
+    let site = site.replace(PERL, kind);
+    if others.is_empty() {
+        return (experiment, site);
+    }
+    let note =
+        format!("# Other scripts in cgi-bin that can take its place: {}\n", others.join(", "));
+    (experiment.replacen("[load]\n", &format!("{note}[load]\n"), 1), site)
+}
+
+fn find(directory: &Path) -> Scripts {
+    let mut scripts = Scripts::default();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.path().is_file()) {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // Other names would need an escape, in the path or in the file.
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        if !name.bytes().all(is_plain) || name.starts_with('.') {
+            continue;
+        }
+        let line = first_line(&entry.path());
+        if name.ends_with(".pl") || line.contains("perl") {
+            scripts.perl.push(name);
+        } else if name.ends_with(".py") || line.contains("python") {
+            scripts.python.push(name);
+        }
+    }
+    scripts.perl.sort();
+    scripts.python.sort();
+    scripts
+}
+
+/// Returns the line that names the interpreter; empty without one.
+fn first_line(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FIRST_LINE).read_to_end(&mut bytes));
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().next().filter(|line| read.is_ok() && line.starts_with("#!"));
+    line.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPERIMENT: &str = "[load]\npath = \"/kept/script.pl\"\n";
+
+    #[test]
+    fn scripts_that_exist_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = || name(dir.path(), EXPERIMENT, "kind = \"perl-cgi\"");
+        assert_eq!(named().0, EXPERIMENT, "there is none");
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("report.py", "");
+        write("README", "perl");
+        let (experiment, site) = named();
+        assert_eq!(experiment, "[load]\npath = \"/kept/report.py\"\n");
+        assert_eq!(site, "kind = \"python-cgi\"");
+        write("zeit.cgi", "#!/usr/bin/perl -w\nprint 1;");
+        write("b b.pl", "");
+        write("list.pl", "");
+        let (experiment, site) = named();
+        assert!(experiment.contains("/kept/list.pl"), "{experiment}");
+        assert!(experiment.starts_with("# Other scripts in cgi-bin"), "{experiment}");
+        assert!(experiment.contains(": zeit.cgi\n"), "{experiment}");
+        assert_eq!(site, "kind = \"perl-cgi\"");
+    }
+}
