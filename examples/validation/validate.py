@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
 """Checks that `forebay compare` finds real differences and nothing else.
 
-python3 examples/validation/validate.py FOREBAY [RUNS]
+python3 examples/validation/validate.py FOREBAY [RUNS [NAME...]]
 
-Runs three experiments whose truth is known, RUNS times each (20 unless given), and counts what was found.
-Needs nginx and two cores that nothing else uses. Exit code 1 where fewer runs than required were right.
+Runs experiments whose truth is known, RUNS times each (20 unless given), and counts what was found. NAME selects
+experiments. Needs nginx and two cores that nothing else uses. Exit code 1 if fewer runs than required were right.
 """
 
+import contextlib
 import json
 import math
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A run that takes longer hangs.
 PATIENCE_S = 300
 
 
-def compare(forebay, experiment, seed, *more):
-    """Returns the report of one run. Its exit code does not matter here."""
+def run(forebay, experiment, seed, *more):
+    """Returns the report of one run, and how it ended."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(HERE, experiment)
         command = [forebay, "compare", path, "--quiet", "--seed", str(seed), "--out", folder, *more]
@@ -30,7 +34,55 @@ def compare(forebay, experiment, seed, *more):
             report = json.load(file)
         if not report["complete"]:
             sys.exit(f"{experiment}: {report['incomplete_reason']}\n{ended.stderr}")
-        return report
+        return report, ended
+
+
+def compare(forebay, experiment, seed, *more):
+    """Returns the report of one run. Its exit code does not matter here."""
+    return run(forebay, experiment, seed, *more)[0]
+
+
+@contextlib.contextmanager
+def server(*fault):
+    """Starts the faulty server. Its value is the URL."""
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    program = os.path.join(HERE, "faulty.py")
+    process = subprocess.Popen([sys.executable, program, str(port), *map(str, fault)])
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def bench(forebay, *arguments):
+    """Returns the exit code and the JSON of `forebay bench`."""
+    command = [forebay, "bench", "--quiet", "--json", "-", *arguments]
+    ended = subprocess.run(command, timeout=PATIENCE_S, stdout=subprocess.PIPE, text=True)
+    return ended.returncode, json.loads(ended.stdout)
+
+
+@contextlib.contextmanager
+def busy_machine(count=4):
+    """Keeps the processors busy with this many processes."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(loop) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def ratio_in_words(ratio):
@@ -76,20 +128,169 @@ def leak(forebay, seed):
     return is_right, words + (" accused" if other["leaks"] else "")
 
 
+def lost(forebay, seed):
+    """Kept connections that close on a request: each is a failure, nothing is resent, counts agree."""
+    words = []
+    for method in ["GET", "POST"]:
+        with server("closes", 10) as url:
+            code, json_ = bench(forebay, url, "-n", "1000", "-c", "10", "-X", method)
+            with urllib.request.urlopen(url + "counts") as reply:
+                counts = json.load(reply)
+        requests = json_["requests"]
+        lost_ = counts["received"] - counts["answered"]
+        is_right = (
+            code == 1
+            and requests["sent"] == counts["received"]
+            and requests["completed"] == counts["answered"]
+            and requests["failed"] == lost_
+            and requests["resent"] == 0
+        )
+        words.append(f"{method}: {lost_} lost, {requests['failed']} failed, {requests['resent']} resent")
+        if not is_right:
+            return False, f"{words[-1]}, exit code {code}, {counts}, {requests}"
+    return True, "; ".join(words)
+
+
+def wrong(forebay, seed):
+    """Wrong bodies: the exit code is 1, all of them are counted, and the honest server is not accused."""
+    report, ended = run(forebay, "wrong.toml", seed)
+    honest, liar = report["configurations"]
+    failed = liar["failures"]["check"]
+    # 2,000 requests of a trial and the checks before and after it.
+    is_right = ended.returncode == 1 and honest["failed"] == 0 and failed in range(78, 83)
+    return is_right, f"{failed} wrong bodies, exit code {ended.returncode}"
+
+
+def undecided(forebay, seed):
+    """Many times slower in one round: the exit code is 4, neither success nor failure."""
+    _, ended = run(forebay, "one-round.toml", seed, "--threshold", "5%")
+    is_right = ended.returncode == 4 and "inconclusive: run " in ended.stderr
+    return is_right, f"exit code {ended.returncode}"
+
+
+def several(forebay, seed):
+    """Several comparisons: every verdict agrees with its interval."""
+    report = compare(forebay, "several.toml", seed)
+    ratios = [each[kind] for each in report["configurations"] for kind in ["ratio", "cpu_ratio"]]
+    ratios = [ratio for ratio in ratios if ratio and ratio["ci95"][1] is not None]
+
+    def agrees(ratio):
+        low, high = ratio["ci95"]
+        is_apart = low > 1 or high < 1
+        is_little = low >= 0.98 and high <= 1.02
+        return (ratio["verdict"] != "same") == (is_apart and not is_little)
+
+    return all(map(agrees, ratios)), f"{len(ratios)} intervals"
+
+
+def silent(forebay, seed):
+    """A server that never answers: the exit code is 1, and the requests in flight are counted."""
+    with server("mute") as url:
+        code, json_ = bench(forebay, url, "-d", "0.3", "-c", "5")
+    in_flight = json_["requests"]["in_flight"]
+    return code == 1 and in_flight == 5, f"exit code {code}, {in_flight} in flight"
+
+
+def overloaded(forebay, seed):
+    """A rate that the server cannot bear: the exit code is 1. Half of that: 0."""
+    with server("slow", 5) as url:
+        code, json_ = bench(forebay, url, "-r", "1k", "-d", "2", "-c", "4")
+    with server("slow", 5) as url:
+        calm, _ = bench(forebay, url, "-r", "80", "-d", "2", "-c", "4")
+    missed = json_["rate_shortfall"]
+    return (code, calm) == (1, 0) and missed > 0.7, f"missed by {missed:.2f}, exit codes {code}, {calm}"
+
+
+def interrupted(forebay, seed):
+    """Ctrl-C and SIGTERM: the exit codes are 130 and 143, and the JSON says so."""
+    codes = []
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        with server("none") as url:
+            command = [forebay, "bench", "--quiet", "--json", "-", url, "-d", "60"]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            time.sleep(0.3)
+            process.send_signal(number)
+            output, _ = process.communicate(timeout=PATIENCE_S)
+        codes.append(process.returncode)
+        if not json.loads(output)["interrupted"]:
+            return False, "the JSON does not say so"
+    return codes == [130, 143], f"exit codes {codes}"
+
+
+def costly(forebay, seed):
+    """28 % more CPU time at the same rate: the headline says so."""
+    report = compare(forebay, "costly.toml", seed)
+    ratio = report["configurations"][1]["cpu_ratio"]
+    said = " ".join(report["conclusions"])
+    is_right = ratio["verdict"] == "more" and "times the CPU time per request" in said
+    return is_right, ratio_in_words(ratio)
+
+
+def missing(forebay, seed):
+    """A configuration that cannot start: the exit code is 3, and the others are measured."""
+    report, ended = run(forebay, "missing.toml", seed)
+    one, broken, two = report["configurations"]
+    is_right = (
+        ended.returncode == 3
+        and one["trials_counted"] == two["trials_counted"] == 2
+        and broken["start_failure"] is not None
+    )
+    return is_right, f"exit code {ended.returncode}"
+
+
+def loaded(forebay, seed):
+    """5 % more work on a machine that four processes keep busy: found by CPU time, within 60 s."""
+    with busy_machine():
+        began = time.monotonic()
+        candidate = compare(forebay, "loaded.toml", seed)["configurations"][1]
+        took = time.monotonic() - began
+    is_right = candidate["cpu_ratio"]["verdict"] == "more" and took < 60
+    return is_right, f"{in_words(candidate)}, {took:.0f} s"
+
+
+def loaded_equal(forebay, seed):
+    """Two copies of one server on such a machine: no difference, by rate or by CPU time."""
+    with busy_machine():
+        candidate = compare(forebay, "loaded.toml", seed, "--aa")["configurations"][1]
+    verdicts = {candidate["ratio"]["verdict"], candidate["cpu_ratio"]["verdict"]}
+    return verdicts == {"same"}, in_words(candidate)
+
+
 # The experiments, and the number of correct runs required in twenty.
-SETS = [(equal, 19), (slower, 18), (leak, 20)]
+SETS = [
+    (equal, 19),
+    (slower, 18),
+    (leak, 20),
+    (lost, 20),
+    (wrong, 20),
+    (undecided, 20),
+    (several, 20),
+    (silent, 20),
+    (overloaded, 20),
+    (interrupted, 20),
+    (costly, 20),
+    (missing, 20),
+    (loaded, 19),
+    (loaded_equal, 19),
+]
 
 
 def main():
-    if not 2 <= len(sys.argv) <= 3:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    forebay, runs = sys.argv[1], int(sys.argv[2]) if len(sys.argv) == 3 else 20
+    forebay, runs = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20
+    names = sys.argv[3:]
+    known = [each.__name__ for each, _ in SETS]
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"no such experiment: {', '.join(unknown)}; there are: {', '.join(known)}")
     began, is_enough = time.monotonic(), True
-    for run, of_twenty in SETS:
+    for experiment, of_twenty in SETS:
+        if names and experiment.__name__ not in names:
+            continue
         required, right = runs * of_twenty // 20, 0
-        print(f"\n{run.__doc__}", flush=True)
+        print(f"\n{experiment.__name__}: {experiment.__doc__}", flush=True)
         for seed in range(1, runs + 1):
-            is_right, words = run(forebay, seed)
+            is_right, words = experiment(forebay, seed)
             right += is_right
             print(f"  {seed:>2}  {'right' if is_right else 'WRONG'}  {words}", flush=True)
         print(f"  {right} of {runs} right, {required} required")
