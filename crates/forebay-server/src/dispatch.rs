@@ -1,5 +1,7 @@
 //! Selects the route of a request and calls its origin: steps 4 to 6 of a request.
 
+mod destination;
+
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::timing::Step;
@@ -56,6 +58,11 @@ pub async fn try_routes<'s>(
                     (route, is_rule) = (rule, true);
                 }
             }
+        }
+        if destination::is_written(&exchange.request)
+            && !Box::pin(destination::admit(exchange, (site, at))).await?
+        {
+            return Ok(route);
         }
         // The gate of a rule has admitted the request in `apply_rules`.
         let gate = route.gate.as_deref().filter(|_| !is_rule);

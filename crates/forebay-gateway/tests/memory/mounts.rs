@@ -210,3 +210,42 @@ fn the_destination_of_a_move_loses_the_prefix() {
         assert_eq!(asked.values("destination"), ["/dav/b"]);
     });
 }
+
+#[test]
+fn a_gate_holds_for_the_destination_of_a_move() {
+    let gate = |path: &str| {
+        format!(
+            "[[site.route]]\npath = \"{path}\"\ndeny = \"all\"\nproxy = \"http://10.0.0.1:3000\"\n"
+        )
+    };
+    let open = "[[site.route]]\npath = \"/dav/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
+    let below = format!("{open}{}", gate("/other/*"));
+    for (routes, protected) in
+        [(format!("{}{open}", gate("/dav/private/*")), "dav/private"), (below, "other")]
+    {
+        in_memory(&routes, async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let request = |method: &str, destination: &str| {
+                format!("{method} /dav/a HTTP/1.1\r\nHost: h\r\nDestination: {destination}\r\n\r\n")
+            };
+            for destination in [
+                format!("http://h/{protected}/b"),
+                format!("http://elsewhere/{protected}/b"),
+                format!("/{protected}/b"),
+                format!("/x/..//{protected}//b"),
+                format!("/%{:x}{}/b", protected.as_bytes()[0], &protected[1..]),
+            ] {
+                for method in ["MOVE", "COPY"] {
+                    let status = world.ask(&request(method, &destination)).await.status();
+                    assert_eq!(status, 403, "{method} {destination}");
+                }
+            }
+            assert_eq!(world.ask(&request("MOVE", "/a%2fb")).await.status(), 404);
+            assert_eq!(world.ask(&request("MOVE", "/../a")).await.status(), 400);
+            for (method, destination) in [("MOVE", "http://h/dav/b"), ("PUT", "/dav/private/b")] {
+                let (asked, _) = world.pass(&mut backend, &request(method, destination), OK).await;
+                assert_eq!(asked.values("destination"), [destination]);
+            }
+        });
+    }
+}

@@ -56,9 +56,13 @@ fn destination(
     }
     let value = value.of(&request.bytes);
     let (scheme, rest) = split_scheme(value);
-    let rest = rest.unwrap_or(value);
-    let end = rest.iter().position(|b| b"/?#\\".contains(b)).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+    let (authority, path) = match rest {
+        Some(rest) => {
+            let end = rest.iter().position(|b| b"/?#\\".contains(b)).unwrap_or(rest.len());
+            rest.split_at(end)
+        }
+        None => (&value[..0], value),
+    };
     let own = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     if !authority.is_empty() && !eq_authority(authority, own, scheme) {
         // Another server, which the backend refuses with 502.
@@ -127,7 +131,7 @@ mod tests {
             ("http://h/other/b", 403),
             ("/davs/b", 403),
             ("/dav/../other", 403),
-            ("dav/b", 403),
+            ("dav/b", 400),
             ("/dav/../../b", 400),
             ("/dav/%zz", 400),
         ] {
