@@ -17,7 +17,8 @@ sealed class Request : HttpWorkerRequest {
     readonly long length;
     readonly Target target;
     byte[] body;
-    bool hasBegun, headEnded, ended;
+    bool hasBegun, headEnded, ended, isFinal;
+    Thread runner;
 
     public Request(Connection connection) {
         this.connection = connection;
@@ -33,7 +34,10 @@ sealed class Request : HttpWorkerRequest {
         } else if (!target.IsServed) {
             Answer(404, "Not Found");
         } else if (Preload()) {
+            runner = Thread.CurrentThread;
             Process();
+            // For app_offline.htm, System.Web flushes its reply and does not end the request.
+            if (isFinal) EndOfRequest();
             AwaitEnd();
         }
     }
@@ -220,6 +224,8 @@ sealed class Request : HttpWorkerRequest {
     /// The end of the request includes the last flush.
     public override void FlushResponse(bool isFinal) {
         if (!isFinal) Body(c => c.Flush());
+        // On another thread, the application may still use this request.
+        else if (Thread.CurrentThread == runner) this.isFinal = true;
     }
 
     public override void EndOfRequest() {

@@ -403,6 +403,26 @@ fn a_change_of_its_configuration_costs_no_request() {
 }
 
 #[test]
+fn an_application_that_is_offline_says_so_at_once() {
+    let Some(forebay) = mono("request_timeout = \"20s\"") else { return };
+    assert_eq!(text(&mut forebay.connect(), "/a.ashx?do=setting"), "1", "{}", forebay.output());
+    forebay.folder.write("site/app_offline.htm", "<html>back soon</html>");
+    let is_offline = || {
+        let reply = forebay.get("/a.ashx?do=setting");
+        reply.status == 503 && reply.text().contains("back soon")
+    };
+    assert!(eventually(is_offline), "{}", forebay.output());
+    let before = forebay.output();
+    for _ in 0..5 {
+        assert!(is_offline(), "{}", forebay.output());
+    }
+    assert_eq!(forebay.output(), before, "no process was killed for it");
+    fs::remove_file(forebay.folder.path().join("site/app_offline.htm")).unwrap();
+    assert!(eventually(|| forebay.get("/a.ashx?do=setting").text() == "1"), "{}", forebay.output());
+    forebay.stop();
+}
+
+#[test]
 fn a_change_of_its_library_or_of_global_asax_costs_no_request() {
     if !peer::has_mono() {
         return;
