@@ -16,15 +16,18 @@ const VALUES: &[(&str, &str)] = &[
     ("max_output", "'1MiB'"),
     ("max_processes", "5"),
     ("module", "'shop:application'"),
+    ("mount", "'/shop'"),
     ("perl_mode", "'fork'"),
     ("python", "'a-file'"),
     ("python_mode", "'fork'"),
     ("root", "'htdocs'"),
+    ("ruby", "'a-file'"),
     ("run", "['server', '{socket}']"),
     ("scripts", "['.x']"),
     ("speaks", "'http'"),
     ("start_timeout", "'5s'"),
     ("stop_timeout", "'5s'"),
+    ("strip_prefix", "'/shop'"),
 ];
 
 fn whole() -> Value {
@@ -157,7 +160,8 @@ fn a_route_is_offered_one_answer() {
     let value = |answer: &str| match answer {
         "files" | "cgi" => "'htdocs'",
         "fastcgi" => "{ to = '127.0.0.1:1', root = 'htdocs' }",
-        "scgi" | "uwsgi" | "ajp" => "{ to = '127.0.0.1:1' }",
+        "scgi" | "uwsgi" => "{ to = '127.0.0.1:1' }",
+        "ajp" => "'127.0.0.1:1'",
         "proxy" => "'http://a'",
         "app" => "'a'",
         _ => "'/x'",

@@ -10,9 +10,10 @@ mod upload;
 
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Ping};
-use forebay_net::fault::Fault;
+use forebay_conf::{self as conf, Activation, Ping};
+use forebay_net::fault::{Fault, Retry, Side};
 use forebay_net::free_list::FreeList;
+use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
@@ -23,6 +24,7 @@ use forebay_wire::http1::RequestFraming;
 use crate::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
 pub use head::append_head;
+use head::{activation_of, append_head_for};
 use reply::{After, Buffers, INBOX, Session};
 use upload::Packets;
 
@@ -31,6 +33,8 @@ pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,
     settings: conf::Ajp,
+    /// Activation of each container, as Tomcat names it; empty if all are active.
+    activations: Vec<&'static [u8]>,
     buffers: Rc<FreeList<Box<Buffers>>>,
 }
 
@@ -38,7 +42,12 @@ impl Ajp {
     /// Creates the origin for the containers of `upstream`, configured by `settings`.
     pub fn new(thread: &Thread, upstream: Upstream, settings: conf::Ajp) -> Self {
         let sticky = Sticky::new(&settings.upstream);
-        Self { upstream, sticky, settings, buffers: thread.free_list() }
+        let servers = &settings.upstream.to;
+        let activations = match servers.iter().all(|to| to.activation == Activation::Active) {
+            true => Vec::new(),
+            false => servers.iter().map(activation_of).collect(),
+        };
+        Self { upstream, sticky, settings, activations, buffers: thread.free_list() }
     }
 
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -58,14 +67,24 @@ impl Ajp {
         let framing = exchange.body.framing();
         buffers.out.clear();
         append_head(&mut buffers.out, &exchange.request, &self.settings, framing)?;
+        let head = (buffers.out.len(), framing);
         let wanted = self.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let mut packets = Packets::new(framing, self.settings.packet_size);
         packets.append_first(&mut buffers.out, &mut exchange.body).await?;
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        let mut passing = Passing { origin: self, wanted, is_repeatable, packets, buffers };
+        let mut passing = Passing { origin: self, wanted, is_repeatable, head, packets, buffers };
         exchange.enter(Step::Connect);
-        self.upstream.send(&mut passing, exchange, wanted).await.map(drop)
+        let outcome = self.upstream.send(&mut passing, exchange, wanted).await;
+        outcome.map(drop).map_err(|fault| self.unavailable(fault))
+    }
+
+    /// Returns 503, as mod_jk does, if no container of the route takes connections.
+    fn unavailable(&self, fault: Fault) -> Fault {
+        let is_route = !self.settings.upstream.to.is_empty();
+        let is_unconnected =
+            fault.side == Side::Backend && fault.status == 502 && fault.retry == Retry::Yes;
+        if is_route && is_unconnected { Fault { status: 503, ..fault } } else { fault }
     }
 
     /// Pings the container over `connection`.
@@ -106,8 +125,23 @@ struct Passing<'a> {
     wanted: Option<usize>,
     /// True if the request may be sent more than once.
     is_repeatable: bool,
+    /// Length of the head in `buffers.out`, and the framing of the body in it.
+    head: (usize, RequestFraming),
     packets: Packets,
     buffers: &'a mut Buffers,
+}
+
+impl Passing<'_> {
+    /// Writes the head again, with the activation of container `index`, if one is not active.
+    fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
+        let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
+        let (length, framing) = self.head;
+        let mut head = Vec::new();
+        append_head_for(&mut head, request, &self.origin.settings, framing, Some(activation))?;
+        self.head.0 = head.len();
+        self.buffers.out.splice(..length, head);
+        Ok(())
+    }
 }
 
 impl Carrier for Passing<'_> {
@@ -149,6 +183,7 @@ impl Carrier for Passing<'_> {
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);
+        self.announce_activation(attempt.index, &exchange.request)?;
         let Self { origin, wanted, packets, buffers, .. } = self;
         packets.rewind(&mut exchange.body).await?;
         let session = Session {

@@ -323,7 +323,8 @@ fn by_form() -> Vec<Schema> {
         }
         let mut schema = json_schema!({ "properties": properties, "required": form.must });
         if form.kind == "command" && form.may.contains(&"scripts") {
-            schema.insert("dependentRequired".into(), serde_json::json!({ "scripts": ["root"] }));
+            let needs = serde_json::json!({ "scripts": ["root"], "strip_prefix": ["root"] });
+            schema.insert("dependentRequired".into(), needs);
         }
         schema
     };

@@ -50,8 +50,8 @@ pub struct Route {
     pub scgi: Option<At<Table<Scgi>>>,
     /// Passes requests to a uwsgi application.
     pub uwsgi: Option<At<Table<Uwsgi>>>,
-    /// Passes requests to servlet containers (Tomcat) with AJP.
-    pub ajp: Option<At<Table<Ajp>>>,
+    /// Passes requests to servlet containers (Tomcat) with AJP: an address, or a table with `to`.
+    pub ajp: Option<At<TextOr<Ajp>>>,
     /// Passes requests to HTTP servers: a URL, or a table with `to`.
     pub proxy: Option<At<TextOr<Proxy>>>,
     /// Passes requests to an application [app.NAME] of this file, by its name.

@@ -8,25 +8,33 @@ use super::upstream::of_route;
 use super::value::{optional_time_above_zero, size, text};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, File, Size, Table};
+use crate::file::{self, At, File, Size, Table, TextOr};
 use crate::plan::{Ajp, AjpFront, Listen, Ping, Scheme, Secret};
 
 pub(super) fn ajp(
     context: &Context<'_>,
     file: &File,
-    typed: &At<Table<file::Ajp>>,
+    typed: &At<TextOr<file::Ajp>>,
 ) -> Outcome<Ajp> {
-    let table: &file::Ajp = &typed.value;
+    let only_address;
+    let table: &file::Ajp = match &typed.value {
+        TextOr::Text(address) => {
+            let to = typed.with(file::OneOrMany::One(TextOr::Text(address.clone())));
+            only_address = file::Ajp { to: Some(to), ..file::Ajp::default() };
+            &only_address
+        }
+        TextOr::Table(table) => table,
+    };
     Ok(Ajp {
         upstream: of_route(context, file, Scheme::Ajp, &typed.span, &table.into())?,
-        secret: secret(&typed.secret)?,
-        packet_size: packet_size(&typed.packet_size, "packetSize of Tomcat's connector")?,
-        ping: match typed.ping {
+        secret: secret(&table.secret)?,
+        packet_size: packet_size(&table.packet_size, "packetSize of Tomcat's connector")?,
+        ping: match table.ping {
             Some(file::Ping::Connect) => Ping::Connect,
             Some(file::Ping::Always) => Ping::Always,
             Some(file::Ping::Off) | None => Ping::Off,
         },
-        reply_timeout: optional_time_above_zero(&typed.reply_timeout)?,
+        reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
     })
 }
 

@@ -174,11 +174,15 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
             TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
             TextOr::Table(table) => named(&table.to),
         });
+        let ajp = route.ajp.as_ref().and_then(|at| match &at.value {
+            TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
+            TextOr::Table(table) => named(&table.to),
+        });
         let all = [
             (Scheme::Fastcgi, route.fastcgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Scgi, route.scgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Uwsgi, route.uwsgi.as_ref().and_then(|at| named(&at.to))),
-            (Scheme::Ajp, route.ajp.as_ref().and_then(|at| named(&at.to))),
+            (Scheme::Ajp, ajp),
             (Scheme::Http, proxied),
         ];
         for (scheme, named) in all {

@@ -535,7 +535,7 @@ fn pings_tell_whether_a_container_answers() {
 }
 
 #[test]
-fn what_answers_a_ping_with_anything_else_is_a_bad_gateway() {
+fn what_answers_a_ping_with_anything_else_is_unavailable() {
     for wrong in [&b"HTTP/1.1 400 Bad\r\n"[..], &end(true), b"AB\0\x02\x09\0", b""] {
         in_memory(&route(", ping = \"connect\""), async |world| {
             let mut container = world.backend("10.0.0.1:8009");
@@ -545,7 +545,7 @@ fn what_answers_a_ping_with_anything_else_is_a_bad_gateway() {
             connection.exactly(5).await.unwrap();
             connection.send(wrong).await;
             connection.link.finish();
-            assert_eq!(client.reply(GET).await.status(), 502, "{}", wrong.escape_ascii());
+            assert_eq!(client.reply(GET).await.status(), 503, "{}", wrong.escape_ascii());
         });
     }
 }
@@ -662,5 +662,62 @@ fn a_session_goes_to_the_container_that_its_own_redirects_to() {
         assert_eq!(answers().await, ["2", "3", "2"], "it is left alone");
         sleep(Duration::from_secs(6)).await;
         assert_eq!(answers().await, ["1", "1", "2"]);
+    });
+}
+
+#[test]
+fn containers_that_are_all_down_are_a_503() {
+    in_memory(&route_to("[\"10.0.0.1:8009\", \"10.0.0.2:8009\"]", ""), async |world| {
+        assert_eq!(world.ask(GET).await.status(), 503);
+    });
+    in_memory("[[site.route]]\najp = \"10.0.0.1:8009\"\n", async |world| {
+        assert_eq!(world.ask(GET).await.status(), 503);
+        // A request that a container has taken may have been processed.
+        let mut container = world.backend("10.0.0.1:8009");
+        let mut client = world.client();
+        client.send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
+        drop(accept(&mut container).await);
+        assert_eq!(client.reply("").await.status(), 502);
+    });
+}
+
+#[test]
+fn a_wrong_secret_is_named_in_the_log() {
+    for (reuse, is_named) in [(true, false), (false, true)] {
+        in_memory(&route(""), async |world| {
+            let mut container = world.backend("10.0.0.1:8009");
+            let mut client = world.client();
+            client.send(GET).await;
+            let (mut connection, _) = accept(&mut container).await;
+            connection.send([head(403, &[]), end(reuse)].concat()).await;
+            assert_eq!(client.reply(GET).await.status(), 403);
+            let errors = world.errors();
+            let hint = "`secret` of the route is not that";
+            assert_eq!(errors.iter().any(|error| error.contains(hint)), is_named, "{errors:?}");
+        });
+    }
+}
+
+#[test]
+fn a_container_that_retires_is_told_so() {
+    let to = "[{ url = \"10.0.0.1:8009\", route = \"one\", activation = \"disabled\" }, \
+              { url = \"10.0.0.2:8009\", route = \"two\" }]";
+    in_memory(&route_to(to, ""), async |world| {
+        let mut containers = [world.backend("10.0.0.1:8009"), world.backend("10.0.0.2:8009")];
+        for (number, cookie, activation) in
+            [(0, "a.one", "DIS"), (1, "a.two", "ACT"), (1, "b", "ACT")]
+        {
+            let mut client = world.client();
+            let fields = "Content-Length: 3\r\nConnection: close\r\n";
+            let request = format!(
+                "POST /x HTTP/1.1\r\nHost: h\r\nCookie: JSESSIONID={cookie}\r\n{fields}\r\nabc"
+            );
+            client.send(&request).await;
+            let (mut connection, asked) = accept(&mut containers[number]).await;
+            assert_eq!(asked.attribute("JK_LB_ACTIVATION"), Some(activation), "{cookie}");
+            assert_eq!(data(&mut connection).await, b"abc");
+            connection.send(ok("fine")).await;
+            assert_eq!(client.reply(&request).await.text(), "fine");
+        }
     });
 }

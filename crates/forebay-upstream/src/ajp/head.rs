@@ -20,6 +20,27 @@ pub fn append_head(
     settings: &conf::Ajp,
     framing: RequestFraming,
 ) -> Result<(), Fault> {
+    append_head_for(out, request, settings, framing, None)
+}
+
+/// Returns the value of JK_LB_ACTIVATION, from which Tomcat's LoadBalancerDrainingValve learns that
+/// it should get no new sessions.
+pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
+    match backend.activation {
+        conf::Activation::Active => b"ACT",
+        conf::Activation::Disabled => b"DIS",
+        conf::Activation::Stopped => b"STP",
+    }
+}
+
+/// Like [`append_head`], with the `activation` of the container if given.
+pub fn append_head_for(
+    out: &mut Vec<u8>,
+    request: &Request,
+    settings: &conf::Ajp,
+    framing: RequestFraming,
+    activation: Option<&[u8]>,
+) -> Result<(), Fault> {
     let (bytes, target) = (&request.bytes, request.target());
     let (uri, query) = match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
@@ -52,6 +73,9 @@ pub fn append_head(
         attributes.attribute(Attribute::Secret, secret.as_bytes());
     }
     append_attributes(&mut attributes, request, query, &server);
+    if let Some(activation) = activation {
+        attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
+    }
     // A long secret could be the reason, but only with a wrong configuration.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))

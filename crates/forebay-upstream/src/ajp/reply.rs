@@ -155,6 +155,13 @@ impl Reading<'_> {
                         reply.push(&self.inbox[body]).await?;
                     }
                     reply.finish().await?;
+                    if self.head.status == 403 && !reuse {
+                        // Tomcat closes the connection after a request with a wrong secret.
+                        backend.warn(
+                            "403 and the end of the connection: if the application does not send \
+                             it, `secret` of the route is not that of the container's connector",
+                        );
+                    }
                     let is_in_order = at == self.inbox.len() && !self.demand.is_pending();
                     return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
                 }

@@ -141,6 +141,11 @@ impl Connection {
 pub struct ConnectionRight(Option<ConnectionPermit>);
 
 impl Backend {
+    /// Logs a message about the backend, at most once a second.
+    pub fn warn(&self, message: &str) {
+        self.thread.warn_limited(&format!("{}: {message}", self.name));
+    }
+
     /// Creates a backend. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
         let idle = IdleConnections::of(&thread, &how);
