@@ -15,7 +15,7 @@ use forebay_conf as conf;
 use forebay_net::fault::Fault;
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::kept_from_scripts;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::{Length, Reply};
 use forebay_upstream::script::{NoScript, find as script_in};
 use forebay_wire::http1::{KnownField, encode};
@@ -286,11 +286,11 @@ impl Origin for Files {
         self.answer_now(exchange)
     }
 
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
         if self.kept_from.is_empty() {
-            return Serving::new(&exchange.blocks(), || self.answer(exchange));
+            return OriginFuture::new(&exchange.blocks(), || self.answer(exchange));
         }
-        Serving::new(&exchange.blocks(), || self.answer_or_keep(exchange))
+        OriginFuture::new(&exchange.blocks(), || self.answer_or_keep(exchange))
     }
 }
 

@@ -3,7 +3,7 @@
 use forebay_conf::{Redirect, RedirectPart, Respond};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::Length;
 use forebay_wire::http1::{encode, host_of};
 use forebay_wire::path;
@@ -45,9 +45,9 @@ impl Origin for FixedReply {
             && exchange.reply.put_down(*status, &self.content_type, body.as_bytes())
     }
 
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
         let Respond { status, body, content_type } = &self.respond;
-        Serving::new(&exchange.blocks(), || async move {
+        OriginFuture::new(&exchange.blocks(), || async move {
             if matches!(status, 204 | 304) {
                 exchange.reply.begin(*status, b"");
                 exchange.reply.end_head(Length::None, false);
@@ -73,8 +73,8 @@ impl Origin for Redirection {
         false
     }
 
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || async move {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || async move {
             let reply = &mut exchange.reply;
             let location = location(&self.0.to, &exchange.request)?;
             reply.begin(self.0.status, b"");

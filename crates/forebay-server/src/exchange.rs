@@ -23,7 +23,7 @@ pub trait Origin {
     /// Answers one request: finishes a reply or returns a fault. A fault before the reply begins
     /// becomes an error page. A later fault closes the connection, so that the client does not
     /// accept a partial reply as complete.
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a>;
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a>;
 
     /// As [`Origin::serve`], for replies without waiting: buffers head and body, and the server
     /// finishes the reply. Returns false, and does nothing, if `serve` has to answer.
@@ -61,7 +61,7 @@ pub trait Gate {
 pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>;
 
 /// The future of [`Origin::serve`].
-pub type Serving<'a> = Recycled<'a, Result<(), Fault>>;
+pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
 /// A request, its body and its reply. They are separate fields, so that the body can be sent to a
 /// backend while the reply arrives.
@@ -95,7 +95,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the memory blocks that [`Serving`] allocates its future from.
+    /// Returns the memory blocks that [`OriginFuture`] allocates its future from.
     pub fn blocks(&self) -> Rc<Blocks> {
         self.reply.stream().thread().blocks.clone()
     }

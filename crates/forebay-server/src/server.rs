@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::serving::{Change, Serving, Stage, Tables};
+use crate::serving::{Change, Stage, Tables, ThreadStart};
 
 mod reload;
 
@@ -266,7 +266,7 @@ impl Server {
             let processor = self.processors.get(index).copied();
             let listeners: Vec<_> = self.listeners.iter_mut().filter_map(Vec::pop).collect();
             let (changes, changed) = mpsc::unbounded_channel();
-            let serving = Serving {
+            let serving = ThreadStart {
                 listeners,
                 listens: self.listens.clone(),
                 handed,

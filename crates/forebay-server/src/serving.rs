@@ -36,7 +36,7 @@ pub enum Stage {
 }
 
 /// Initial state of a thread.
-pub struct Serving {
+pub struct ThreadStart {
     /// Its sockets, by listener index.
     pub listeners: Vec<Listener>,
     /// Address of each listener.
@@ -76,7 +76,7 @@ pub struct Change {
 // With hundreds, they would not fit into the CPU cache.
 const EVENTS: usize = 64;
 
-impl Serving {
+impl ThreadStart {
     /// Serves until the stage changes, then until current requests are answered.
     pub fn run(self, thread: Rc<Thread>) {
         let runtime = Builder::new_current_thread()

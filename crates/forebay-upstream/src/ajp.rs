@@ -17,7 +17,7 @@ use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_wire::ajp13;
 use forebay_wire::http1::RequestFraming;
 
@@ -113,8 +113,8 @@ impl Ajp {
 }
 
 impl Origin for Ajp {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.forward(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 

@@ -17,7 +17,7 @@ use forebay_net::head::Request;
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::{scgi, uwsgi};
@@ -63,8 +63,8 @@ impl AppServer {
 }
 
 impl Origin for AppServer {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.forward(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 

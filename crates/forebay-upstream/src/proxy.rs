@@ -11,7 +11,7 @@ use forebay_net::fault::{Fault, Retry};
 use forebay_net::head::Request;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
@@ -205,8 +205,8 @@ impl Carrier for Passing<'_> {
 }
 
 impl Origin for Proxy {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.forward(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.forward(exchange))
     }
 }
 

@@ -13,7 +13,7 @@ use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
@@ -278,8 +278,8 @@ impl ProgramApp {
 }
 
 impl Origin for ProgramApp {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.run(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use forebay_conf as conf;
 use forebay_net::fault::Fault;
 use forebay_net::thread::Thread;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_upstream::script::Scripts;
 use forebay_workers::App;
 
@@ -72,8 +72,8 @@ impl ScriptApp {
 }
 
 impl Origin for ScriptApp {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.run(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 

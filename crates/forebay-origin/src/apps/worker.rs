@@ -8,7 +8,7 @@ use forebay_conf::{self as conf, AppKind};
 use forebay_net::fault::Fault;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_upstream::mount::Mount;
 use forebay_upstream::output::Output;
@@ -247,8 +247,8 @@ struct Run<'a> {
 }
 
 impl Origin for WorkerApp {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || async move {
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || async move {
             match &self.target {
                 Target::Scripts(scripts) => {
                     let found = scripts.find(exchange.request.rest(), self.thread.second());

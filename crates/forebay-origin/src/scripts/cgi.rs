@@ -26,7 +26,7 @@ use forebay_net::limit::Limit;
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
-use forebay_server::exchange::{Exchange, Origin, Serving};
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
 use forebay_upstream::output::Output;
 use forebay_upstream::reply_pump::ReplyPump;
@@ -221,8 +221,8 @@ fn start_by(
 }
 
 impl Origin for Cgi {
-    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> Serving<'a> {
-        Serving::new(&exchange.blocks(), || self.run(exchange))
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.run(exchange))
     }
 }
 
