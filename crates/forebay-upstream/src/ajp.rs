@@ -25,7 +25,7 @@ use crate::sticky::Sticky;
 use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
 pub use head::append_head;
 use head::{activation_of, append_head_for};
-use reply::{After, Buffers, INBOX, Session};
+use reply::{Buffers, Disposition, INBOX, Session};
 use upload::Packets;
 
 /// A thread's view of a route's containers.
@@ -73,9 +73,10 @@ impl Ajp {
         packets.append_first(&mut buffers.out, &mut exchange.body).await?;
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        let mut passing = Passing { origin: self, wanted, is_repeatable, head, packets, buffers };
+        let mut carrier =
+            AjpCarrier { origin: self, wanted, is_repeatable, head, packets, buffers };
         exchange.enter(Step::Connect);
-        let outcome = self.upstream.send(&mut passing, exchange, wanted).await;
+        let outcome = self.upstream.send(&mut carrier, exchange, wanted).await;
         outcome.map(drop).map_err(|fault| self.unavailable(fault))
     }
 
@@ -119,7 +120,7 @@ impl Origin for Ajp {
 }
 
 /// A request that tries one container after the other.
-struct Passing<'a> {
+struct AjpCarrier<'a> {
     origin: &'a Ajp,
     /// Container that the client's session names.
     wanted: Option<usize>,
@@ -131,7 +132,7 @@ struct Passing<'a> {
     buffers: &'a mut Buffers,
 }
 
-impl Passing<'_> {
+impl AjpCarrier<'_> {
     /// Writes the head again, with the activation of container `index`, if one is not active.
     fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
         let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
@@ -144,7 +145,7 @@ impl Passing<'_> {
     }
 }
 
-impl Carrier for Passing<'_> {
+impl Carrier for AjpCarrier<'_> {
     type Connection = Connection;
     type Outcome = ();
 
@@ -192,8 +193,8 @@ impl Carrier for Passing<'_> {
             sticky: origin.sticky.as_ref().map(|sticky| (sticky, *wanted)),
         };
         match session.run(exchange, packets, buffers).await? {
-            After::Keep => attempt.backend.keep(connection),
-            After::Close => {}
+            Disposition::Keep => attempt.backend.keep(connection),
+            Disposition::Close => {}
         }
         Ok(())
     }

@@ -54,9 +54,9 @@ impl AppServer {
     pub async fn forward_with(&self, exchange: &mut Exchange, body: &Spooled) -> Result<(), Fault> {
         let mut out = self.thread.take_buffer();
         append_head(&mut out, &exchange.request, &self.settings, body.length())?;
-        let mut passing = Passing { origin: self, head: &out, body };
+        let mut carrier = AppServerCarrier { origin: self, head: &out, body };
         exchange.enter(Step::Connect);
-        let outcome = self.upstream.send(&mut passing, exchange, None).await.map(drop);
+        let outcome = self.upstream.send(&mut carrier, exchange, None).await.map(drop);
         self.thread.keep_buffer(out);
         outcome
     }
@@ -120,13 +120,13 @@ fn append_variables(
 }
 
 /// A request that tries one backend after the other.
-struct Passing<'a> {
+struct AppServerCarrier<'a> {
     origin: &'a AppServer,
     head: &'a [u8],
     body: &'a Spooled,
 }
 
-impl Carrier for Passing<'_> {
+impl Carrier for AppServerCarrier<'_> {
     type Connection = Connection;
     type Outcome = ();
 

@@ -96,9 +96,9 @@ impl Fastcgi {
         body: &Spooled,
     ) -> Result<(), Fault> {
         let is_repeatable = exchange.request.is_idempotent();
-        let mut passing = Passing { origin: self, script, body, is_repeatable };
+        let mut carrier = FastcgiCarrier { origin: self, script, body, is_repeatable };
         exchange.enter(Step::Connect);
-        self.upstream.send(&mut passing, exchange, None).await.map(drop)
+        self.upstream.send(&mut carrier, exchange, None).await.map(drop)
     }
 
     async fn go(
@@ -271,14 +271,14 @@ impl Origin for Fastcgi {
 }
 
 /// A request that tries one backend after the other.
-struct Passing<'a> {
+struct FastcgiCarrier<'a> {
     origin: &'a Fastcgi,
     script: &'a Script,
     body: &'a Spooled,
     is_repeatable: bool,
 }
 
-impl Carrier for Passing<'_> {
+impl Carrier for FastcgiCarrier<'_> {
     type Connection = RequestConnection;
     type Outcome = ();
 

@@ -36,6 +36,6 @@ mod run;
 mod stream;
 mod tunnel;
 
-pub use pool::{Http2Pool, Http2Pools, Place};
+pub use pool::{AssignedStream, Http2Pool, Http2Pools};
 pub use stream::{Stream, StreamEvent};
 pub use tunnel::StreamTunnel;

@@ -15,13 +15,13 @@ use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::tunnel::Tunnel;
 use forebay_wire::http1::RequestFraming;
 
-use crate::http::attempt::{Attempt, ProxySettings};
+use crate::http::attempt::{ProxyAttempt, ProxySettings};
 use crate::http::prefix;
 use crate::http::rewrite::Rewrite;
 pub use crate::http::variables::Variables;
-use crate::http1::{self, stream::After};
+use crate::http1::{self, stream::Disposition};
 use crate::http2::request::RequestHead;
-use crate::http2::{Http2Pool, Http2Pools, Place};
+use crate::http2::{AssignedStream, Http2Pool, Http2Pools};
 use crate::sticky::Sticky;
 use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, Past, Upstream};
@@ -103,7 +103,7 @@ impl Proxy {
             self.settings.sticky.as_ref().and_then(|sticky| sticky.wanted(&exchange.request));
         let is_repeatable =
             exchange.request.is_idempotent() && exchange.body.framing() == RequestFraming::None;
-        let mut passing = Passing {
+        let mut carrier = ProxyCarrier {
             proxy: self,
             wanted,
             is_upgrade,
@@ -112,7 +112,7 @@ impl Proxy {
             was_proven: true,
         };
         exchange.enter(Step::Connect);
-        let (switched, in_flight) = self.upstream.send(&mut passing, exchange, wanted).await?;
+        let (switched, in_flight) = self.upstream.send(&mut carrier, exchange, wanted).await?;
         if let Some(tunnel) = switched {
             exchange.open_tunnel(tunnel);
             exchange.hold(in_flight);
@@ -122,7 +122,7 @@ impl Proxy {
 }
 
 /// A request that tries one backend after the other.
-pub struct Passing<'a> {
+pub struct ProxyCarrier<'a> {
     pub proxy: &'a Proxy,
     /// The backend that the client's cookie names.
     pub wanted: Option<usize>,
@@ -135,8 +135,8 @@ pub struct Passing<'a> {
     pub was_proven: bool,
 }
 
-impl Carrier for Passing<'_> {
-    type Connection = Place;
+impl Carrier for ProxyCarrier<'_> {
+    type Connection = AssignedStream;
     /// The tunnel, if the connection has switched protocols.
     type Outcome = Option<Tunnel>;
 
@@ -144,16 +144,18 @@ impl Carrier for Passing<'_> {
         &mut self,
         attempt: &upstream::Attempt<'_>,
         is_new: bool,
-    ) -> Result<(Place, Past), Fault> {
+    ) -> Result<(AssignedStream, Past), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
         let place = match self.proxy.pool(attempt.index) {
             // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
             Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
-                Place::Alone(backend.connect_http1().await?)
+                AssignedStream::Alone(backend.connect_http1().await?)
             }
             Some(pool) => pool.place(backend, is_new, is_repeatable).await?,
-            None if is_repeatable || is_new => Place::Alone(backend.connect(is_new).await?),
-            None => Place::Alone(backend.connect_for_once().await?),
+            None if is_repeatable || is_new => {
+                AssignedStream::Alone(backend.connect(is_new).await?)
+            }
+            None => AssignedStream::Alone(backend.connect_for_once().await?),
         };
         let past = place.past();
         Ok((place, past))
@@ -162,16 +164,16 @@ impl Carrier for Passing<'_> {
     async fn exchange(
         &mut self,
         attempt: &upstream::Attempt<'_>,
-        place: Place,
+        place: AssignedStream,
         exchange: &mut Exchange,
     ) -> Result<Option<Tunnel>, Fault> {
         exchange.enter(Step::Origin);
         let Self { wanted, is_upgrade, .. } = *self;
         let proxy = &self.proxy.settings;
-        let attempt = Attempt { proxy, to: attempt, wanted, is_upgrade };
+        let attempt = ProxyAttempt { proxy, to: attempt, wanted, is_upgrade };
         let connection = match place {
-            Place::Alone(connection) => connection,
-            Place::Shared(stream) => {
+            AssignedStream::Alone(connection) => connection,
+            AssignedStream::Shared(stream) => {
                 let mut buffers = proxy.take_buffers();
                 let outcome = attempt.run_as_stream(stream, exchange, &mut buffers).await;
                 proxy.keep_buffers(buffers);
@@ -183,9 +185,9 @@ impl Carrier for Passing<'_> {
             }
         };
         match attempt.run(&connection, exchange).await? {
-            After::Keep => attempt.to.backend.keep(connection),
-            After::Close => {}
-            After::Tunnel(backend_prefix) => {
+            Disposition::Keep => attempt.to.backend.keep(connection),
+            Disposition::Close => {}
+            Disposition::Tunnel(backend_prefix) => {
                 let idle = proxy.thread.settings().timeouts.tunnel_idle;
                 let (backend, permit) = connection.into_parts();
                 let (backend, held) = (Box::new(backend), Box::new(permit));

@@ -33,7 +33,7 @@ pub struct Buffers {
 }
 
 /// Use of a connection after the reply.
-pub enum After {
+pub enum Disposition {
     Keep,
     Close,
 }
@@ -62,13 +62,13 @@ impl Session<'_> {
         exchange: &mut Exchange,
         packets: &mut Packets,
         buffers: &mut Buffers,
-    ) -> Result<After, Fault> {
+    ) -> Result<Disposition, Fault> {
         let Buffers { out, packet, inbox, head } = buffers;
         let Exchange { request, body, reply, .. } = exchange;
         self.socket().write_soon(out).await.map_err(|error| self.backend().lost(&error))?;
         let demand = BodyDemand::default();
         inbox.clear();
-        let mut reading = Reading { session: self, request, demand: &demand, inbox, head };
+        let mut reading = ReplyReading { session: self, request, demand: &demand, inbox, head };
         let mut download = pin!(reading.relay_body(reply));
         let mut upload = pin!(self.upload(&demand, packets, packet, body));
         tokio::select! {
@@ -78,7 +78,7 @@ impl Session<'_> {
                 Ok(never) => match never {},
                 Err(fault) if fault.side == Side::Client => Err(fault),
                 // A container may answer without reading the body, so read its reply.
-                Err(_) => download.await.map(|_| After::Close),
+                Err(_) => download.await.map(|_| Disposition::Close),
             },
         }
     }
@@ -106,7 +106,7 @@ impl Session<'_> {
 }
 
 /// Reader of one reply.
-struct Reading<'a> {
+struct ReplyReading<'a> {
     session: &'a Session<'a>,
     request: &'a Request,
     demand: &'a BodyDemand,
@@ -114,9 +114,9 @@ struct Reading<'a> {
     head: &'a mut ReplyHead,
 }
 
-impl Reading<'_> {
+impl ReplyReading<'_> {
     /// Reads the reply and passes it on.
-    async fn relay_body(&mut self, reply: &mut Reply) -> Result<After, Fault> {
+    async fn relay_body(&mut self, reply: &mut Reply) -> Result<Disposition, Fault> {
         let backend = self.session.backend();
         // Containers may send larger packets than they accept.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
@@ -163,7 +163,11 @@ impl Reading<'_> {
                         );
                     }
                     let is_in_order = at == self.inbox.len() && !self.demand.is_pending();
-                    return Ok(if reuse && is_in_order { After::Keep } else { After::Close });
+                    return Ok(if reuse && is_in_order {
+                        Disposition::Keep
+                    } else {
+                        Disposition::Close
+                    });
                 }
                 None => {
                     if !body.is_empty() {

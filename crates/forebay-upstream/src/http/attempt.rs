@@ -64,14 +64,14 @@ impl ProxySettings {
 }
 
 /// A request to one backend.
-pub struct Attempt<'a> {
+pub struct ProxyAttempt<'a> {
     pub proxy: &'a ProxySettings,
     pub to: &'a upstream::Attempt<'a>,
     pub wanted: Option<usize>,
     pub is_upgrade: bool,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> ProxyAttempt<'a> {
     pub fn backend(&self) -> &'a Backend {
         self.to.backend
     }

@@ -9,12 +9,12 @@ use forebay_wire::sendfile;
 
 use super::rewrite;
 use crate::fields::end_head;
-use crate::http::attempt::Attempt;
+use crate::http::attempt::ProxyAttempt;
 use crate::upgrade;
 
 /// A reply head, independent of the HTTP version that carried it.
 pub struct ReplyHead<'a> {
-    pub attempt: &'a Attempt<'a>,
+    pub attempt: &'a ProxyAttempt<'a>,
     pub request: &'a Request,
     pub head: &'a ResponseHead,
     /// Bytes that the head's spans refer to.
@@ -44,7 +44,7 @@ impl ReplyHead<'_> {
     pub fn begin_fields(&self, reply: &mut Reply) {
         let (head, bytes) = (self.head, self.bytes);
         reply.begin(head.status, head.reason.of(bytes));
-        let Attempt { proxy, to, wanted, .. } = self.attempt;
+        let ProxyAttempt { proxy, to, wanted, .. } = self.attempt;
         let rewrites = proxy.rewrite.is_some();
         let names_files = Cell::new(false);
         encode::forward_response_fields(reply.field_lines(), head, bytes, |field| {

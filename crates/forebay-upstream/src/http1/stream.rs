@@ -15,7 +15,7 @@ use forebay_wire::http1::{
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
 use crate::fields::{Changes, append_request_fields, inform};
-use crate::http::attempt::{Attempt, Buffers, INBOX, append_target};
+use crate::http::attempt::{Buffers, INBOX, ProxyAttempt, append_target};
 use crate::http::prefix;
 use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
@@ -23,14 +23,14 @@ use crate::upgrade;
 use crate::upstream::{BodyEncoder, Connection, Source, ToBackend, announce, upload};
 
 /// Use of a connection after the reply.
-pub enum After {
+pub enum Disposition {
     Keep,
     Close,
     /// The connection has switched protocols. Contains the first bytes of the tunnel.
     Tunnel(Vec<u8>),
 }
 
-impl Attempt<'_> {
+impl ProxyAttempt<'_> {
     fn write_head(&self, out: &mut Vec<u8>, request: &Request) {
         let (proxy, host) = (self.proxy, self.host());
         out.clear();
@@ -48,7 +48,7 @@ impl Attempt<'_> {
         &self,
         connection: &Connection,
         exchange: &mut Exchange,
-    ) -> Result<After, Fault> {
+    ) -> Result<Disposition, Fault> {
         let (backend, socket) = (self.backend(), &connection.socket);
         self.send_request(socket, exchange).await?;
         if exchange.body.framing() == RequestFraming::None {
@@ -83,28 +83,28 @@ impl Attempt<'_> {
         connection: &Connection,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
-    ) -> Result<After, Fault> {
+    ) -> Result<Disposition, Fault> {
         let Buffers { inbox, head, .. } = buffers;
         let Exchange { request, body, reply, .. } = exchange;
         inbox.clear();
         let to_head = request.method() == b"HEAD";
-        let mut reading = Reading { attempt: self, request, connection, inbox, head };
+        let mut reading = ReplyReading { attempt: self, request, connection, inbox, head };
         if self.is_upgrade {
             reading.read_head(reply, to_head).await?;
             if reading.head.status == 101 {
                 reading.switch(request, reply).await?;
                 let len = reading.head.len;
-                return Ok(After::Tunnel(reading.inbox.split_off(len)));
+                return Ok(Disposition::Tunnel(reading.inbox.split_off(len)));
             }
             // Not reused: the backend's view of the connection is unknown after a refused upgrade.
-            return reading.relay_body(reply).await.map(|_| After::Close);
+            return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
         let (keep, sent_all) = if body.framing() == RequestFraming::None {
             (reading.reply(reply, to_head).await?, true)
         } else {
             reading.reply_during_upload(body, reply, to_head).await?
         };
-        Ok(if keep && sent_all { After::Keep } else { After::Close })
+        Ok(if keep && sent_all { Disposition::Keep } else { Disposition::Close })
     }
 }
 
@@ -150,15 +150,15 @@ fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Optio
 }
 
 /// Reader of one reply.
-struct Reading<'a> {
-    attempt: &'a Attempt<'a>,
+struct ReplyReading<'a> {
+    attempt: &'a ProxyAttempt<'a>,
     request: &'a Request,
     connection: &'a Connection,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ResponseHead,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ReplyReading<'a> {
     fn socket(&self) -> &'a Socket {
         &self.connection.socket
     }

@@ -14,14 +14,14 @@ use super::stream::Stream;
 use crate::upstream::{self, Backend, Multiplexed, Past};
 
 /// Path of a request to the backend.
-pub enum Place {
+pub enum AssignedStream {
     /// An HTTP/1.1 connection for this request alone.
     Alone(upstream::Connection),
     /// A stream of a shared HTTP/2 connection.
     Shared(Stream),
 }
 
-impl Place {
+impl AssignedStream {
     /// Returns the earlier use of the connection.
     pub fn past(&self) -> Past {
         match self {
@@ -68,14 +68,14 @@ impl Http2Pool {
         backend: &Backend,
         is_new: bool,
         is_repeatable: bool,
-    ) -> Result<Place, Fault> {
+    ) -> Result<AssignedStream, Fault> {
         if is_new || !is_repeatable {
             for connection in self.connections.connections() {
                 connection.look().await;
             }
         }
         let find = || match self.connections.find() {
-            Some(stream) => Some(Some(Place::Shared(stream))),
+            Some(stream) => Some(Some(AssignedStream::Shared(stream))),
             // HTTP/1.1 requests need not wait for each other.
             None => self.is_http1.get().then_some(None),
         };
@@ -84,7 +84,8 @@ impl Http2Pool {
             let connection = backend.connect_by_right(right).await?;
             let is_uncounted = backend.is_beyond_limit(&connection);
             let place = self.take_up(backend, connection);
-            Ok(Some(place).filter(|place| !is_uncounted || matches!(place, Place::Shared(_))))
+            Ok(Some(place)
+                .filter(|place| !is_uncounted || matches!(place, AssignedStream::Shared(_))))
         };
         let found = self.connections.wait_for(backend, find, acquire, open).await;
         if let Some(place) = found.map_err(|fault| self.explain_refusal(backend, fault))? {
@@ -116,12 +117,12 @@ impl Http2Pool {
         )
     }
 
-    /// Turns a new connection into a [`Place`], depending on its HTTP version.
-    fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> Place {
+    /// Turns a new connection into an [`AssignedStream`], depending on its HTTP version.
+    fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> AssignedStream {
         if !self.has_prior_knowledge && !connection.is_http2 {
             self.is_http1.set(true);
             self.connections.room().notify_one();
-            return Place::Alone(connection);
+            return AssignedStream::Alone(connection);
         }
         self.is_http1.set(false);
         let room = self.connections.room().clone();
@@ -130,7 +131,7 @@ impl Http2Pool {
         tokio::task::spawn_local(shared.clone().run());
         let stream = shared.reserve();
         self.connections.add(&shared);
-        Place::Shared(stream)
+        AssignedStream::Shared(stream)
     }
 }
 

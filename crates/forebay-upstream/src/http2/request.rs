@@ -16,7 +16,7 @@ use forebay_wire::http2::RequestPseudo;
 use sha1::{Digest, Sha1};
 
 use crate::fields::{Changes, append_request_fields, inform, request_trailers};
-use crate::http::attempt::{Attempt, Buffers, append_target};
+use crate::http::attempt::{Buffers, ProxyAttempt, append_target};
 use crate::http::prefix;
 use crate::http::reply_head::ReplyHead;
 use crate::http2::{Stream, StreamEvent, StreamTunnel};
@@ -120,7 +120,7 @@ pub struct Failed {
     pub is_proven: bool,
 }
 
-impl Attempt<'_> {
+impl ProxyAttempt<'_> {
     /// Sends one request and passes on its reply. A fault comes with the stream's state.
     pub async fn run_as_stream(
         &self,
@@ -149,7 +149,7 @@ impl Attempt<'_> {
         let Exchange { request, body, reply, .. } = exchange;
         let has_body = body.framing() != RequestFraming::None;
         self.send_head(stream, request, !has_body)?;
-        let mut reading = Reading { attempt: self, request, stream, buffers };
+        let mut reading = ReplyReading { attempt: self, request, stream, buffers };
         if !has_body {
             return reading.reply(reply).await;
         }
@@ -195,7 +195,7 @@ impl Attempt<'_> {
             ));
         }
         self.send_head(&stream, request, false)?;
-        let mut reading = Reading { attempt: self, request, stream: &stream, buffers };
+        let mut reading = ReplyReading { attempt: self, request, stream: &stream, buffers };
         reading.read_head(reply).await?;
         if !matches!(reading.buffers.head.status, 200..=299) {
             return reading.relay_body(reply).await.map(|()| None);
@@ -285,15 +285,15 @@ impl Outlet for BodyOutlet<'_> {
 }
 
 /// Reader of one reply.
-struct Reading<'a> {
-    attempt: &'a Attempt<'a>,
+struct ReplyReading<'a> {
+    attempt: &'a ProxyAttempt<'a>,
     request: &'a Request,
     stream: &'a Stream,
     /// `inbox` holds the head, `out` data for the client.
     buffers: &'a mut Buffers,
 }
 
-impl Reading<'_> {
+impl ReplyReading<'_> {
     fn head(&self) -> ReplyHead<'_> {
         let Self { attempt, request, ref buffers, .. } = *self;
         ReplyHead { attempt, request, head: &buffers.head, bytes: &buffers.inbox }
