@@ -36,7 +36,7 @@ use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::Proxy;
 use forebay_upstream::script::{exact_paths, scripts_of};
 use forebay_upstream::{
-    Backend, BackendOptions, Checker, Endpoint, IdlePools, Permits, Unanswered, Upstream,
+    Backend, BackendOptions, Checker, Endpoint, IdlePools, PendingConnections, Permits, Upstream,
 };
 use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
@@ -116,7 +116,7 @@ pub struct Origins {
     /// By backend: routes to one backend share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// By backend.
-    unanswered: BTreeMap<String, Arc<Unanswered>>,
+    pending_connections: BTreeMap<String, Arc<PendingConnections>>,
     /// By site and route.
     shared: Vec<Vec<Shared>>,
     /// Reaper of all CGI scripts. A reload passes it on.
@@ -158,11 +158,11 @@ impl Origins {
         );
         // Connections of the previous configuration may be idle while one of its requests is
         // active.
-        let unanswered = |name: &String| {
-            let before = previous.and_then(|previous| previous.unanswered.get(name));
+        let pending_connections = |name: &String| {
+            let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
         };
-        let unanswered = endpoints.keys().map(unanswered).collect();
+        let pending_connections = endpoints.keys().map(pending_connections).collect();
         let shared = shared_of_all(&plan, previous)?;
         let permits = permits(&plan, previous);
         let checks = checks(&shared, &endpoints);
@@ -177,7 +177,7 @@ impl Origins {
             endpoints,
             apps,
             permits,
-            unanswered,
+            pending_connections,
             shared,
             reaper,
             _checker: checker,
@@ -463,8 +463,8 @@ impl Origins {
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
         // A TLS server usually handles many connections at once, and each costs a handshake.
-        let unanswered = self.unanswered.get(&name).filter(|_| how.tls.is_none()).cloned();
-        let how = BackendOptions { name, permits, unanswered, ..how };
+        let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
+        let how = BackendOptions { name, permits, pending, ..how };
         Backend::new(thread.clone(), endpoint, how)
     }
 }

@@ -14,7 +14,7 @@ use forebay_wire::http2::{self, ErrorCode};
 use crate::deadline::{NEVER, Ticks};
 
 /// Pending operations of a stream, and their deadlines.
-pub struct Waits {
+pub struct StreamWakers {
     /// True if the stream has its turn to send; the sending task resets it.
     pub has_room: Cell<bool>,
     /// Deadline of the current read.
@@ -29,7 +29,7 @@ pub struct Waits {
     pub writer: Cell<Option<Waker>>,
 }
 
-impl Default for Waits {
+impl Default for StreamWakers {
     fn default() -> Self {
         Self {
             has_room: Cell::new(false),
@@ -55,7 +55,7 @@ pub trait SharedStream {
     fn id(&self) -> u32;
 
     /// Returns the pending operations.
-    fn waits(&self) -> &Waits;
+    fn waits(&self) -> &StreamWakers;
 
     /// Handles the reset of the stream, whose window the peer has kept closed for too long.
     fn fail_stalled(&self);
@@ -213,7 +213,7 @@ mod tests {
     #[derive(Default)]
     struct One {
         id: u32,
-        waits: Waits,
+        waits: StreamWakers,
         has_stalled: Cell<bool>,
     }
 
@@ -222,7 +222,7 @@ mod tests {
             self.id
         }
 
-        fn waits(&self) -> &Waits {
+        fn waits(&self) -> &StreamWakers {
             &self.waits
         }
 

@@ -22,7 +22,9 @@ use forebay_wire::ajp13;
 use forebay_wire::http1::RequestFraming;
 
 use crate::sticky::Sticky;
-use crate::upstream::{Attempt, Backend, BodyAtHand, Carrier, Connection, Past, Upstream};
+use crate::upstream::{
+    Attempt, Backend, BodyAtHand, Carrier, Connection, ConnectionOrigin, Upstream,
+};
 pub use head::append_head;
 use head::{activation_of, append_head_for};
 use reply::{Buffers, Disposition, INBOX, Session};
@@ -154,16 +156,16 @@ impl Carrier for AjpCarrier<'_> {
         &mut self,
         attempt: &Attempt<'_>,
         is_new: bool,
-    ) -> Result<(Connection, Past), Fault> {
+    ) -> Result<(Connection, ConnectionOrigin), Fault> {
         let (backend, ping) = (attempt.backend, self.origin.settings.ping);
         let mut connection = if self.is_repeatable || is_new || ping == Ping::Always {
             backend.connect(is_new).await?
         } else {
-            backend.connect_for_once().await?
+            backend.connect_non_idempotent().await?
         };
-        if connection.past() == Past::Kept && ping == Ping::Always {
+        if connection.past() == ConnectionOrigin::Kept && ping == Ping::Always {
             match self.origin.ping(backend, &connection).await {
-                Ok(()) => return Ok((connection, Past::Kept)),
+                Ok(()) => return Ok((connection, ConnectionOrigin::Kept)),
                 Err(_) => {
                     drop(connection);
                     connection = backend.connect(true).await?;
@@ -171,7 +173,7 @@ impl Carrier for AjpCarrier<'_> {
             }
         }
         let past = connection.past();
-        if past == Past::New && ping != Ping::Off {
+        if past == ConnectionOrigin::New && ping != Ping::Off {
             self.origin.ping(backend, &connection).await?;
         }
         Ok((connection, past))

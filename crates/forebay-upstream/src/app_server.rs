@@ -28,8 +28,8 @@ use crate::params::{request_data, with_params};
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend,
-    Upstream, send_and_read, upload,
+    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, ConnectionOrigin, Source,
+    ToBackend, Upstream, send_and_read, upload,
 };
 
 /// A thread's view of an application.
@@ -134,8 +134,8 @@ impl Carrier for AppServerCarrier<'_> {
         &mut self,
         attempt: &Attempt<'_>,
         _is_new: bool,
-    ) -> Result<(Connection, Past), Fault> {
-        Ok((attempt.backend.connect(true).await?, Past::New))
+    ) -> Result<(Connection, ConnectionOrigin), Fault> {
+        Ok((attempt.backend.connect(true).await?, ConnectionOrigin::New))
     }
 
     async fn exchange(

@@ -49,8 +49,8 @@ use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, Past, Source, ToBackend,
-    Upstream, send_and_read, upload,
+    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, ConnectionOrigin, Source,
+    ToBackend, Upstream, send_and_read, upload,
 };
 
 /// Number of the only request on an unshared connection.
@@ -286,7 +286,7 @@ impl Carrier for FastcgiCarrier<'_> {
         &mut self,
         attempt: &Attempt<'_>,
         is_new: bool,
-    ) -> Result<(RequestConnection, Past), Fault> {
+    ) -> Result<(RequestConnection, ConnectionOrigin), Fault> {
         let pool = self.origin.pools.get(attempt.index);
         let source =
             ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
@@ -338,16 +338,16 @@ impl ConnectionSource<'_> {
         }
         Ok(RequestConnection::Alone(match self.is_repeatable || fresh {
             true => self.backend.connect(fresh).await?,
-            false => self.backend.connect_for_once().await?,
+            false => self.backend.connect_non_idempotent().await?,
         }))
     }
 }
 
 impl RequestConnection {
-    fn past(&self) -> Past {
+    fn past(&self) -> ConnectionOrigin {
         match self {
             Self::Alone(connection) => connection.past(),
-            Self::Shared(_) => Past::Shared,
+            Self::Shared(_) => ConnectionOrigin::Shared,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The side that connects to backends, in every protocol.
 //!
 //! `upstream` selects a backend and a connection, and decides about resending. An origin of a
-//! protocol carries the request over that connection: `proxy` (with `http1` and `http2`), `fastcgi`,
-//! `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params` compute the variables
+//! protocol carries the request over that connection: `proxy` (with `http1` and `http2`),
+//! `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params` compute the variables
 //! of a CGI-like application; `output`, `script_reply`, `nph` and `reply_pump` pass its output on.
 #![forbid(unsafe_code)]
 
@@ -28,5 +28,5 @@ mod upstream;
 pub use upstream::announce;
 pub use upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Check, Checker, Endpoint, Group,
-    IdlePools, Permits, Tallies, Unanswered, Upstream,
+    IdlePools, PendingConnections, Permits, Tallies, Upstream,
 };

@@ -24,7 +24,7 @@ use crate::http2::request::RequestHead;
 use crate::http2::{AssignedStream, Http2Pool, Http2Pools};
 use crate::sticky::Sticky;
 use crate::upgrade;
-use crate::upstream::{self, BodyAtHand, Carrier, Past, Upstream};
+use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
 
 /// Idle limit of an HTTP/2 connection.
 // Tomcat closes it after 20 s and Jetty after 30 s, both with a GOAWAY, so no request is lost.
@@ -144,7 +144,7 @@ impl Carrier for ProxyCarrier<'_> {
         &mut self,
         attempt: &upstream::Attempt<'_>,
         is_new: bool,
-    ) -> Result<(AssignedStream, Past), Fault> {
+    ) -> Result<(AssignedStream, ConnectionOrigin), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
         let place = match self.proxy.pool(attempt.index) {
             // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
@@ -155,7 +155,7 @@ impl Carrier for ProxyCarrier<'_> {
             None if is_repeatable || is_new => {
                 AssignedStream::Alone(backend.connect(is_new).await?)
             }
-            None => AssignedStream::Alone(backend.connect_for_once().await?),
+            None => AssignedStream::Alone(backend.connect_non_idempotent().await?),
         };
         let past = place.past();
         Ok((place, past))

@@ -2,10 +2,10 @@
 //! failures.
 //!
 //! `group` selects the backend, `attempts` decides about resending. `backend` opens connections,
-//! `idle_connections` keeps them, `permits` limits them over all threads. `unanswered` tracks new
-//! connections that may wait for a process of the backend. `announce` writes the PROXY header,
-//! `health` checks backends, `tally` counts requests. `upload` sends bodies, `duplex` does so while
-//! the reply is read. `multiplexed` manages connections that requests share.
+//! `idle_connections` keeps them, `permits` limits them over all threads. `pending_connections`
+//! tracks new connections that may wait for a process of the backend. `announce` writes the PROXY
+//! header, `health` checks backends, `tally` counts requests. `upload` sends bodies, `duplex` does
+//! so while the reply is read. `multiplexed` manages connections that requests share.
 
 pub mod announce;
 mod attempts;
@@ -15,9 +15,9 @@ mod group;
 mod health;
 mod idle_connections;
 mod multiplexed;
+mod pending_connections;
 mod permits;
 mod tally;
-mod unanswered;
 mod upload;
 
 use std::rc::Rc;
@@ -36,9 +36,9 @@ pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
 pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, Readiness, SharedConnection};
+pub use pending_connections::PendingConnections;
 pub use permits::Permits;
 pub use tally::Tallies;
-pub use unanswered::Unanswered;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
 use group::{Turns, UnderWay, bit};
@@ -70,7 +70,7 @@ pub struct InFlight {
 
 /// Earlier use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Past {
+pub enum ConnectionOrigin {
     /// Opened for this request.
     New,
     /// Kept after an earlier request.
@@ -91,7 +91,7 @@ pub trait Carrier {
         &mut self,
         attempt: &Attempt<'_>,
         is_new: bool,
-    ) -> Result<(Self::Connection, Past), Fault>;
+    ) -> Result<(Self::Connection, ConnectionOrigin), Fault>;
 
     /// Sends the request and passes the reply on.
     async fn exchange(
@@ -171,12 +171,14 @@ impl Upstream {
             let (connection, past) = self.connect(attempt, carrier, is_new).await?;
             let fault = match carrier.exchange(attempt, connection, exchange).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(fault) => attempt.backend.judge(fault).await,
+                Err(fault) => attempt.backend.classify_failure(fault).await,
             };
             let may_retry = match (past, fault.retry) {
-                (Past::Kept | Past::Shared, Retry::IfReused) if !has_died => {
+                (ConnectionOrigin::Kept | ConnectionOrigin::Shared, Retry::IfReused)
+                    if !has_died =>
+                {
                     has_died = true;
-                    if past == Past::Kept {
+                    if past == ConnectionOrigin::Kept {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
@@ -189,7 +191,9 @@ impl Upstream {
                     }
                     true
                 }
-                (Past::Shared, Retry::Yes) => !is_new && is_at_hand(exchange, carrier.body()),
+                (ConnectionOrigin::Shared, Retry::Yes) => {
+                    !is_new && is_at_hand(exchange, carrier.body())
+                }
                 (_, Retry::Unprocessed) => attempts.was_unprocessed(exchange, carrier.body()).await,
                 _ => false,
             };
@@ -207,7 +211,7 @@ impl Upstream {
         attempt: &Attempt<'_>,
         carrier: &mut C,
         is_new: bool,
-    ) -> Result<(C::Connection, Past), Fault> {
+    ) -> Result<(C::Connection, ConnectionOrigin), Fault> {
         carrier.connect(attempt, is_new).await.map_err(|fault| {
             self.count(attempt, &fault);
             if fault.side == Side::Backend { fault.retry(Retry::Yes) } else { fault }

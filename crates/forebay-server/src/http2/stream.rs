@@ -13,7 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use forebay_net::deadline::NEVER;
-use forebay_net::shared_streams::{SharedStream, Waits, wake_waiting};
+use forebay_net::shared_streams::{SharedStream, StreamWakers, wake_waiting};
 use forebay_wire::fields;
 use forebay_wire::http2::{self, ErrorCode, SendError};
 
@@ -39,7 +39,7 @@ pub struct Http2 {
     has_finished: Cell<bool>,
     /// True if the stream was reset or its connection has ended.
     is_closed: Cell<bool>,
-    waits: Waits,
+    waits: StreamWakers,
     watcher: Cell<Option<Waker>>,
 }
 
@@ -48,7 +48,7 @@ impl SharedStream for Http2 {
         self.id
     }
 
-    fn waits(&self) -> &Waits {
+    fn waits(&self) -> &StreamWakers {
         &self.waits
     }
 
@@ -75,7 +75,7 @@ impl Http2 {
             request_trailers: RefCell::default(),
             has_finished: Cell::new(false),
             is_closed: Cell::new(false),
-            waits: Waits::default(),
+            waits: StreamWakers::default(),
             watcher: Cell::new(None),
         }
     }

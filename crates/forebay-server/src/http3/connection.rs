@@ -12,7 +12,7 @@ use forebay_wire::http2::hpack::ListLimits;
 use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
 use tokio::sync::Notify;
 
-use super::room_queue::RoomQueue;
+use super::send_fairness::FairSendQueue;
 use crate::part::Accepted;
 
 /// Maximum number of incomplete field sections of the largest size on a connection.
@@ -39,7 +39,7 @@ pub struct Connection {
     /// Bytes of incomplete field sections.
     partial: Cell<usize>,
     /// The streams that wait for room.
-    pub(crate) waiting: RoomQueue,
+    pub(crate) waiting: FairSendQueue,
 }
 
 /// Counts an open stream until dropped, even by a panic.
@@ -111,7 +111,7 @@ impl Connection {
             reading: Cell::new(0),
             guest,
             partial: Cell::new(0),
-            waiting: RoomQueue::default(),
+            waiting: FairSendQueue::default(),
         })
     }
 

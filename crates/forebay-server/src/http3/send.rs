@@ -13,7 +13,7 @@ use forebay_wire::http2::budget;
 use forebay_wire::http3::{self, ErrorCode};
 use quinn::WriteError;
 
-use super::room_queue::Waiting;
+use super::send_fairness::Waiting;
 use crate::http3::stream::Http3;
 use crate::part::Head;
 

@@ -56,7 +56,7 @@ pub struct MuxConnection {
     /// Signals that a request has begun or ended, or that its output was taken.
     changed: Notify,
     /// Wakes requests that wait for room on one of the thread's connections.
-    room: Rc<Notify>,
+    capacity_changed: Rc<Notify>,
     is_broken: Cell<bool>,
 }
 
@@ -80,13 +80,13 @@ enum End {
 
 impl MuxConnection {
     /// Creates a connection for at most `max_streams` requests, each with at most `max_buffered`
-    /// bytes that wait for its client. [`MuxConnection::run`] opens it with a socket. `room` is
-    /// notified when the connection may have room again.
+    /// bytes that wait for its client. [`MuxConnection::run`] opens it with a socket. It
+    /// notifies `capacity_changed` when it may have room again.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
         (max_streams, max_buffered): (usize, usize),
-        room: Rc<Notify>,
+        capacity_changed: Rc<Notify>,
     ) -> Rc<Self> {
         Rc::new(Self {
             thread,
@@ -103,7 +103,7 @@ impl MuxConnection {
             written: Notify::new(),
             wanted: Notify::new(),
             changed: Notify::new(),
-            room,
+            capacity_changed,
             is_broken: Cell::new(false),
         })
     }
@@ -125,7 +125,7 @@ impl MuxConnection {
             state.finish(End::Lost);
         }
         self.written.notify_waiters();
-        self.room.notify_one();
+        self.capacity_changed.notify_one();
     }
 
     async fn read(&self, socket: &Socket) -> Result<(), String> {
@@ -204,7 +204,7 @@ impl MuxConnection {
             Event::Stderr(range) => state.stderr.log(&self.thread, &self.name, &input[range]),
             Event::End { status, .. } => {
                 self.requests.borrow_mut().remove(&id);
-                self.room.notify_one();
+                self.capacity_changed.notify_one();
                 if !state.is_left.replace(true) {
                     self.count_out();
                 }
@@ -393,7 +393,7 @@ impl Drop for Stream {
             self.connection.leave(self.id, &self.state);
         } else {
             self.connection.requests.borrow_mut().remove(&self.id);
-            self.connection.room.notify_one();
+            self.connection.capacity_changed.notify_one();
             self.state.is_left.set(true);
             self.connection.count_out();
         }

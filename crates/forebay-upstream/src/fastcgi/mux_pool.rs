@@ -85,7 +85,8 @@ impl MuxPool {
         }
         let (thread, name) = (self.thread.clone(), backend.name().to_owned());
         let limits = (self.max_streams.get(), self.max_buffered);
-        let shared = MuxConnection::new(thread, name, limits, self.connections.room().clone());
+        let shared =
+            MuxConnection::new(thread, name, limits, self.connections.capacity_changed().clone());
         let connection = backend.connect(true).await?;
         connection.forget_wait();
         tokio::task::spawn_local(shared.clone().run(connection));
@@ -121,7 +122,7 @@ impl MuxPool {
     /// Stops multiplexing: the application has refused it.
     pub fn give_up(&self) {
         self.support.set(MuxSupport::No);
-        self.connections.room().notify_one();
+        self.connections.capacity_changed().notify_one();
     }
 
     /// Returns what is known without waiting.

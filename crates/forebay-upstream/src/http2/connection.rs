@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use forebay_net::deadline::Ticks;
-use forebay_net::shared_streams::{SharedStream, SharedStreams, Waits, wake_waiting};
+use forebay_net::shared_streams::{SharedStream, SharedStreams, StreamWakers, wake_waiting};
 use forebay_net::thread::Thread;
 use forebay_wire::http2::{self, Cause, ErrorCode, Event, Head, Rule};
 use forebay_workers::Life;
@@ -60,7 +60,7 @@ pub struct Connection {
     pub(super) doubted: Cell<Option<Ticks>>,
     pub(super) idle_time: Duration,
     /// Wakes requests that wait for room on one of the thread's connections.
-    room: Rc<Notify>,
+    capacity_changed: Rc<Notify>,
 }
 
 /// Received parts of one reply.
@@ -79,7 +79,7 @@ pub(super) struct StreamState {
     has_begun: Cell<bool>,
     /// True after the whole request was sent.
     pub has_sent: Cell<bool>,
-    pub waits: Waits,
+    pub waits: StreamWakers,
     /// Time limit of the current wait for the reply.
     pub patience: Cell<Option<Duration>>,
 }
@@ -106,7 +106,7 @@ impl SharedStream for StreamState {
         self.id.get()
     }
 
-    fn waits(&self) -> &Waits {
+    fn waits(&self) -> &StreamWakers {
         &self.waits
     }
 
@@ -138,13 +138,13 @@ impl StreamState {
 
 impl Connection {
     /// Creates a connection over `link` that is closed after `idle_time` without requests.
-    /// [`Connection::run`] drives it. `room` is notified when the connection may have room again.
+    /// [`Connection::run`] drives it. It notifies `capacity_changed` when it may have room again.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
         link: upstream::Connection,
         idle_time: Duration,
-        room: Rc<Notify>,
+        capacity_changed: Rc<Notify>,
     ) -> Rc<Self> {
         let heard = Cell::new(thread.deadlines.now());
         Rc::new(Self {
@@ -167,7 +167,7 @@ impl Connection {
             heard,
             doubted: Cell::new(None),
             idle_time,
-            room,
+            capacity_changed,
         })
     }
 
@@ -260,7 +260,7 @@ impl Connection {
         self.reserved.set(self.reserved.get() - 1);
         match used {
             Some(state) => self.streams.push(state),
-            None => self.room.notify_one(),
+            None => self.capacity_changed.notify_one(),
         }
         self.wake();
     }
@@ -278,7 +278,7 @@ impl Connection {
         drop(codec);
         self.end_turn(id);
         self.wake();
-        self.room.notify_one();
+        self.capacity_changed.notify_one();
     }
 
     /// Gives the turn to the next stream that waits to send, unless a stream has it.
@@ -396,8 +396,8 @@ impl Connection {
     }
 
     /// Wakes requests that wait for room.
-    pub fn announce_room(&self) {
-        self.room.notify_one();
+    pub fn announce_capacity(&self) {
+        self.capacity_changed.notify_one();
     }
 
     /// Marks the connection as broken and fails all its streams.
@@ -412,7 +412,7 @@ impl Connection {
         };
         self.streams.all().iter().for_each(|stream| stream.finish(end));
         self.settled.notify_waiters();
-        self.announce_room();
+        self.announce_capacity();
     }
 
     /// Returns the time limit for a write: `limit`, or the longer idle limit if all streams are

@@ -11,7 +11,7 @@ use forebay_net::thread::Thread;
 
 use super::connection::Connection;
 use super::stream::Stream;
-use crate::upstream::{self, Backend, Multiplexed, Past};
+use crate::upstream::{self, Backend, ConnectionOrigin, Multiplexed};
 
 /// Path of a request to the backend.
 pub enum AssignedStream {
@@ -23,10 +23,10 @@ pub enum AssignedStream {
 
 impl AssignedStream {
     /// Returns the earlier use of the connection.
-    pub fn past(&self) -> Past {
+    pub fn past(&self) -> ConnectionOrigin {
         match self {
             Self::Alone(connection) => connection.past(),
-            Self::Shared(_) => Past::Shared,
+            Self::Shared(_) => ConnectionOrigin::Shared,
         }
     }
 }
@@ -79,9 +79,9 @@ impl Http2Pool {
             // HTTP/1.1 requests need not wait for each other.
             None => self.is_http1.get().then_some(None),
         };
-        let acquire = async |is_first| backend.right_to_share(is_first).await;
+        let acquire = async |is_first| backend.acquire_shared_permit(is_first).await;
         let open = async |right| {
-            let connection = backend.connect_by_right(right).await?;
+            let connection = backend.connect_with_permit(right).await?;
             let is_uncounted = backend.is_beyond_limit(&connection);
             let place = self.take_up(backend, connection);
             Ok(Some(place)
@@ -93,7 +93,7 @@ impl Http2Pool {
         }
         let connection = match is_repeatable || is_new {
             true => backend.connect(is_new).await?,
-            false => backend.connect_for_once().await?,
+            false => backend.connect_non_idempotent().await?,
         };
         Ok(self.take_up(backend, connection))
     }
@@ -121,13 +121,18 @@ impl Http2Pool {
     fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> AssignedStream {
         if !self.has_prior_knowledge && !connection.is_http2 {
             self.is_http1.set(true);
-            self.connections.room().notify_one();
+            self.connections.capacity_changed().notify_one();
             return AssignedStream::Alone(connection);
         }
         self.is_http1.set(false);
-        let room = self.connections.room().clone();
-        let shared =
-            Connection::new(self.thread.clone(), backend, connection, self.idle_time, room);
+        let capacity_changed = self.connections.capacity_changed().clone();
+        let shared = Connection::new(
+            self.thread.clone(),
+            backend,
+            connection,
+            self.idle_time,
+            capacity_changed,
+        );
         tokio::task::spawn_local(shared.clone().run());
         let stream = shared.reserve();
         self.connections.add(&shared);

@@ -108,7 +108,7 @@ impl Task<'_> {
         }
         if at > 0 {
             self.input.drain(..at);
-            connection.announce_room();
+            connection.announce_capacity();
         }
         if self.input.is_empty() && !self.is_bulk {
             connection.thread.keep_buffer(std::mem::take(&mut self.input));
@@ -237,7 +237,7 @@ impl Task<'_> {
         let Some(since) = connection.doubted.get() else { return Ok(()) };
         if connection.codec.borrow().unanswered_ping().is_none() {
             connection.doubted.set(None);
-            connection.announce_room();
+            connection.announce_capacity();
         } else if connection.thread.deadlines.now() > since + PATIENCE {
             return Err("it answers no PING".into());
         }

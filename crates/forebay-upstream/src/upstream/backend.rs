@@ -16,10 +16,10 @@ use forebay_net::thread::Thread;
 use forebay_net::tls::{Alpn, ClientTls};
 use forebay_workers::Life;
 
-use super::Past;
+use super::ConnectionOrigin;
 use super::idle_connections::{IdleConnections, IdlePools};
+use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Permits};
-use super::unanswered::{Unanswered, Wait};
 
 /// Resolved address of a backend.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct BackendOptions {
     /// Limit of connections over all threads.
     pub permits: Option<Arc<Permits>>,
     /// New connections of all threads without an answer yet.
-    pub unanswered: Option<Arc<Unanswered>>,
+    pub pending: Option<Arc<PendingConnections>>,
     /// Time limit of connecting; `None` uses the server's setting.
     pub connect_timeout: Option<Duration>,
     /// Time limit between two reads of a reply; `None` uses the server's setting.
@@ -109,8 +109,8 @@ pub struct Connection {
 
 impl Connection {
     /// Returns the earlier use of the connection.
-    pub fn past(&self) -> Past {
-        if self.is_reused { Past::Kept } else { Past::New }
+    pub fn past(&self) -> ConnectionOrigin {
+        if self.is_reused { ConnectionOrigin::Kept } else { ConnectionOrigin::New }
     }
 
     /// Records the first byte of the reply. Later calls do nothing.
@@ -226,7 +226,7 @@ impl Backend {
 
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
     /// connection is always allowed.
-    pub async fn right_to_share(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
+    pub async fn acquire_shared_permit(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
         // Without one, the thread has no way to the backend, whatever `max_connections` says.
         let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
@@ -237,7 +237,7 @@ impl Backend {
     }
 
     /// Opens a connection for sharing.
-    pub async fn connect_by_right(&self, right: ConnectionRight) -> Result<Connection, Fault> {
+    pub async fn connect_with_permit(&self, right: ConnectionRight) -> Result<Connection, Fault> {
         let connection = self.open(right.0).await?;
         connection.forget_wait();
         Ok(connection)
@@ -251,7 +251,7 @@ impl Backend {
     /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
     /// a kept connection just when the request is sent. So the connection is checked first. If the
     /// backend is not known to keep connections, only one that has been idle for a while is used.
-    pub async fn connect_for_once(&self) -> Result<Connection, Fault> {
+    pub async fn connect_non_idempotent(&self) -> Result<Connection, Fault> {
         let is_patient = self.idle.keeps_alive();
         // If connections are limited, each may hold a process of the backend: use any of them.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
@@ -428,7 +428,7 @@ impl Backend {
 
     /// Replaces `fault` if the backend is a process of Forebay that crashed: a request that crashed
     /// its process would crash the next one, so it is not resent.
-    pub async fn judge(&self, fault: Fault) -> Fault {
+    pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;
         };

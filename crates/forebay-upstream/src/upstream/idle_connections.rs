@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use tokio::time::Interval;
 
 use super::backend::BackendOptions;
+use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
-use super::unanswered::{Unanswered, Wait};
 
 /// Interval of closing old idle connections.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub struct IdleConnections {
     /// Connections that were granted to requests, which have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
     /// New connections to the backend without an answer yet.
-    unanswered: Option<Arc<Unanswered>>,
+    pending: Option<Arc<PendingConnections>>,
 }
 
 /// Requests to a holder to give up an idle connection.
@@ -41,7 +41,7 @@ struct Nudges {
     /// A request waits for a permit.
     permits: Option<UnboundedReceiver<()>>,
     /// A new connection is overdue.
-    unanswered: Option<UnboundedReceiver<()>>,
+    pending: Option<UnboundedReceiver<()>>,
 }
 
 /// Idle connections that the routes of one thread share, if backend and options match.
@@ -79,11 +79,11 @@ impl IdleConnections {
             deadlines: thread.deadlines.clone(),
             holder: holder.unwrap_or_default(),
             ready: RefCell::default(),
-            unanswered: how.unanswered.clone(),
+            pending: how.pending.clone(),
         });
-        let keeps = |_: &&Arc<Unanswered>| how.keep != Some(0);
-        let unanswered = idle.unanswered.as_ref().filter(keeps).map(|unanswered| unanswered.join());
-        let nudges = Nudges { permits: nudges, unanswered };
+        let keeps = |_: &&Arc<PendingConnections>| how.keep != Some(0);
+        let pending = idle.pending.as_ref().filter(keeps).map(|pending| pending.join());
+        let nudges = Nudges { permits: nudges, pending };
         if how.violates_keep_alive {
             idle.pool.assume_violation();
         }
@@ -168,26 +168,26 @@ impl IdleConnections {
 
     /// Records that a connection is being opened for a request.
     pub fn open(&self) -> Option<Wait> {
-        self.unanswered.as_ref().map(Unanswered::open)
+        self.pending.as_ref().map(PendingConnections::open)
     }
 
     /// Records that a request uses a kept connection.
     pub fn reuse(&self) -> Option<Wait> {
-        self.unanswered.as_ref().and_then(Unanswered::reuse)
+        self.pending.as_ref().and_then(PendingConnections::reuse)
     }
 
-    /// Calls [`Unanswered::pop_overdue`].
+    /// Calls [`PendingConnections::pop_overdue`].
     pub fn pop_overdue(&self) -> bool {
-        self.unanswered.as_ref().is_some_and(|unanswered| unanswered.pop_overdue())
+        self.pending.as_ref().is_some_and(|pending| pending.pop_overdue())
     }
 
     /// Closes idle connections for new ones that are overdue.
     fn close_for_overdue(&self) {
-        let Some(unanswered) = &self.unanswered else { return };
-        while unanswered.is_overdue()
+        let Some(pending) = &self.pending else { return };
+        while pending.is_overdue()
             && let Some((socket, permit, _)) = self.take()
         {
-            if !unanswered.pop_overdue() {
+            if !pending.pop_overdue() {
                 return self.put(socket, permit);
             }
         }
@@ -230,7 +230,7 @@ async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut n
         let why = tokio::select! {
             _ = next_look(&deadlines, &mut interval) => Why::Time,
             Some(()) = nudge(&mut nudges.permits) => Why::Permit,
-            Some(()) = nudge(&mut nudges.unanswered) => Why::Overdue,
+            Some(()) = nudge(&mut nudges.pending) => Why::Overdue,
         };
         let Some(idle) = idle.upgrade() else { return };
         match why {

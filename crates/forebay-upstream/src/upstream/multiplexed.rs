@@ -60,7 +60,7 @@ pub struct Multiplexed<C> {
     /// True while a request opens a connection.
     is_opening: Cell<bool>,
     /// Wakes the first in the queue: there may be room, or a permit to open a connection.
-    room: Rc<Notify>,
+    capacity_changed: Rc<Notify>,
     /// Maximum of connections, so that other threads get some, too.
     most: usize,
 }
@@ -72,14 +72,14 @@ impl<C: SharedConnection> Multiplexed<C> {
             open: RefCell::default(),
             queue: tokio::sync::Mutex::default(),
             is_opening: Cell::new(false),
-            room: Rc::default(),
+            capacity_changed: Rc::default(),
             most,
         }
     }
 
     /// Returns the signal for new room or a closed connection.
-    pub fn room(&self) -> &Rc<Notify> {
-        &self.room
+    pub fn capacity_changed(&self) -> &Rc<Notify> {
+        &self.capacity_changed
     }
 
     /// Returns the connections that take requests.
@@ -151,7 +151,7 @@ impl<C: SharedConnection> Multiplexed<C> {
                 return Ok(Turn::Found(found));
             }
             if !self.may_open() {
-                self.room.notified().await;
+                self.capacity_changed.notified().await;
                 continue;
             }
             let is_alone = self.live().is_empty();
@@ -173,7 +173,7 @@ impl<C: SharedConnection> Multiplexed<C> {
     /// its last connection or got its first, because either changes its right to open one.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
-            self.room.notified().await;
+            self.capacity_changed.notified().await;
             let found = find();
             if found.is_some() || self.live().is_empty() != is_alone {
                 return found;
@@ -211,6 +211,6 @@ struct Opening<'a, C>(&'a Multiplexed<C>);
 impl<C> Drop for Opening<'_, C> {
     fn drop(&mut self) {
         self.0.is_opening.set(false);
-        self.0.room.notify_one();
+        self.0.capacity_changed.notify_one();
     }
 }

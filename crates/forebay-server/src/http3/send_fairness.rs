@@ -9,21 +9,21 @@ use std::cell::Cell;
 
 /// The waiting streams.
 #[derive(Default)]
-pub struct RoomQueue {
+pub struct FairSendQueue {
     waiting: Cell<usize>,
     looks: Cell<u64>,
 }
 
 /// A waiting stream.
 pub struct Waiting<'a> {
-    queue: &'a RoomQueue,
+    queue: &'a FairSendQueue,
     has_looked: bool,
     has_yielded: bool,
 }
 
 impl<'a> Waiting<'a> {
     /// Registers a waiting stream until the value is dropped.
-    pub fn new(queue: &'a RoomQueue) -> Self {
+    pub fn new(queue: &'a FairSendQueue) -> Self {
         queue.waiting.set(queue.waiting.get() + 1);
         Self { queue, has_looked: false, has_yielded: false }
     }
@@ -43,7 +43,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl RoomQueue {
+impl FairSendQueue {
     /// Returns true for about one in n calls with n waiting streams.
     fn is_next(&self) -> bool {
         // Multiples of the golden ratio are spread evenly, so no stream is preferred by its
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_stream_lets_others_go_once_for_each_wake_and_each_goes_first_as_often() {
-        let queue = RoomQueue::default();
+        let queue = FairSendQueue::default();
         let mut streams: Vec<_> = (0..50).map(|_| Waiting::new(&queue)).collect();
         // The first look is never delayed.
         assert!(streams.iter_mut().all(|stream| !stream.lets_others_go()));

@@ -34,7 +34,7 @@ const WEIGHT: i64 = 8;
 
 /// New connections to one backend without an answer yet.
 #[derive(Default)]
-pub struct Unanswered {
+pub struct PendingConnections {
     /// Number of connections in `waiting`, readable without the lock.
     count: AtomicUsize,
     /// Usual wait of requests for their first byte, in microseconds; 0: unknown.
@@ -59,21 +59,21 @@ struct State {
 /// Wait of a request for its first byte.
 pub enum Wait {
     /// On a new connection.
-    New(Newcomer),
+    New(PendingConnection),
     /// On a kept connection, while new ones waited at its start.
-    Kept(Arc<Unanswered>, Instant),
+    Kept(Arc<PendingConnections>, Instant),
 }
 
 /// A new connection, until it is answered or closed.
-pub struct Newcomer {
-    unanswered: Arc<Unanswered>,
+pub struct PendingConnection {
+    all: Arc<PendingConnections>,
     number: u64,
 }
 
 /// Runs [`watch`]. When dropped, with its thread, another thread may run it.
-struct Watch(Arc<Unanswered>);
+struct Watch(Arc<PendingConnections>);
 
-impl Unanswered {
+impl PendingConnections {
     /// Records a new connection for a request. Must be called on a thread with a runtime.
     pub fn open(self: &Arc<Self>) -> Wait {
         let number = {
@@ -87,7 +87,7 @@ impl Unanswered {
         if !self.is_watched.swap(true, Ordering::Relaxed) {
             tokio::task::spawn_local(watch(Watch(self.clone())));
         }
-        Wait::New(Newcomer { unanswered: self.clone(), number })
+        Wait::New(PendingConnection { all: self.clone(), number })
     }
 
     /// Records a request on a kept connection.
@@ -111,7 +111,7 @@ impl Unanswered {
         true
     }
 
-    /// Like [`Unanswered::pop_overdue`], but counts nothing.
+    /// Like [`PendingConnections::pop_overdue`], but counts nothing.
     pub fn is_overdue(&self) -> bool {
         self.has_any() && self.is_first_overdue(&self.state())
     }
@@ -191,25 +191,25 @@ impl Wait {
     /// Ends the wait: the first byte has come.
     pub fn end(self) {
         match self {
-            Self::Kept(unanswered, since) => unanswered.learn(since.elapsed()),
-            Self::New(newcomer) => newcomer.unanswered.learn(newcomer.leave()),
+            Self::Kept(pending, since) => pending.learn(since.elapsed()),
+            Self::New(connection) => connection.all.learn(connection.leave()),
         }
     }
 }
 
-impl Newcomer {
+impl PendingConnection {
     /// Removes the connection. Returns its wait, counted from the close of another for it, if any.
     fn leave(&self) -> Duration {
-        let mut state = self.unanswered.state();
+        let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {
-            self.unanswered.count.fetch_sub(1, Ordering::Relaxed);
+            self.all.count.fetch_sub(1, Ordering::Relaxed);
             return since.elapsed();
         }
         take(&mut state.served, self.number).map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-impl Drop for Newcomer {
+impl Drop for PendingConnection {
     fn drop(&mut self) {
         self.leave();
     }
@@ -232,7 +232,7 @@ mod tests {
     use tokio::runtime::{Builder, LocalOptions};
     use tokio::time::sleep;
 
-    fn on_a_paused_clock(test: impl AsyncFnOnce(Arc<Unanswered>)) {
+    fn on_a_paused_clock(test: impl AsyncFnOnce(Arc<PendingConnections>)) {
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_all().start_paused(true).build_local(LocalOptions::default());
         runtime.unwrap().block_on(test(Arc::default()));
@@ -240,62 +240,62 @@ mod tests {
 
     #[test]
     fn one_connection_is_closed_for_each_that_is_overdue() {
-        on_a_paused_clock(async |unanswered| {
-            let _waiting = [unanswered.open(), unanswered.open()];
+        on_a_paused_clock(async |pending| {
+            let _waiting = [pending.open(), pending.open()];
             sleep(FIRST_PATIENCE / 2).await;
-            let _later = unanswered.open();
-            assert!(!unanswered.pop_overdue());
+            let _later = pending.open();
+            assert!(!pending.pop_overdue());
             sleep(FIRST_PATIENCE / 2).await;
-            assert!(unanswered.is_overdue());
-            assert!(unanswered.pop_overdue() && unanswered.pop_overdue());
-            assert!(!unanswered.pop_overdue(), "the third has not waited for as long");
+            assert!(pending.is_overdue());
+            assert!(pending.pop_overdue() && pending.pop_overdue());
+            assert!(!pending.pop_overdue(), "the third has not waited for as long");
         });
     }
 
     #[test]
     fn nothing_is_closed_for_what_has_been_answered() {
-        on_a_paused_clock(async |unanswered| {
-            let (first, second) = (unanswered.open(), unanswered.open());
+        on_a_paused_clock(async |pending| {
+            let (first, second) = (pending.open(), pending.open());
             sleep(FIRST_PATIENCE).await;
             drop(first);
-            assert!(unanswered.pop_overdue());
-            assert!(!unanswered.pop_overdue());
+            assert!(pending.pop_overdue());
+            assert!(!pending.pop_overdue());
             second.end();
-            assert_eq!(unanswered.count.load(Ordering::Relaxed), 0);
-            assert_eq!(unanswered.state().served.len(), 0);
+            assert_eq!(pending.count.load(Ordering::Relaxed), 0);
+            assert_eq!(pending.state().served.len(), 0);
         });
     }
 
     #[test]
     fn what_takes_as_long_as_on_kept_connections_is_not_overdue() {
         for (usual, overdue) in [(1, LEAST_PATIENCE), (200, Duration::from_millis(800))] {
-            on_a_paused_clock(async |unanswered| {
-                let _first = unanswered.open();
+            on_a_paused_clock(async |pending| {
+                let _first = pending.open();
                 for _ in 0..64 {
-                    let kept = unanswered.reuse().expect("one waits");
+                    let kept = pending.reuse().expect("one waits");
                     sleep(Duration::from_millis(usual)).await;
                     kept.end();
                 }
-                while unanswered.pop_overdue() {}
-                let _new = unanswered.open();
+                while pending.pop_overdue() {}
+                let _new = pending.open();
                 sleep(overdue - Duration::from_millis(1)).await;
-                assert!(!unanswered.pop_overdue(), "{usual}");
+                assert!(!pending.pop_overdue(), "{usual}");
                 sleep(Duration::from_millis(2)).await;
-                assert!(unanswered.pop_overdue(), "{usual}");
-                assert!(unanswered.reuse().is_none(), "nobody is left to compare with");
+                assert!(pending.pop_overdue(), "{usual}");
+                assert!(pending.reuse().is_none(), "nobody is left to compare with");
             });
         }
     }
 
     #[test]
     fn a_backend_that_has_become_slow_is_learned_from_new_connections_alone() {
-        on_a_paused_clock(async |unanswered| {
-            unanswered.learn(Duration::from_millis(1));
+        on_a_paused_clock(async |pending| {
+            pending.learn(Duration::from_millis(1));
             let mut closed = 0;
             for _ in 0..64 {
-                let new = unanswered.open();
+                let new = pending.open();
                 sleep(2 * LEAST_PATIENCE).await;
-                closed += usize::from(unanswered.pop_overdue());
+                closed += usize::from(pending.pop_overdue());
                 sleep(Duration::from_millis(390)).await;
                 new.end();
             }
@@ -305,17 +305,17 @@ mod tests {
 
     #[test]
     fn holders_are_asked_once_for_what_has_become_overdue() {
-        on_a_paused_clock(async |unanswered| {
-            let mut asked = unanswered.join();
+        on_a_paused_clock(async |pending| {
+            let mut asked = pending.join();
             for _ in 0..2 {
-                let _first = unanswered.open();
+                let _first = pending.open();
                 sleep(FIRST_PATIENCE / 2).await;
                 assert!(asked.try_recv().is_err());
-                let _second = unanswered.open();
+                let _second = pending.open();
                 sleep(10 * FIRST_PATIENCE).await;
                 let times = std::iter::from_fn(|| asked.try_recv().ok()).count();
                 assert!((1..=2).contains(&times), "{times}");
-                assert!(!unanswered.is_watched.load(Ordering::Relaxed));
+                assert!(!pending.is_watched.load(Ordering::Relaxed));
             }
         });
     }
