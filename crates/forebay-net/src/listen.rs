@@ -30,7 +30,7 @@ use crate::buffered::Buffered;
 use crate::heap_watch::HeapWatch;
 use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
-use crate::sys::datagrams::choose_by_connection;
+use crate::sys::datagrams::attach_reuseport_filter;
 
 /// Length of the accept queue: the kernel's maximum (net.core.somaxconn).
 const BACKLOG: i32 = i32::MAX;
@@ -181,7 +181,7 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     let count = u8::try_from(threads).unwrap_or(u8::MAX);
     if let Some(socket) = sockets.first().filter(|_| count > 1) {
         // Best effort: without the filter, connections end if the client's address changes.
-        let _ = choose_by_connection(socket.as_fd(), count.into());
+        let _ = attach_reuseport_filter(socket.as_fd(), count.into());
     }
     let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
     let copies = sockets.iter().map(Socket::try_clone).collect::<io::Result<Vec<_>>>()?;

@@ -143,7 +143,7 @@ impl Files {
         let Content::Memory(bytes) = &entry.content else { return false };
         entry.run_by.is_none()
             && decide(request, &entry, self.settings.max_ranges) == Outcome::Whole
-            && reply.put_down(200, &entry.fields, bytes)
+            && reply.buffer_reply(200, &entry.fields, bytes)
     }
 
     /// Returns the fault of a path that continues after the name of a script, like `/x.php/a/b`.

@@ -42,7 +42,7 @@ impl Origin for FixedReply {
         let Respond { status, body, .. } = &self.respond;
         !matches!(status, 204 | 304)
             && !self.is_grpc_error(exchange)
-            && exchange.reply.put_down(*status, &self.content_type, body.as_bytes())
+            && exchange.reply.buffer_reply(*status, &self.content_type, body.as_bytes())
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {

@@ -18,7 +18,7 @@ mod rules;
 
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
-pub use rules::{Rules, goes_out_at_once};
+pub use rules::{Rules, is_unbuffered_field};
 
 /// Length of a reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,11 +280,11 @@ impl Reply {
 
     /// Skips the search for file fields: the origin guarantees that no field so far asks a gateway
     /// to send a file.
-    pub fn name_no_files(&mut self) {
+    pub fn skip_sendfile_scan(&mut self) {
         self.may_name_files = false;
     }
 
-    /// Skips the search for unbuffered fields: the origin guarantees that [`goes_out_at_once`]
+    /// Skips the search for unbuffered fields: the origin guarantees that [`is_unbuffered_field`]
     /// returns false for all fields so far.
     pub fn allow_buffering(&mut self) {
         self.may_be_immediate = false;
@@ -320,7 +320,7 @@ impl Reply {
 
     fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {
         if self.is_buffered && self.may_be_immediate {
-            self.is_buffered = !rules::go_out_at_once(&self.out[self.fields..]);
+            self.is_buffered = !rules::has_unbuffered_field(&self.out[self.fields..]);
         }
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
-use forebay_server::reply::{Length, Reply, goes_out_at_once};
+use forebay_server::reply::{Length, Reply, is_unbuffered_field};
 use forebay_wire::Span;
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
 use forebay_wire::http1::{Field, KnownField, Limits};
@@ -153,7 +153,7 @@ impl ScriptReply {
                     self.is_immediate = self.head.fields.iter().any(|field| {
                         let (name, value) =
                             (field.name.of(&self.output), field.value.of(&self.output));
-                        goes_out_at_once(field.known, name, value)
+                        is_unbuffered_field(field.known, name, value)
                     });
                 }
             }
@@ -243,7 +243,7 @@ impl ScriptReply {
             upgrade::append_fields(reply.field_lines(), &head.fields, bytes);
         }
         if !names_files {
-            reply.name_no_files();
+            reply.skip_sendfile_scan();
         }
         if !self.is_immediate {
             reply.allow_buffering();

@@ -10,7 +10,7 @@ use libc::{sock_filter, sock_fprog};
 /// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
 ///
 /// Call it for one of the sockets, after all are bound.
-pub fn choose_by_connection(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {
+pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const JUMP_IF: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
@@ -66,7 +66,7 @@ mod tests {
                 socket.into()
             })
             .collect();
-        choose_by_connection(sockets[0].as_fd(), 3).unwrap();
+        attach_reuseport_filter(sockets[0].as_fd(), 3).unwrap();
         for id in 0..30u8 {
             for datagram in [&[0x40, id, 9, 9, 9, 9, 9, 9][..], &[0xc0, 0, 0, 0, 1, 8, id, 9, 9]] {
                 let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

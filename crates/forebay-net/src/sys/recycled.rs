@@ -30,9 +30,9 @@ impl Block {
 }
 
 /// A future like `Pin<Box<dyn Future>>`, in a block if it fits.
-pub struct Recycled<'a, T>(Place<'a, T>);
+pub struct Recycled<'a, T>(Storage<'a, T>);
 
-enum Place<'a, T> {
+enum Storage<'a, T> {
     Block { future: NonNull<dyn Future<Output = T> + 'a>, block: NonNull<Block>, of: Rc<Blocks> },
     Box(Pin<Box<dyn Future<Output = T> + 'a>>),
 }
@@ -43,7 +43,7 @@ impl<'a, T> Recycled<'a, T> {
     // although few of them are initialized before the first poll.
     pub fn new<F: Future<Output = T> + 'a>(blocks: &Rc<Blocks>, make: impl FnOnce() -> F) -> Self {
         if size_of::<F>() > BLOCK || align_of::<F>() > align_of::<Block>() {
-            return Self(Place::Box(Box::pin(make())));
+            return Self(Storage::Box(Box::pin(make())));
         }
         let mut block = blocks.take().unwrap_or_else(Block::new);
         let mut place = NonNull::from(&mut *block).cast::<MaybeUninit<F>>();
@@ -51,7 +51,7 @@ impl<'a, T> Recycled<'a, T> {
         // block is freed, because it is leaked only below.
         unsafe { place.as_mut() }.write(make());
         let block = NonNull::from(Box::leak(block));
-        Self(Place::Block { future: block.cast::<F>(), block, of: blocks.clone() })
+        Self(Storage::Block { future: block.cast::<F>(), block, of: blocks.clone() })
     }
 }
 
@@ -60,19 +60,19 @@ impl<T> Future for Recycled<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            Place::Block { future, .. } => {
+            Storage::Block { future, .. } => {
                 // SAFETY: `new` has written the future to the block, where it stays until `drop`.
                 // The reference is unique, because `self` is borrowed mutably as long.
                 unsafe { Pin::new_unchecked(future.as_mut()) }.poll(context)
             }
-            Place::Box(future) => future.as_mut().poll(context),
+            Storage::Box(future) => future.as_mut().poll(context),
         }
     }
 }
 
 impl<T> Drop for Recycled<'_, T> {
     fn drop(&mut self) {
-        if let Place::Block { future, block, of } = &mut self.0 {
+        if let Storage::Block { future, block, of } = &mut self.0 {
             // SAFETY: `new` has written the future, and nothing uses it after this.
             unsafe { future.drop_in_place() };
             // SAFETY: `new` leaked the block from a box, and nothing else refers to it.
@@ -137,7 +137,7 @@ mod tests {
             drop(large);
             bytes[BLOCK]
         });
-        assert!(matches!(future.0, Place::Box(_)));
+        assert!(matches!(future.0, Storage::Box(_)));
         drop(future);
         assert_eq!((Rc::strong_count(&held), spare(&blocks)), (1, 1));
     }

@@ -266,7 +266,7 @@ impl Front<'_> {
             return Err(Fault::client(403, "an AJP request without the secret"));
         }
         drop(table);
-        request::write_down(head, request, &thread.settings().head_limits())?;
+        request::decode_request(head, request, &thread.settings().head_limits())?;
         let peer = request::describe_client(head, request, &client.accepted)?;
         client.begin(peer, request.head.framing);
         Ok(())

@@ -16,7 +16,7 @@ use crate::refusal::head_fault;
 /// The client's fields about its own connection to the web server (`Connection`, `Expect`) are
 /// ignored. An upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows
 /// it).
-pub fn write_down(
+pub fn decode_request(
     packet: &RequestHead,
     request: &mut Request,
     limits: &Limits,

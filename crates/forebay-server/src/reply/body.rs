@@ -18,7 +18,7 @@ const GATHER: usize = 2 * BUFFER;
 impl Reply {
     /// Buffers a complete reply with these field lines; the server finishes it. Returns false, and
     /// does nothing, if the reply is too large or may need compression.
-    pub fn put_down(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
+    pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
         // The head's fixed part and framing need less than the remaining space.
         const ROOM: usize = GATHER - BUFFER / 8;
         if self.offer.is_some() || lines.len() + body.len() > ROOM {
@@ -26,7 +26,7 @@ impl Reply {
         }
         self.begin(status, b"");
         self.field_lines().extend_from_slice(lines);
-        self.name_no_files();
+        self.skip_sendfile_scan();
         self.end_head(Length::Known(body.len() as u64), false);
         if matches!(self.admit(body), Ok(true)) {
             self.out.extend_from_slice(body);

@@ -67,7 +67,7 @@ fn name_of(line: &[u8]) -> &[u8] {
 
 /// Returns true if this field asks for unbuffered delivery: `X-Accel-Buffering: no`, or the
 /// `Content-Type` of an event stream.
-pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {
+pub fn is_unbuffered_field(known: KnownField, name: &[u8], value: &[u8]) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
     match known {
         KnownField::ContentType => {
@@ -80,8 +80,8 @@ pub fn goes_out_at_once(known: KnownField, name: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// Returns true if [`goes_out_at_once`] is true for one of these field lines.
-pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
+/// Returns true if [`is_unbuffered_field`] is true for one of these field lines.
+pub(super) fn has_unbuffered_field(lines: &[u8]) -> bool {
     let mut starts = iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
     starts.any(|start| {
         // Check the first letter before the costlier comparison.
@@ -91,7 +91,7 @@ pub(super) fn go_out_at_once(lines: &[u8]) -> bool {
         let line = lines[start..].split(|&b| b == b'\n').next().unwrap_or_default();
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         let (name, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
-        goes_out_at_once(KnownField::of(name), name, value.trim_ascii())
+        is_unbuffered_field(KnownField::of(name), name, value.trim_ascii())
     })
 }
 

@@ -55,7 +55,7 @@ impl ReplyHead<'_> {
                 || rewrites && rewrite::is_concerned(field.known)
         });
         if !names_files.get() {
-            reply.name_no_files();
+            reply.skip_sendfile_scan();
         }
         if let Some(rewrite) = &proxy.rewrite {
             let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
