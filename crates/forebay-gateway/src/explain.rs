@@ -12,7 +12,7 @@ mod question;
 use std::fmt::Write;
 
 use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Route, Site};
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{ambiguous_route, kept_from_scripts};
@@ -163,8 +163,8 @@ fn routes(
                 index
             }
             (Err(fault), _)
-                if fault.is_for_below
-                    || (fault.is_not_mine && (route.fallback || is_by_segment)) =>
+                if fault.decline == Decline::Always
+                    || (fault.is_declined() && (route.fallback || is_by_segment)) =>
             {
                 text.item("", format!("{fault}: left to the routes below").as_bytes());
                 if fault.is_kept_from_scripts {
@@ -173,7 +173,7 @@ fn routes(
                 passed_on = Some(fault);
                 continue;
             }
-            (Err(fault), Some(path)) if fault.is_not_mine => {
+            (Err(fault), Some(path)) if fault.is_declined() => {
                 text.item("", format!("{fault}: routed again as {path}").as_bytes());
                 taken.push(at);
                 path.clone().into_bytes()

@@ -36,6 +36,17 @@ pub enum Retry {
     Unprocessed,
 }
 
+/// Routes to which an origin leaves a request, before it has touched body or reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decline {
+    /// None: the fault is the answer.
+    No,
+    /// The routes below, if the route has a fallback.
+    IfFallback,
+    /// The routes below, regardless of the fallback of the route.
+    Always,
+}
+
 /// Reason why a request could not be answered as intended.
 #[derive(Debug)]
 pub struct Fault {
@@ -49,16 +60,12 @@ pub struct Fault {
     pub limit: Option<Limit>,
     /// Description for the log.
     pub message: Cow<'static, str>,
-    /// True if the origin declines the request and has not touched body or reply. A route with a
-    /// fallback then leaves the request to the routes below.
-    pub is_not_mine: bool,
-    /// As `is_not_mine`, if the routes below must be tried, regardless of the fallback of the
-    /// route.
-    pub is_for_below: bool,
+    /// Routes to which the origin leaves the request.
+    pub decline: Decline,
     /// True if the backend has cancelled its stream (RST_STREAM with CANCEL). The client's stream
     /// is cancelled, too.
     pub is_cancelled: bool,
-    /// As `is_not_mine`, if the path is in a directory of files that script routes below must not
+    /// True if the origin declines a path in a directory of files that script routes below must not
     /// run.
     pub is_kept_from_scripts: bool,
 }
@@ -138,17 +145,16 @@ impl Fault {
         self
     }
 
-    /// Marks the request as declined, so that another route may answer. Call it only before the
-    /// body or reply is touched.
-    pub fn not_mine(mut self) -> Self {
-        self.is_not_mine = true;
+    /// Declines the request, so that another route may answer. Call it only before the body or
+    /// reply is touched.
+    pub fn decline(mut self, decline: Decline) -> Self {
+        self.decline = decline;
         self
     }
 
-    /// Marks the request as declined in favour of the routes below.
-    pub fn for_below(mut self) -> Self {
-        self.is_for_below = true;
-        self.not_mine()
+    /// Returns true if another route may answer.
+    pub fn is_declined(&self) -> bool {
+        self.decline != Decline::No
     }
 
     /// Marks a request for a file that the script routes below must not run.
@@ -164,8 +170,7 @@ impl Fault {
             retry: Retry::No,
             limit: None,
             message,
-            is_not_mine: false,
-            is_for_below: false,
+            decline: Decline::No,
             is_cancelled: false,
             is_kept_from_scripts: false,
         }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::rc::Rc;
 
 use forebay_conf as conf;
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::kept_from_scripts;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
@@ -62,7 +62,7 @@ impl Files {
 
     async fn answer_or_keep(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let outcome = self.answer(exchange).await;
-        outcome.map_err(|fault| match fault.is_not_mine && self.has(exchange.request.rest()) {
+        outcome.map_err(|fault| match fault.is_declined() && self.has(exchange.request.rest()) {
             true => fault.kept_from_scripts(),
             false => fault,
         })
@@ -81,7 +81,7 @@ impl Files {
             return kept_from_scripts();
         }
         Fault::client(404, format!("a script of the route on line {line}; its source is not sent"))
-            .for_below()
+            .decline(Decline::Always)
     }
 
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -295,7 +295,7 @@ impl Origin for Files {
 }
 
 fn not_found() -> Fault {
-    Fault::client(404, "no such file").not_mine()
+    Fault::client(404, "no such file").decline(Decline::IfFallback)
 }
 
 /// Returns true if a name in the path begins with a dot, except `.well-known` (RFC 8615).

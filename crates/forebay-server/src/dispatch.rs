@@ -2,7 +2,7 @@
 
 mod destination;
 
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::limit::Limit;
 use forebay_net::timing::Step;
 
@@ -71,12 +71,12 @@ pub async fn try_routes<'s>(
         }
         stream.enter(Step::Origin);
         let fault = match serve_client(stream, route, exchange).await {
-            Err(fault) if fault.is_not_mine && !is_rule && !exchange.reply.has_begun() => fault,
+            Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
         // A suffix within the path may not have ended a script's name.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
-        let is_for_below = fault.is_for_below || route.fallback || is_by_segment;
+        let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
         if !is_for_below && fallback_to.is_none() {
             return Err(fault);

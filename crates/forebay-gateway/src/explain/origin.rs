@@ -11,7 +11,7 @@ use forebay_conf::{
     HttpVersion, Listening, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol, Site,
     Upstream,
 };
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_origin::apps::definition::{Definition, definition, env, env_of_requests};
 use forebay_origin::apps::program;
@@ -125,7 +125,7 @@ fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: F
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
     let Action::Files(settings) = &route.action else { return fault };
     let is_here = find(&settings.root, request.rest()) != Err(NoScript::NotFound);
-    if kept_from.is_empty() || !fault.is_not_mine || !is_here {
+    if kept_from.is_empty() || !fault.is_declined() || !is_here {
         return fault;
     }
     let is_run_by = |line| kept_from.iter().any(|&below| site.routes[below].line == line);
@@ -155,16 +155,16 @@ fn files(
     text.item("origin", format!("files below {}", settings.root.display()).as_bytes());
     let is_read = matches!(request.method(), b"GET" | b"HEAD");
     let status = if fallback { 404 } else { 405 };
-    let refused = || Fault::client(status, "files take GET and HEAD").not_mine();
+    let refused = || Fault::client(status, "files take GET and HEAD").decline(Decline::IfFallback);
     let rest = request.rest();
     let name = String::from_utf8_lossy(rest);
-    let missing = || Fault::client(404, format!("no file {name:?}")).not_mine();
+    let missing = || Fault::client(404, format!("no file {name:?}")).decline(Decline::IfFallback);
     if let Some(line) = script_before(settings, scripts, rest) {
         return Err(not_sent(line));
     }
     if !settings.hidden && is_hidden(rest) {
         let why = format!("{name:?} begins with a dot, and `hidden` is false");
-        return Err(Fault::client(404, why).not_mine());
+        return Err(Fault::client(404, why).decline(Decline::IfFallback));
     }
     let found = look_at(settings, rest);
     if !is_read && found.is_err() {
@@ -205,7 +205,8 @@ fn files(
         }
         _ if !is_read => return Err(refused()),
         _ if is_empty && fallback => {
-            return Err(Fault::client(404, "a directory without an index file").not_mine());
+            return Err(Fault::client(404, "a directory without an index file")
+                .decline(Decline::IfFallback));
         }
         _ if !wants_directory => {
             text.item("answer", b"301 to the same path with a slash: it is a directory");
@@ -219,7 +220,7 @@ fn files(
 
 fn not_sent(line: usize) -> Fault {
     let why = format!("a script of the route on line {line}; its source is not sent");
-    Fault::client(404, why).for_below()
+    Fault::client(404, why).decline(Decline::Always)
 }
 
 /// Returns the line of the route that runs a script before the end of the path, as in `/x.php/a`.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::log::ErrorLog;
@@ -330,9 +330,13 @@ fn rewind(mut file: File) -> io::Result<OwnedFd> {
 /// Returns the fault of a path without a script.
 pub fn no_script(reason: NoScript) -> Fault {
     match reason {
-        NoScript::NotFound => Fault::client(404, "no such script").not_mine(),
-        NoScript::Data => Fault::client(403, "a file, but not a script").not_mine(),
-        NoScript::NotAFile => Fault::client(403, "a directory, not a script").not_mine(),
+        NoScript::NotFound => Fault::client(404, "no such script").decline(Decline::IfFallback),
+        NoScript::Data => {
+            Fault::client(403, "a file, but not a script").decline(Decline::IfFallback)
+        }
+        NoScript::NotAFile => {
+            Fault::client(403, "a directory, not a script").decline(Decline::IfFallback)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use forebay_conf as conf;
-use forebay_net::fault::Fault;
+use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::KnownField;
@@ -91,7 +91,7 @@ impl Script {
         let script =
             Self::new([root.as_os_str().as_bytes(), below, index], [name, index], path_info);
         if !found.has(script.file(), second) && root.is_dir() {
-            return Err(Fault::client(404, "no such script").not_mine());
+            return Err(Fault::client(404, "no such script").decline(Decline::IfFallback));
         }
         let ends = &settings.scripts;
         if !ends.is_empty() && !ends.iter().any(|end| script.name().ends_with(end.as_bytes())) {
@@ -100,7 +100,7 @@ impl Script {
                 String::from_utf8_lossy(script.name()),
                 ends.join(", ")
             );
-            return Err(Fault::client(403, message).not_mine());
+            return Err(Fault::client(403, message).decline(Decline::IfFallback));
         }
         Ok(script)
     }
@@ -187,7 +187,7 @@ pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'
 fn below_root<'a>(path: &'a [u8], settings: &conf::Fastcgi) -> Result<&'a [u8], Fault> {
     let below = below_prefix(path, settings.strip_prefix.as_deref());
     below
-        .ok_or_else(|| Fault::client(404, "the path does not begin with `strip_prefix`").not_mine())
+        .ok_or_else(|| Fault::client(404, "the path does not begin with `strip_prefix`").decline(Decline::IfFallback))
 }
 
 /// Returns the end of the first segment that ends in one of `scripts`, or like the index.
