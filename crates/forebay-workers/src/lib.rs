@@ -12,13 +12,13 @@
 mod activity;
 mod app;
 mod backoff;
-mod changes;
 mod checkout;
 mod compiled_host;
 mod control;
 mod end_marker;
 mod error;
 mod executable;
+mod file_watch;
 mod health;
 mod helped;
 mod host;
@@ -40,8 +40,8 @@ mod supervisor;
 mod sys;
 mod thread;
 
+mod lifecycle_wait;
 mod waiters;
-mod watch;
 mod worker;
 
 pub use app::App;

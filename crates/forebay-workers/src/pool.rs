@@ -8,7 +8,8 @@
 //! one; if the first replacement does not start, the others stay.
 
 mod busy;
-mod inner;
+mod state;
+mod waiting;
 
 use crate::activity::Activity;
 use crate::control::Mark;
@@ -17,7 +18,7 @@ use crate::health::Health;
 use crate::pace::{self, MOMENT};
 use crate::worker::{Worker, WorkerShared, WorkerState};
 use forebay_process::kept_processor;
-use inner::{Inner, Waiting};
+use state::PoolState;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use waiting::Waiting;
 
 /// The longest time before an unread prefetched request is taken back. Within this time several
 /// other processes have each had a time slice of 3 to 4 ms.
@@ -41,7 +43,7 @@ const LAST_PLACES: u32 = 7;
 /// Shared by the gateway's threads and the supervisor.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    inner: Mutex<Inner>,
+    state: Mutex<PoolState>,
 }
 
 /// The message for the worker's prefetch queue; `None` if the request must not be put there.
@@ -90,26 +92,26 @@ impl Pool {
         mark: Mark,
         message: impl FnOnce() -> Message,
     ) -> Result<Taken, Unavailable> {
-        let mut inner = self.lock();
-        if inner.waiters.is_closed() {
+        let mut state = self.lock();
+        if state.waiters.is_closed() {
             return Err(Unavailable::ShuttingDown);
         }
         let now = Instant::now();
-        inner.is_near |= kept_processor().is_some();
-        let holds = inner.holds(thread, now);
-        if !holds && let Some(worker) = inner.take_idle(thread) {
+        state.is_pinned |= kept_processor().is_some();
+        let holds = state.holds(thread, now);
+        if !holds && let Some(worker) = state.take_idle(thread) {
             return Ok(Taken::Worker(worker));
         }
-        if let Some(why) = inner.waiters.refusal().filter(|_| !holds) {
+        if let Some(why) = state.waiters.refusal().filter(|_| !holds) {
             return Err(why);
         }
-        if !inner.waiters.has_room(limit) {
+        if !state.waiters.has_room(limit) {
             // An idle worker is better than a refusal.
-            let idle = inner.take_idle(thread).map(Taken::Worker);
+            let idle = state.take_idle(thread).map(Taken::Worker);
             return idle.ok_or(Unavailable::QueueFull);
         }
         let (sender, turn) = oneshot::channel();
-        inner.queue(
+        state.queue(
             Waiting {
                 sender,
                 thread,
@@ -132,8 +134,8 @@ impl Pool {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);
         }
-        let mut inner = self.lock();
-        let place = inner.waiters.requests.iter().position(|request| request.mark == mark);
+        let mut state = self.lock();
+        let place = state.waiters.requests.iter().position(|request| request.mark == mark);
         if place.is_some() && waited < MOMENT {
             return Hurried::Held(MOMENT - waited);
         }
@@ -141,25 +143,25 @@ impl Pool {
         // workers, a request waits for 6 ms; with another worker after 5 ms it took twice the CPU
         // time.
         if let Some(place) = place
-            && inner.pace.holds(&inner.all, Instant::now())
+            && state.pace.holds(&state.all, Instant::now())
         {
             let places = (place as u32 / FIRST_ONES).min(LAST_PLACES);
             return Hurried::Held(MOMENT * (1 + places));
         }
-        let Some(mut request) = inner.leave(mark) else { return Hurried::Held(LOOK) };
+        let Some(mut request) = state.leave(mark) else { return Hurried::Held(LOOK) };
         if place.is_none() {
-            inner.rest();
+            state.pause_prefetch();
         }
-        if let Some(worker) = inner.take_idle(thread) {
+        if let Some(worker) = state.take_idle(thread) {
             return Hurried::Worker(worker);
         }
         request.message = None;
         request.hurries = false;
-        if inner.waiters.is_closed() {
-            inner.serve(request);
+        if state.waiters.is_closed() {
+            state.requeue(request);
             return Hurried::Held(LOOK);
         }
-        inner.waiters.requests.insert(place.unwrap_or(0), request);
+        state.waiters.requests.insert(place.unwrap_or(0), request);
         Hurried::Waits
     }
 
@@ -186,9 +188,9 @@ impl Pool {
     /// Forgets the request with this mark. Returns false if a worker has it, or was assigned to it.
     /// If that worker dies before it has read the request, no other worker runs it.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
-        let mut inner = self.lock();
-        let has_left = inner.leave(mark).is_some();
-        let mut queued = inner.busy.iter_mut().flat_map(|busy| &mut busy.queued);
+        let mut state = self.lock();
+        let has_left = state.leave(mark).is_some();
+        let mut queued = state.busy.iter_mut().flat_map(|busy| &mut busy.queued);
         if let Some(request) = queued.find(|request| request.mark == mark) {
             request.is_wanted = false;
         }
@@ -198,17 +200,17 @@ impl Pool {
     /// Takes back the requests that follow in the prefetch queue when the current request takes
     /// longer. Returns true if it is too late for some, because the worker has read them.
     pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
-        let mut inner = self.lock();
-        let Some(busy) = inner.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
+        let mut state = self.lock();
+        let Some(busy) = state.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
             return false;
         };
         let taken_back: Vec<_> = busy.take_back().collect();
         let is_read = !busy.queued.is_empty();
         if !taken_back.is_empty() {
-            inner.rest();
+            state.pause_prefetch();
         }
         for request in taken_back {
-            inner.serve(request);
+            state.requeue(request);
         }
         is_read
     }
@@ -216,21 +218,21 @@ impl Pool {
     /// Assigns a worker to the request in its prefetch queue, else to the longest waiting one. Else
     /// makes it idle, or ends it.
     pub(crate) fn give(&self, worker: Worker) {
-        let mut inner = self.lock();
-        let ends = inner.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
-        let mut queued = inner.end_request(&worker.shared, ends);
+        let mut state = self.lock();
+        let ends = state.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
+        let mut queued = state.end_request(&worker.shared, ends);
         if let Some(request) = queued.pop_front() {
-            inner.hand(worker, request, queued, true);
+            state.assign(worker, request, queued, true);
             return;
         }
         if ends {
             worker.shared.enter(WorkerState::Ending);
-            inner.replace_busy();
-            drop(inner);
+            state.replace_busy();
+            drop(state);
             drop(worker);
             return;
         }
-        inner.employ(worker);
+        state.assign_next(worker);
     }
 
     /// Learns from a finished request of a worker.
@@ -242,31 +244,31 @@ impl Pool {
 
     /// Gives a worker no further request. Returns true if it was idle and ends now.
     pub(crate) fn retire(&self, shared: &WorkerShared) -> bool {
-        let mut inner = self.lock();
+        let mut state = self.lock();
         shared.retired.store(true, Ordering::Relaxed);
-        let Some(at) = inner.idle.iter().position(|worker| worker.shared.id == shared.id) else {
+        let Some(at) = state.idle.iter().position(|worker| worker.shared.id == shared.id) else {
             return false;
         };
-        let worker = inner.idle.remove(at);
-        drop(inner);
+        let worker = state.idle.remove(at);
+        drop(state);
         worker.shared.enter(WorkerState::Ending);
         true
     }
 
     /// Adds a process that has been started.
     pub(crate) fn add(&self, shared: Arc<WorkerShared>) {
-        let mut inner = self.lock();
-        inner.starts += 1;
-        inner.all.push(shared);
+        let mut state = self.lock();
+        state.starts += 1;
+        state.all.push(shared);
     }
 
     pub(crate) fn health(&self) -> Health {
         let workers = self.all().iter().map(|shared| shared.status()).collect();
         let queued = self.waiting();
-        let inner = self.lock();
-        let waiting = queued + inner.busy.iter().map(|busy| busy.queued.len()).sum::<usize>();
-        let (starts, crashes) = (inner.starts, inner.crashes);
-        let crash_loop = inner.waiters.crash_loop();
+        let state = self.lock();
+        let waiting = queued + state.busy.iter().map(|busy| busy.queued.len()).sum::<usize>();
+        let (starts, crashes) = (state.starts, state.crashes);
+        let crash_loop = state.waiters.crash_loop();
         Health { workers, waiting, starts, crashes, crash_loop, note: None }
     }
 
@@ -277,13 +279,13 @@ impl Pool {
 
     /// Removes a process that has ended.
     pub(crate) fn remove(&self, id: u64, crashed: bool) {
-        let mut inner = self.lock();
-        inner.crashes += u64::from(crashed);
-        inner.all.retain(|shared| shared.id != id);
-        inner.rescue(id, false);
-        let position = inner.idle.iter().position(|worker| worker.shared.id == id);
-        let worker = position.map(|at| inner.idle.remove(at));
-        drop(inner);
+        let mut state = self.lock();
+        state.crashes += u64::from(crashed);
+        state.all.retain(|shared| shared.id != id);
+        state.rescue(id, false);
+        let position = state.idle.iter().position(|worker| worker.shared.id == id);
+        let worker = position.map(|at| state.idle.remove(at));
+        drop(state);
         drop(worker);
     }
 
@@ -303,10 +305,10 @@ impl Pool {
 
     /// Refuses all requests from now on, and ends idle workers.
     pub(crate) fn close(&self) {
-        let mut inner = self.lock();
-        inner.waiters.close();
-        let idle = std::mem::take(&mut inner.idle);
-        drop(inner);
+        let mut state = self.lock();
+        state.waiters.close();
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
         for worker in &idle {
             worker.shared.enter(WorkerState::Ending);
         }
@@ -331,8 +333,8 @@ impl Pool {
         self.lock().all.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -353,19 +355,19 @@ pub(crate) struct Contents {
 #[cfg(test)]
 impl Pool {
     pub(crate) fn contents(&self, within: Duration) -> Contents {
-        let inner = self.lock();
-        let open = inner.waiters.requests.iter().filter(|request| !request.sender.is_closed());
+        let state = self.lock();
+        let open = state.waiters.requests.iter().filter(|request| !request.sender.is_closed());
         Contents {
-            idle: inner.idle.iter().map(|worker| worker.shared.id).collect(),
-            busy: inner.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
+            idle: state.idle.iter().map(|worker| worker.shared.id).collect(),
+            busy: state.busy.iter().map(|busy| (busy.shared.id, busy.queued.len())).collect(),
             waiting: open.map(|request| request.since.elapsed()).collect(),
-            is_full: inner.pace.have_begun(&inner.all, Instant::now(), within),
+            is_full: state.pace.have_begun(&state.all, Instant::now(), within),
         }
     }
 
     /// Behaves as if each thread were pinned to a processor.
     pub(crate) fn set_near(&self) {
-        self.lock().is_near = true;
+        self.lock().is_pinned = true;
     }
 
     pub(crate) fn set_pace(&self, processors: usize, computes: bool) {

@@ -13,8 +13,8 @@ mod kind;
 mod model;
 mod renewal;
 
-use crate::changes::Changes;
 use crate::error::Exit;
+use crate::file_watch::Changes;
 use crate::spec::Workers;
 use crate::starts::{Pause, Starts, a_little_less, end_of, shortened};
 use crate::stderr::{Log, Stderr};

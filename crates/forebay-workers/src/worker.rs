@@ -30,7 +30,7 @@ pub(crate) struct Worker {
     /// Bytes received after the end of the last request: output of the current one.
     pub(crate) carryover: Vec<u8>,
     /// True if the worker has to run on the processor of the thread that uses it.
-    pub(crate) is_near: bool,
+    pub(crate) is_pinned: bool,
     /// The only processor that it may run on; `None`: all processors.
     pub(crate) processor: Option<usize>,
 }
@@ -40,7 +40,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Output) -> Worker {
         let carryover = Vec::new();
         let (unheard, processor) = (None, None);
-        Worker { shared, control, output, unheard, carryover, is_near: false, processor }
+        Worker { shared, control, output, unheard, carryover, is_pinned: false, processor }
     }
 
     /// Registers the sockets with the runtime of the calling thread. Also returns what came while
@@ -114,7 +114,7 @@ impl Worker {
     /// Moves the process to the calling thread's processor if it is to run there. Ignores errors:
     /// the worker may belong to another user, or have ended.
     fn follow_thread(&mut self) {
-        let wanted = kept_processor().filter(|_| self.is_near);
+        let wanted = kept_processor().filter(|_| self.is_pinned);
         if self.processor != wanted {
             let _ = keep_process(self.shared.pid, wanted);
             self.processor = wanted;

@@ -33,7 +33,6 @@ const KEPT: &[(&str, &str, &str, &str)] = &[
         "upstream::idle_connections",
         "options of a backend name its pool of connections",
     ),
-    ("workers", "pool::busy", "pool::inner", "not divided yet"),
     ("conf", "resolve::action", "resolve::app", "not divided yet"),
     ("conf", "resolve::app_server", "resolve::action", "not divided yet"),
     ("conf", "resolve::process", "resolve::app", "not divided yet"),

@@ -186,8 +186,10 @@ pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'
 /// Like [`below_prefix`], with the fault for other paths.
 fn below_root<'a>(path: &'a [u8], settings: &conf::Fastcgi) -> Result<&'a [u8], Fault> {
     let below = below_prefix(path, settings.strip_prefix.as_deref());
-    below
-        .ok_or_else(|| Fault::client(404, "the path does not begin with `strip_prefix`").decline(Decline::IfFallback))
+    below.ok_or_else(|| {
+        Fault::client(404, "the path does not begin with `strip_prefix`")
+            .decline(Decline::IfFallback)
+    })
 }
 
 /// Returns the end of the first segment that ends in one of `scripts`, or like the index.

@@ -2,11 +2,11 @@
 //! is ready. The pool lends its sockets to requests, and it ends when they are closed.
 
 use crate::error::Exit;
+use crate::lifecycle_wait::{await_end, await_ready};
 use crate::pool::Pool;
 use crate::process::{self, Place, Process};
 use crate::spec::{AppSpec, Kind};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
-use crate::watch::{await_end, await_ready};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
 use forebay_process::descendants::Usage;
 use forebay_process::{Child, GroupReaper};

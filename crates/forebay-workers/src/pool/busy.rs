@@ -1,6 +1,6 @@
 //! A worker that has a request, and the requests that follow in its prefetch queue.
 
-use super::inner::Waiting;
+use super::waiting::Waiting;
 use crate::activity::Activity;
 use crate::control::Mark;
 use crate::pace::MOMENT;

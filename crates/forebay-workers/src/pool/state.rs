@@ -1,20 +1,19 @@
 //! The state of the pool, and the assignment of workers to requests.
 
+use super::Given;
 use super::busy::Busy;
-use super::{Given, Message};
+use super::waiting::Waiting;
 use crate::activity::Activity;
 use crate::control::Mark;
 use crate::error::Unavailable;
 use crate::pace::{MOMENT, Pace};
 use crate::waiters::{Waiter, Waiters};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// A request that has waited this long comes first, on whatever thread it waits, unless that thread
@@ -28,7 +27,7 @@ const RESPITE: Duration = Duration::from_millis(100);
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Inner {
+pub(super) struct PoolState {
     /// The most recently used worker is last.
     pub(super) idle: Vec<Worker>,
     /// Workers that have a request.
@@ -37,7 +36,7 @@ pub(super) struct Inner {
     pub(super) pace: Pace,
     /// True if threads are pinned to one processor each, and so are workers whose requests only
     /// compute.
-    pub(super) is_near: bool,
+    pub(super) is_pinned: bool,
     /// No request is put into a prefetch queue before this time.
     respite: Option<Instant>,
     /// Every worker that is not reaped.
@@ -46,27 +45,11 @@ pub(super) struct Inner {
     pub(super) crashes: u64,
 }
 
-/// A request that waits for a worker: in the queue, or in a worker's prefetch queue.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
-    pub(super) thread: ThreadId,
-    pub(super) since: Instant,
-    /// Time since when it is in a worker's prefetch queue.
-    pub(super) put: Cell<Option<Instant>>,
-    pub(super) mark: Mark,
-    pub(super) message: Message,
-    /// True if a client still waits for the reply.
-    pub(super) is_wanted: bool,
-    /// True if it asks for an idle worker from time to time ([`super::Pool::hurry`]).
-    pub(super) hurries: bool,
-}
-
-impl Inner {
+impl PoolState {
     /// Returns true if a request on `thread` should wait for a busy worker although another is
     /// idle. With pinned threads, this requires a running worker on that thread.
     pub(super) fn holds(&self, thread: ThreadId, now: Instant) -> bool {
-        if !self.is_near {
+        if !self.is_pinned {
             return self.pace.holds(&self.all, now);
         }
         self.pace.computes() && self.has_at_work(thread, now)
@@ -107,7 +90,7 @@ impl Inner {
     }
 
     /// Pauses prefetching, because a request had to be taken back.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn pause_prefetch(&mut self) {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
@@ -140,14 +123,14 @@ impl Inner {
             if request.mark == mark {
                 found = Some(request);
             } else {
-                self.serve(request);
+                self.requeue(request);
             }
         }
         found
     }
 
     /// Gives a request that was taken back the first place in the queue, or an idle worker.
-    pub(super) fn serve(&mut self, request: Waiting) {
+    pub(super) fn requeue(&mut self, request: Waiting) {
         if self.waiters.is_closed() {
             return request.refuse(Unavailable::ShuttingDown);
         }
@@ -165,17 +148,17 @@ impl Inner {
             && self.is_needed(first, Instant::now())
             && let Some(worker) = self.pop_idle(first.thread)
         {
-            self.employ(worker);
+            self.assign_next(worker);
         }
     }
 
     /// Assigns the next request, if any, to a worker without one.
-    pub(super) fn employ(&mut self, mut worker: Worker) {
+    pub(super) fn assign_next(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
                 && worker.carryover.is_empty()
                 && request.put_to(&worker.shared);
-            match self.hand(worker, request, VecDeque::new(), has_request) {
+            match self.assign(worker, request, VecDeque::new(), has_request) {
                 Some(returned) => worker = returned,
                 None => return,
             }
@@ -187,7 +170,7 @@ impl Inner {
     /// Assigns a worker to a request, with the requests `queued` in its prefetch queue, and fills
     /// that queue. Returns the worker if the request is not wanted any more and the worker has not
     /// got it.
-    pub(super) fn hand(
+    pub(super) fn assign(
         &mut self,
         worker: Worker,
         request: Waiting,
@@ -263,7 +246,7 @@ impl Inner {
             self.busy.push(Busy::new(shared, thread, read));
         }
         for request in unread.into_iter().rev() {
-            self.serve(request);
+            self.requeue(request);
         }
         self.replace_busy();
     }
@@ -278,7 +261,7 @@ impl Inner {
         let mut busy = self.busy.swap_remove(at);
         if ends {
             for request in busy.take_back() {
-                self.serve(request);
+                self.requeue(request);
             }
         }
         busy.queued
@@ -298,7 +281,7 @@ impl Inner {
         let mut worker = here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())?;
         // A second worker of this thread runs on any processor.
         let is_first = !self.busy.iter().any(|busy| busy.thread == thread);
-        worker.is_near = self.is_near && is_first && self.pace.computes();
+        worker.is_pinned = self.is_pinned && is_first && self.pace.computes();
         Some(worker)
     }
 
@@ -326,39 +309,24 @@ impl Inner {
     /// for as long as there is a queue.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);
-        !self.pace.holds(at_work, now) || self.is_near && !self.has_at_work(request.thread, now)
-    }
-}
-
-impl Waiter for Waiting {
-    fn is_open(&self) -> bool {
-        !self.sender.is_closed()
-    }
-
-    fn refuse(self, why: Unavailable) {
-        let _ = self.sender.send(Err(why));
-    }
-}
-
-impl Waiting {
-    fn put_to(&self, shared: &WorkerShared) -> bool {
-        let is_put = self.message.as_ref().is_some_and(|message| shared.prefetch.put(&[message]));
-        self.put.set(is_put.then(Instant::now));
-        is_put
+        !self.pace.holds(at_work, now) || self.is_pinned && !self.has_at_work(request.thread, now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Message;
     use super::*;
     use crate::link::{Link, Output};
     use crate::pool::Pool;
     use crate::prefetch::PrefetchQueue;
+    use std::cell::Cell;
     use std::os::fd::OwnedFd;
     use std::sync::Mutex;
+    use tokio::sync::oneshot;
 
     struct Worked {
-        inner: Inner,
+        state: PoolState,
         its_end: OwnedFd,
         turns: Vec<(Mark, super::super::Turn)>,
     }
@@ -389,23 +357,24 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_is_free_rests_while_each_processor_has_one_at_work() {
         let socket = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
-        for (at_work, hurries, is_near, rests) in [
+        for (at_work, hurries, is_pinned, rests) in [
             (1, true, false, false),
             (2, true, false, true),
             (2, true, true, true),
             (2, false, false, false),
         ] {
-            let mut inner = Inner { pace: Pace::known(2, true), is_near, ..Inner::default() };
-            inner.busy.extend((0..at_work).map(busy));
+            let mut state =
+                PoolState { pace: Pace::known(2, true), is_pinned, ..PoolState::default() };
+            state.busy.extend((0..at_work).map(busy));
             let (first, _its_turn) = waiting(Instant::now(), None);
             let (mut request, _turn) = waiting(Instant::now(), None);
             request.hurries = hurries;
-            inner.waiters.requests.extend([first, request]);
+            state.waiters.requests.extend([first, request]);
             let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()));
             let worker = Worker::new(busy(9).shared, control, output);
-            inner.employ(worker);
-            assert_eq!(inner.idle.len() == 1, rests, "{at_work} {hurries} {is_near}");
-            assert_eq!(inner.waiters.requests.len() == 2, rests);
+            state.assign_next(worker);
+            assert_eq!(state.idle.len() == 1, rests, "{at_work} {hurries} {is_pinned}");
+            assert_eq!(state.waiters.requests.len() == 2, rests);
         }
     }
 
@@ -415,22 +384,22 @@ mod tests {
         let shared = Arc::new(WorkerShared::without_process(1, prefetch, u64::MAX));
         shared.enter(WorkerState::Busy);
         shared.open.store(true, Ordering::Relaxed);
-        let mut inner = Inner::default();
+        let mut state = PoolState::default();
         let thread = std::thread::current().id();
-        inner.busy.push(Busy::new(shared.clone(), thread, VecDeque::new()));
+        state.busy.push(Busy::new(shared.clone(), thread, VecDeque::new()));
         let mut turns = Vec::new();
         for _ in 0..3 {
             let (mut request, turn) = waiting(Instant::now(), None);
             let mark = request.mark;
             request.message = crate::control::message(b"", crate::control::Body::Empty, mark);
             assert!(request.put_to(&shared));
-            inner.busy[0].queued.push_back(request);
+            state.busy[0].queued.push_back(request);
             turns.push((mark, turn));
         }
         for _ in 0..read {
             rustix::io::read(&its_end, &mut [0; 64]).unwrap();
         }
-        Worked { inner, its_end, turns }
+        Worked { state, its_end, turns }
     }
 
     fn marks(requests: &VecDeque<Waiting>) -> Vec<Mark> {
@@ -439,21 +408,21 @@ mod tests {
 
     #[test]
     fn a_request_leaves_from_any_place_and_the_others_keep_theirs() {
-        let Worked { mut inner, turns, its_end } = worked(1);
+        let Worked { mut state, turns, its_end } = worked(1);
         let [first, second, third] = [turns[0].0, turns[1].0, turns[2].0];
-        assert_eq!(inner.leave(third).map(|request| request.mark), Some(third));
-        assert_eq!(marks(&inner.busy[0].queued), [first], "it was read");
-        assert_eq!(marks(&inner.waiters.requests), [second]);
+        assert_eq!(state.leave(third).map(|request| request.mark), Some(third));
+        assert_eq!(marks(&state.busy[0].queued), [first], "it was read");
+        assert_eq!(marks(&state.waiters.requests), [second]);
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
-        assert!(inner.leave(first).is_none());
-        assert_eq!(inner.leave(second).map(|request| request.mark), Some(second));
+        assert!(state.leave(first).is_none());
+        assert_eq!(state.leave(second).map(|request| request.mark), Some(second));
     }
 
     #[test]
     fn what_lies_behind_a_request_stays_there_while_the_worker_gets_on() {
         for (read, stays) in [(1, true), (0, false)] {
-            let Worked { inner, turns, its_end: _its_end } = worked(read);
-            let pool = Pool { inner: Mutex::new(inner) };
+            let Worked { state, turns, its_end: _its_end } = worked(read);
+            let pool = Pool { state: Mutex::new(state) };
             assert_eq!(
                 pool.keeps_queue(turns[2].0),
                 stays,
@@ -465,20 +434,20 @@ mod tests {
 
     #[test]
     fn what_a_lost_worker_had_read_is_told_so_and_the_rest_is_for_others() {
-        let Worked { mut inner, mut turns, .. } = worked(1);
-        inner.rescue(1, false);
-        assert_eq!(marks(&inner.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
-        assert_eq!(marks(&inner.waiters.requests), [turns[1].0, turns[2].0]);
-        inner.rescue(1, true);
-        assert!(inner.busy.is_empty());
+        let Worked { mut state, mut turns, .. } = worked(1);
+        state.rescue(1, false);
+        assert_eq!(marks(&state.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
+        assert_eq!(marks(&state.waiters.requests), [turns[1].0, turns[2].0]);
+        state.rescue(1, true);
+        assert!(state.busy.is_empty());
         assert!(matches!(turns[0].1.try_recv(), Ok(Err(Unavailable::WorkerLost))));
     }
 
     #[test]
     fn what_is_taken_back_after_the_end_is_refused() {
-        let Worked { mut inner, mut turns, .. } = worked(0);
-        inner.waiters.close();
-        assert_eq!(inner.end_request(&inner.busy[0].shared.clone(), true).len(), 0);
+        let Worked { mut state, mut turns, .. } = worked(0);
+        state.waiters.close();
+        assert_eq!(state.end_request(&state.busy[0].shared.clone(), true).len(), 0);
         for (_, turn) in &mut turns {
             assert!(matches!(turn.try_recv(), Ok(Err(Unavailable::ShuttingDown))));
         }
@@ -487,32 +456,32 @@ mod tests {
     #[test]
     fn who_has_waited_long_and_fits_no_slot_is_not_overtaken_for_ever() {
         for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
-            let Worked { mut inner, its_end: _its_end, .. } = worked(0);
+            let Worked { mut state, its_end: _its_end, .. } = worked(0);
             (0..32)
-                .for_each(|_| inner.pace.learn(crate::worker::Window { sleeps: 0, prefetched: 0 }));
-            inner.busy[0].queued.clear();
+                .for_each(|_| state.pace.learn(crate::worker::Window { sleeps: 0, prefetched: 0 }));
+            state.busy[0].queued.clear();
             let now = Instant::now();
             let (big, _its_turn) = waiting(now - age, None);
             let (small, _its_turn) = waiting(now, Some(vec![0; 64]));
-            inner.waiters.requests.extend([big, small]);
-            let shared = inner.busy[0].shared.clone();
-            inner.fill(&shared);
-            assert_eq!(inner.busy[0].queued.len() == 1, overtakes, "after {age:?}");
+            state.waiters.requests.extend([big, small]);
+            let shared = state.busy[0].shared.clone();
+            state.fill(&shared);
+            assert_eq!(state.busy[0].queued.len() == 1, overtakes, "after {age:?}");
         }
     }
 
     #[test]
     fn a_thread_with_a_processor_of_its_own_holds_requests_for_its_own_worker_alone() {
-        let Worked { mut inner, its_end: _its_end, .. } = worked(0);
-        let (here, now) = (std::thread::current().id(), inner.busy[0].shared.since());
+        let Worked { mut state, its_end: _its_end, .. } = worked(0);
+        let (here, now) = (std::thread::current().id(), state.busy[0].shared.since());
         let there = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
-        inner.is_near = true;
-        assert!(!inner.holds(here, now), "too little is known yet");
-        inner.pace = Pace::known(2, true);
-        assert!(inner.holds(here, now));
-        assert!(!inner.holds(there, now), "its own processor may be idle");
-        assert!(!inner.holds(here, now + MOMENT), "that takes longer");
-        inner.is_near = false;
-        assert!(!inner.holds(here, now), "there are two processors for one at work");
+        state.is_pinned = true;
+        assert!(!state.holds(here, now), "too little is known yet");
+        state.pace = Pace::known(2, true);
+        assert!(state.holds(here, now));
+        assert!(!state.holds(there, now), "its own processor may be idle");
+        assert!(!state.holds(here, now + MOMENT), "that takes longer");
+        state.is_pinned = false;
+        assert!(!state.holds(here, now), "there are two processors for one at work");
     }
 }
