@@ -314,7 +314,7 @@ fn resent_note(results: &Results) -> Option<String> {
     let resent = results.requests().resent;
     (resent > 0).then(|| {
         let count = number::count(resent);
-        format!("{count} requests resent, as the server had closed an idle connection")
+        format!("{count} requests resent, as the server had not processed them")
     })
 }
 

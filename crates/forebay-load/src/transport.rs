@@ -108,3 +108,45 @@ impl Transport for Plain {
         received < buffer
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Sends a request on a connection whose server closes before or after it has read the request.
+    fn ended(closes_first: bool) -> Plain {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut transport = Plain::new(client.into(), &()).unwrap();
+        if closes_first {
+            drop(server);
+            assert_eq!(transport.send(b"request"), Ok(7));
+        } else {
+            assert_eq!(transport.send(b"request"), Ok(7));
+            server.read_exact(&mut [0; 7]).unwrap();
+            drop(server);
+        }
+        transport
+    }
+
+    #[test]
+    fn bytes_that_arrive_after_the_end_of_the_connection_are_refused() {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut idle = ended(true);
+        // The end is visible to a read, although a reset followed it.
+        assert_eq!(idle.recv(&mut [0; 9]), Ok(0));
+        while !idle.has_refused_bytes() {
+            assert!(Instant::now() < deadline, "no reset arrived");
+            thread::yield_now();
+        }
+        let mut busy = ended(false);
+        assert_eq!(busy.recv(&mut [0; 9]), Ok(0));
+        assert!(!busy.has_refused_bytes(), "the server has read the request");
+    }
+}

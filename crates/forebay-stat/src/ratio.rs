@@ -106,10 +106,11 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 }
 
 impl Ratio {
-    /// Returns the conclusion from the interval: [`Verdict::Same`] if it includes 1 or is within 2 %
-    /// of 1.
+    /// Returns the conclusion: [`Verdict::Same`] if the interval includes 1 or the ratio is within
+    /// 2 % of 1.
     pub fn verdict(&self) -> Verdict {
-        if self.is_negligible() {
+        // One of twenty intervals excludes 1 by chance, usually by little.
+        if (INDIFFERENT[0]..=INDIFFERENT[1]).contains(&self.mean) {
             return Verdict::Same;
         }
         match self.ci95 {
@@ -266,6 +267,13 @@ mod tests {
             assert_eq!(ratio.verdict() == Verdict::Faster, is_above, "{ratio:?}");
         }
         assert_eq!(ratio.verdict(), Verdict::Same);
+    }
+
+    #[test]
+    fn a_difference_below_2_percent_is_none_however_certain_it_is() {
+        let certain = |percent: f64| ratio_ci(&[(percent, 100.0), (percent, 100.0)]).verdict();
+        assert_eq!([101.9, 98.1].map(certain), [Verdict::Same; 2]);
+        assert_eq!([102.1, 97.9].map(certain), [Verdict::Faster, Verdict::Slower]);
     }
 
     #[test]

@@ -110,6 +110,9 @@ fn rate(experiment: &Experiment, row: &Row, ratio: &Ratio, has_found: bool) -> S
         Verdict::Same if ratio.is_negligible() => {
             format!("no difference from {baseline} above 2 % in the rate ({interval})")
         }
+        Verdict::Same if ratio.ci95[0] > 1.0 || ratio.ci95[1] < 1.0 => {
+            format!("no difference from {baseline} above 2 % in the rate was shown ({interval})")
+        }
         Verdict::Same if is_wide => format!(
             "cannot be told from {baseline} by its rate, for its rounds differ too much ({interval}); {}",
             advice(experiment, ratio).unwrap_or_else(|| "use a quieter machine".to_owned())

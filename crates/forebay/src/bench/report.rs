@@ -46,8 +46,8 @@ pub fn text(spec: &Spec, outcome: &Outcome) -> String {
             writeln!(out, "  {name:<10}{part}").expect("writing to memory does not fail");
         }
     };
-    line("Rate", &rate(spec, outcome));
-    latency(spec, outcome, &mut line);
+    line("Rate", &rate(outcome));
+    latency(outcome, &mut line);
     if let Some(done) = &outcome.handshakes {
         line("TLS", &handshakes(done));
     }
@@ -68,7 +68,7 @@ pub fn text(spec: &Spec, outcome: &Outcome) -> String {
     out
 }
 
-fn rate(spec: &Spec, outcome: &Outcome) -> String {
+fn rate(outcome: &Outcome) -> String {
     let mut text = format!(
         "{} requests/s ({} completed",
         figure(outcome.rate_per_s()),
@@ -80,18 +80,18 @@ fn rate(spec: &Spec, outcome: &Outcome) -> String {
     if outcome.requests.in_flight > 0 {
         text += &format!(", {} in flight at the end", grouped(outcome.requests.in_flight));
     }
-    if let Some(rate) = spec.rate {
+    if let Some(rate) = outcome.rate {
         text += &format!("; {} requests/s wanted", figure(rate.per_second));
     }
     text + ")"
 }
 
-fn latency(spec: &Spec, outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
+fn latency(outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     let latency = &outcome.latency;
     if latency.is_empty() {
         return line("Latency", "no request was completed");
     }
-    let from = if spec.rate.is_some() { "open loop" } else { "closed loop" };
+    let from = if outcome.rate.is_some() { "open loop" } else { "closed loop" };
     let summary = format!(
         "mean {}, sd {}, min {}, max {} ({from})",
         time(latency.mean_us()),
@@ -218,7 +218,7 @@ fn warnings(outcome: &Outcome, out: &mut String) {
     }
     if outcome.requests.resent > 0 {
         lines.push(format!(
-            "resent on a new connection, as the server had closed an idle one: {}",
+            "resent on a new connection, as the server had not processed them: {}",
             counted(outcome.requests.resent, "request")
         ));
     }

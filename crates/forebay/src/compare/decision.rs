@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use forebay_lab::{Experiment, Results, Row, Verdict, report, rows};
+use forebay_lab::{Experiment, Results, Row, report, rows};
 
 /// Decisions about all configurations.
 pub struct Decisions {
@@ -134,7 +134,7 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     };
     let limit = 1.0 - threshold;
     let percent = threshold * 100.0;
-    if ratio.verdict() == Verdict::Slower && ratio.mean < limit {
+    if ratio.ci95[1] < 1.0 && ratio.mean < limit {
         let by = (1.0 - ratio.mean) * 100.0;
         let interval = report::interval(ratio);
         return Decision::Problem(format!(
@@ -148,7 +148,7 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     // CPU time is the steadier figure on a busy machine. It can only add a problem: a server that
     // waits longer takes no more CPU time.
     if let Some(cpu) = &row.cpu_ratio
-        && cpu.verdict() == Verdict::Faster
+        && cpu.ci95[0] > 1.0
         && cpu.mean > 1.0 + threshold
     {
         let (by, interval) = ((cpu.mean - 1.0) * 100.0, report::interval(cpu));
