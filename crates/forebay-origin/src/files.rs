@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use forebay_conf as conf;
 use forebay_net::fault::{Decline, Fault};
+use forebay_net::head::Request;
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::kept_from_scripts;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
@@ -122,7 +123,19 @@ impl Files {
                 }
                 add_slash(exchange).await
             }
-            Err(fault) => Err(fault),
+            Err(fault) => {
+                self.log_refusal(&fault, &exchange.request);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Logs a file that may not be sent: its owner expects the opposite.
+    fn log_refusal(&self, fault: &Fault, request: &Request) {
+        if fault.status == 403 {
+            let target = String::from_utf8_lossy(request.original_target());
+            let root = self.settings.root.display();
+            self.thread.warn_limited(&format!("403 {fault}: {target}, below {root}"));
         }
     }
 

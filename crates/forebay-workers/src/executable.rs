@@ -1,5 +1,6 @@
 //! Search for programs, as the system does it.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +34,13 @@ pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Resul
             help: format!("chmod +x {}, or name another program", file.display()),
         },
         None if program.contains('/') => Absent {
-            what: format!("there is no program {}", places[0].display()),
-            help: "install it, or say where it is".to_owned(),
+            what: match places[0].metadata() {
+                Err(error) if is_hidden(&error) => {
+                    format!("the program {} cannot be reached: {error}", places[0].display())
+                }
+                _ => format!("there is no program {}", places[0].display()),
+            },
+            help: "install it, say where it is, or check the permissions on the way".to_owned(),
         },
         None => Absent {
             what: format!("there is no program {program} in PATH"),
@@ -43,9 +49,25 @@ pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Resul
     })
 }
 
+/// Returns true if a file may exist despite the error.
+fn is_hidden(error: &std::io::Error) -> bool {
+    !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_reached_is_not_said_to_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("loop");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        let error = find(&link.join("x").to_string_lossy(), &[], dir.path()).unwrap_err();
+        assert!(error.what.contains("cannot be reached"), "{}", error.what);
+        let error = find("./none", &[], dir.path()).unwrap_err();
+        assert!(error.what.contains("there is no program"), "{}", error.what);
+    }
     use std::fs::{self, Permissions};
 
     fn write(file: &Path, mode: u32) {

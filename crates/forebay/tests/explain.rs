@@ -158,7 +158,7 @@ fn files_fallback_fastcgi_and_applications() {
             "  A=b",
         ],
     );
-    assert_says(&folder, &["/y.php"], &["answer    404 no such script"]);
+    assert_says(&folder, &["/y.php"], &["answer    404 no such script: {tmp}/htdocs/y.php"]);
     assert_says(
         &folder,
         &["/app/time.pl?now"],
@@ -294,7 +294,11 @@ fn programs_that_listen_by_themselves_are_told_what_they_are_sent() {
         "  DOCUMENT_ROOT={tmp}/htdocs",
     ];
     assert_says(&folder, &["/net/a.ashx"], &variables);
-    assert_says(&folder, &["/php/missing.php"], &["answer    404 no such script"]);
+    assert_says(
+        &folder,
+        &["/php/missing.php"],
+        &["answer    404 no such script: {tmp}/htdocs/php/missing.php"],
+    );
 }
 
 #[test]

@@ -365,3 +365,19 @@ fn a_sibling_has_its_own_validators_and_ranges() {
         }
     });
 }
+
+#[test]
+fn a_link_that_is_not_followed_is_logged_with_the_key() {
+    let root = htdocs();
+    std::os::unix::fs::symlink("a.txt", root.path().join("link.txt")).unwrap();
+    in_memory(&route(&root, ", follow_symlinks = \"never\""), async |world| {
+        assert_eq!(get(world, "/link.txt", "").await.status(), 403);
+        let errors = world.errors();
+        let is_named = |error: &String| {
+            error.contains("`follow_symlinks` does not follow") && error.contains("/link.txt")
+        };
+        assert!(errors.iter().any(is_named), "{errors:?}");
+        assert_eq!(get(world, "/none.txt", "").await.status(), 404);
+        assert!(world.errors().is_empty(), "a missing file is no mistake");
+    });
+}

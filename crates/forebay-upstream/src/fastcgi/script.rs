@@ -91,7 +91,9 @@ impl Script {
         let script =
             Self::new([root.as_os_str().as_bytes(), below, index], [name, index], path_info);
         if !found.has(script.file(), second) && root.is_dir() {
-            return Err(Fault::client(404, "no such script").decline(Decline::IfFallback));
+            let file = String::from_utf8_lossy(script.file());
+            let message = format!("no such script: {file}");
+            return Err(Fault::client(404, message).decline(Decline::IfFallback));
         }
         let ends = &settings.scripts;
         if !ends.is_empty() && !ends.iter().any(|end| script.name().ends_with(end.as_bytes())) {
