@@ -109,7 +109,7 @@ impl Ratio {
     /// Returns the conclusion: [`Verdict::Same`] if the interval includes 1 or the ratio is within
     /// 2 % of 1.
     pub fn verdict(&self) -> Verdict {
-        // One of twenty intervals excludes 1 by chance, usually by little.
+        // By chance, an interval of twenty excludes 1, usually by little.
         if (INDIFFERENT[0]..=INDIFFERENT[1]).contains(&self.mean) {
             return Verdict::Same;
         }
