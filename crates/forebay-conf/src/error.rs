@@ -2,6 +2,7 @@
 
 mod show;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::IsTerminal;
 use std::ops::Range;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 
-use show::{Shown, Source, fill, on_one_line, visible};
+use crate::source::Sources;
+use show::{Excerpt, Shown, fill, on_one_line, visible};
 
 /// The problems that refuse a configuration, or the doubts about it. At least one.
 ///
@@ -17,29 +19,52 @@ use show::{Shown, Source, fill, on_one_line, visible};
 /// break. It uses colour only if standard error is a terminal and `NO_COLOR` is not set.
 #[derive(Clone)]
 pub struct ConfError {
-    source: Option<Arc<Source>>,
     problems: Vec<Problem>,
     severity: Severity,
 }
 
 impl ConfError {
-    /// Returns an error for problems in a text, in the order of the text. There must be at least
-    /// one.
-    pub(crate) fn in_text(text: &str, name: &str, mut problems: Vec<Problem>) -> Self {
+    /// Returns an error for problems in texts, in the order of the texts. There must be at least
+    /// one. A problem with a key that several routes share is shown once.
+    pub(crate) fn in_sources(sources: &Sources, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.0.span.start);
+        problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);
+        let mut excerpts: HashMap<usize, Arc<Excerpt>> = HashMap::new();
         for Problem(details) in &mut problems {
-            details.span = on_one_line(text, &details.span);
-            if let Some((span, _)) = &mut details.also {
-                *span = on_one_line(text, span);
+            details.hide(sources);
+            if details.source.is_some() {
+                continue;
             }
+            let number = sources.number_at(details.span.start);
+            let source = &sources.files()[number];
+            let local = |span: &Range<usize>| {
+                let local = span.start - source.start..span.end.max(span.start) - source.start;
+                on_one_line(&source.text, &local)
+            };
+            details.span = local(&details.span);
+            match details.also.take() {
+                Some((span, label)) if sources.number_at(span.start) == number => {
+                    details.also = Some((local(&span), label));
+                }
+                Some((span, label)) => {
+                    let place = (&sources.at(span.start).name, sources.line(span.start));
+                    let there = visible(&format!("{label}: {}:{}", place.0, place.1));
+                    let help = details.help.take().map(|help| format!("\n{help}"));
+                    details.help = Some(there + &help.unwrap_or_default());
+                }
+                None => {}
+            }
+            let excerpt = excerpts
+                .entry(number)
+                .or_insert_with(|| Arc::new(Excerpt::new(&source.text, &source.name)));
+            details.source = Some(excerpt.clone());
         }
-        let source = Some(Arc::new(Source::new(text, name)));
-        Self { source, problems, severity: Severity::Error }
+        Self { problems, severity: Severity::Error }
     }
 
-    /// Returns an error for a problem that is not in a text.
+    /// Returns an error for a problem that is not in a text of the configuration.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
-        Self { source: None, problems: vec![problem], severity: Severity::Error }
+        Self { problems: vec![problem], severity: Severity::Error }
     }
 
     /// Turns the error into a warning.
@@ -65,8 +90,7 @@ impl ConfError {
             .without_syntax_highlighting();
         let mut reports = Vec::new();
         for Problem(details) in self.problems.iter().take(MOST_SHOWN) {
-            let source = self.source.as_deref();
-            let shown = Shown { details, source, severity: self.severity };
+            let shown = Shown { details, severity: self.severity };
             let mut report = String::new();
             if handler.render_report(&mut report, &shown).is_err() {
                 report = format!("{}\n", details.message);
@@ -107,8 +131,10 @@ pub(crate) struct Problem(Box<Details>);
 #[derive(Clone, Debug)]
 struct Details {
     message: String,
-    /// The byte range in the text.
+    /// The byte range: in all texts of the configuration, or in `source`.
     span: Range<usize>,
+    /// The text that is shown.
+    source: Option<Arc<Excerpt>>,
     /// The text below the caret.
     label: String,
     /// The next step for the user.
@@ -124,6 +150,7 @@ impl Problem {
         Self(Box::new(Details {
             message: visible(message.as_ref()),
             span: span.clone(),
+            source: None,
             label: "here".into(),
             help: None,
             also: None,
@@ -148,6 +175,37 @@ impl Problem {
     pub fn also(mut self, span: &Range<usize>, label: impl AsRef<str>) -> Self {
         self.0.also = Some((span.clone(), visible(label.as_ref())));
         self
+    }
+
+    /// Moves the position by the start of its text in all texts.
+    pub fn moved(mut self, by: usize) -> Self {
+        self.0.span = self.0.span.start + by..self.0.span.end + by;
+        self
+    }
+
+    /// Makes the position one of another text, which is not TOML.
+    pub fn in_other(mut self, name: &str, text: &str) -> Self {
+        self.0.span = on_one_line(text, &self.0.span);
+        self.0.source = Some(Arc::new(Excerpt::new(text, name)));
+        self
+    }
+}
+
+impl Details {
+    /// Replaces values of the environment and of files by their placeholders.
+    fn hide(&mut self, sources: &Sources) {
+        if sources.secrets.is_empty() {
+            return;
+        }
+        let is_outside = sources.from_outside.contains(&self.span.start);
+        let hide = |text: &str| match is_outside {
+            true => sources.hide_parts(&sources.hide(text)),
+            false => sources.hide(text),
+        };
+        self.message = hide(&self.message);
+        self.label = hide(&self.label);
+        // A line break of `fill` may be within a value.
+        self.help = self.help.take().map(|help| fill(&hide(&help.replace('\n', " "))));
     }
 }
 

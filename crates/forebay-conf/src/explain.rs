@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::error::Problem;
 use crate::file::places;
+use crate::foreign;
 use crate::suggest;
 
 /// Returns the problem for an error of the TOML reader.
@@ -21,12 +22,16 @@ fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
     let problem = Problem::new(span, format!("unknown key `{typed}`"));
     let names = || expected.iter().copied();
     let keys = format!("the keys of this table are {}", suggest::list(names(), "and", '`'));
-    if let Some(meant) = suggest::nearest(typed, names()) {
+    let meant = suggest::nearest(typed, names()).filter(|_| !foreign::is_known(typed));
+    if let Some(meant) = meant {
         return Some(problem.label(format!("did you mean `{meant}`?")).help(keys));
+    }
+    if let Some(advice) = foreign::advice(typed) {
+        return Some(problem.label("a key of another server").help(advice));
     }
     let problem = problem.label("no such key in this table");
     let places = places(typed);
-    if places.is_empty() || places.len() > 5 {
+    if places.is_empty() || places.len() > 6 {
         return Some(problem.help(keys));
     }
     Some(problem.help(format!("`{typed}` is a key of {}; {keys}", places.join(" or "))))

@@ -8,6 +8,7 @@
 mod ajp;
 mod app;
 mod compress;
+mod defaults;
 mod places;
 mod proxy;
 mod route;
@@ -26,6 +27,8 @@ use serde_json::Value;
 pub use ajp::{Ajp, Ping};
 pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Range, Workers};
 pub use compress::{Coding, Compress};
+pub(crate) use defaults::{ANSWERS, SITE_KEYS};
+pub use defaults::{Defaults, RouteKeys};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
@@ -94,10 +97,21 @@ fn documented_default(description: &str) -> Option<Value> {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["site"]))]
 pub struct File {
+    /// Files to read as parts of this one, such as "conf.d/*.toml": paths or patterns, relative to
+    /// the file that names them. The files of a pattern are read in alphabetical order. Paths in an
+    /// included file are relative to that file. Default: none.
+    pub include: Option<At<OneOrMany<String>>>,
     /// Settings of the whole process.
     pub server: Table<Server>,
     /// The access log. Errors always go to standard error.
     pub log: Table<Log>,
+    /// Keys for every route of every site, unless the route has the key itself. Tables are merged
+    /// key by key; `false` leaves out a key. Options of an answer (such as `files`) apply to the
+    /// routes that have the answer. Keys of sites, such as `listen` and `tls`, are for every site
+    /// without the key.
+    pub defaults: Table<Defaults>,
+    /// Sets of route keys, each under a name that you choose. A route takes them with `use`.
+    pub set: BTreeMap<String, At<Table<RouteKeys>>>,
     /// Sites: listeners, their host names, and the routes that answer each path.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
@@ -244,10 +258,25 @@ pub enum EncodedSlashes {
     Pass,
 }
 
+/// A site in few keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SiteKind {
+    /// PHP scripts, the files beside them, and /index.php for every other path.
+    Php,
+}
+
+/// The treatment of the names with and without "www.".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Www {
+    /// The other name redirects to the name in `hosts`.
+    Redirect,
+}
+
 /// Listeners, their host names, and the routes that answer each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["listen", "route"]))]
 pub struct Site {
     /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
     /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager
@@ -256,6 +285,32 @@ pub struct Site {
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// The host names of the site, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
+    /// A site in few keys. "php": PHP scripts below `root`, files beside them, and /index.php for
+    /// every other path; scripts in `uploads` never run. The routes of the site come first. Default:
+    /// the routes alone.
+    pub kind: Option<At<SiteKind>>,
+    /// The directory of a site with `kind`.
+    pub root: Option<At<String>>,
+    /// The application [app.NAME] that runs the scripts of a site with `kind`. Default: a PHP
+    /// application of up to 8 processes, for this site alone.
+    pub app: Option<At<String>>,
+    /// The FastCGI server that runs the scripts of a site with `kind`, instead of `app`: its
+    /// address, or a table as in a route. Default: none.
+    pub fastcgi: Option<At<TextOr<Fastcgi>>>,
+    /// Directories with files of visitors, as paths that end in "/*". Their scripts get 404 on a
+    /// site with `kind`. Default: those of well-known applications, such as "/wp-content/uploads/*"
+    /// and "/files/*".
+    pub uploads: Option<At<OneOrMany<String>>>,
+    /// Redirects www.example.org to example.org if `hosts` has "example.org", or the other way
+    /// round. A certificate of ACME then has both names. Default: no redirect.
+    pub www: Option<At<Www>>,
+    /// Tests of the rules, run by `forebay check`: "[METHOD] PATH-OR-URL -> ANSWER". The answer is a
+    /// status, a status with a Location, the kind of route ("proxy", "app blog"), or "route NAME".
+    /// Default: none.
+    pub expect: Option<At<OneOrMany<String>>>,
+    /// Keys for every route of this site, unless the route has the key itself. They precede those of
+    /// the file's [defaults].
+    pub defaults: Option<At<Table<RouteKeys>>>,
     /// Addresses or networks ("10.0.0.0/8") of proxies. Forebay believes their X-Forwarded-For,
     /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
     /// Default: none.
@@ -300,7 +355,7 @@ pub struct Site {
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,
-    /// The routes. The first one that matches answers the request.
+    /// The routes. The first one that matches answers the request. Required without `kind`.
     #[schemars(length(min = 1))]
     pub route: Option<Vec<At<Table<Route>>>>,
 }

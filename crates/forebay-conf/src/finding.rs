@@ -6,8 +6,9 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ConfError, Problem};
+use crate::outside::Outside;
 use crate::plan::Plan;
-use crate::source::SourceFile;
+use crate::whole;
 
 /// A finding about a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,21 +25,22 @@ pub struct Finding {
 impl Plan {
     /// Returns true if the plan was made from a file.
     pub fn has_file(&self) -> bool {
-        !self.file.name.is_empty()
+        !self.file.0.files().is_empty()
     }
 
     /// Returns an error that refuses the plan. `findings` must not be empty.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
-        let SourceFile { name, text } = &self.file;
-        let table = DeTable::parse(text).ok();
+        let sources = &*self.file.0;
+        // The tree was assembled when the plan was made. It is not kept, because findings are rare.
+        let tree = whole::assemble(sources, &mut Outside::default()).ok();
         let problem = |finding: &Finding| {
-            let span = table.as_ref().map_or(0..0, |table| find(table.get_ref(), &finding.key));
+            let span = tree.as_ref().map_or(0..0, |(tree, _)| find(tree, &finding.key));
             Problem::new(&span, &finding.message).help(&finding.help)
         };
         let mut problems: Vec<_> = findings.iter().map(problem).collect();
-        match name.is_empty() {
-            true => ConfError::elsewhere(problems.swap_remove(0)),
-            false => ConfError::in_text(text, name, problems),
+        match self.has_file() {
+            false => ConfError::elsewhere(problems.swap_remove(0)),
+            true => ConfError::in_sources(sources, problems),
         }
     }
 

@@ -7,6 +7,9 @@
 mod ajp;
 mod app;
 mod compress;
+mod expect;
+mod inherited;
+mod moved;
 mod pattern;
 mod peer;
 mod proxy;
@@ -29,6 +32,9 @@ pub use app::{
 };
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
+pub use expect::{Expectation, ExpectedAnswer};
+pub use inherited::Inherited;
+pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
@@ -270,8 +276,14 @@ pub struct Site {
     pub tls: Option<Tls>,
     /// The routes. The first one that matches answers the request. Never empty.
     pub routes: Vec<Route>,
-    /// The first line of the site in the file, from 1; 0 without a file.
+    /// The first line of the site in its file, from 1; 0 without a file.
     pub line: usize,
+    /// The included file that has the site; `None` for the configuration file itself.
+    pub file: Option<String>,
+    /// Tests of the rules.
+    pub expect: Vec<Expectation>,
+    /// The keys that `[defaults]` gave.
+    pub inherited: Vec<Inherited>,
 }
 
 /// The request fields that trusted proxies write about clients.

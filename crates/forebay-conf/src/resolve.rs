@@ -9,6 +9,9 @@ mod app;
 mod app_server;
 mod compress;
 mod effect;
+mod expect;
+mod inherited;
+mod moved;
 mod path;
 mod peer;
 mod process;
@@ -24,13 +27,15 @@ mod upstream;
 mod value;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Problem;
-use crate::file::File;
+use crate::file::{At, File};
+use crate::merge::AllFilled;
 use crate::plan::{Listen, Plan, Upstream};
-use crate::source::SourceFile;
+use crate::source::{SourceFile, Sources};
 
 use path::directory;
 use peer::{backend, listen};
@@ -40,31 +45,49 @@ pub(crate) type Outcome<T> = Result<T, Problem>;
 
 /// The input that every step needs.
 pub(crate) struct Context<'a> {
-    /// The base directory of relative paths; absolute.
-    base: &'a Path,
-    /// The end of each line of the file, in bytes.
-    line_ends: Vec<usize>,
+    /// The texts that positions belong to.
+    sources: &'a Sources,
+    /// The keys that defaults and sets gave.
+    filled: &'a AllFilled,
     /// The groups [upstream.NAME] by name.
     groups: BTreeMap<String, Arc<Upstream>>,
 }
 
 impl<'a> Context<'a> {
-    /// Returns the context for a text. Its paths are relative to an absolute directory.
-    pub fn new(text: &str, base: &'a Path) -> Self {
-        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
-        Self { base, line_ends, groups: BTreeMap::new() }
+    /// Returns the context for the values of these sources.
+    pub fn new(sources: &'a Sources, filled: &'a AllFilled) -> Self {
+        Self { sources, filled, groups: BTreeMap::new() }
     }
 
-    /// Returns the line of a byte of the file, from 1.
-    fn line(&self, offset: usize) -> usize {
-        self.line_ends.partition_point(|&end| end < offset) + 1
+    /// Returns the base directory of a relative path at a position; absolute.
+    fn base(&self, span: &Range<usize>) -> &'a Path {
+        &self.sources.at(span.start).base
+    }
+
+    /// Returns the line of a byte in its file, from 1.
+    fn line(&self, position: usize) -> usize {
+        self.sources.line(position)
+    }
+
+    /// Returns true if `[defaults]` or `[site.defaults]` gave this value. It is no mistake if such a
+    /// value has no effect on some of the routes.
+    fn is_default(&self, span: &Range<usize>) -> bool {
+        self.filled.defaults.contains(&span.start)
+    }
+
+    /// Returns the value of a key, unless a default gave it.
+    fn own<'t, T>(&self, typed: &'t Option<At<T>>) -> Option<&'t At<T>> {
+        typed.as_ref().filter(|at| !self.is_default(&at.span))
     }
 }
 
 /// Resolves a whole file. Without a plan there is at least one problem.
-pub(crate) fn resolve(file: &File, text: &str, base: &Path) -> Result<Plan, Vec<Problem>> {
-    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
-    let mut context = Context::new(text, &base);
+pub(crate) fn resolve(
+    file: &File,
+    sources: &Sources,
+    filled: &AllFilled,
+) -> Result<Plan, Vec<Problem>> {
+    let mut context = Context::new(sources, filled);
     let mut problems = Vec::new();
 
     let server = keep(server::server(&context, &file.server), &mut problems);

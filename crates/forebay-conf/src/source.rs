@@ -1,23 +1,213 @@
-//! The text that a plan was made from, kept to show findings at their keys.
+//! The texts that a plan was made from: the configuration file and the files that it includes.
+//!
+//! A position is one number for all texts, as if they followed each other in one text. So a value
+//! keeps its position when it is moved to another table.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The file that a plan was made from; empty if there was none.
+/// The files that a plan was made from; empty if there were none.
 #[derive(Clone, Default)]
-pub struct SourceFile {
-    pub(crate) name: Arc<str>,
-    pub(crate) text: Arc<str>,
-}
+pub struct SourceFile(pub(crate) Arc<Sources>);
 
 impl SourceFile {
-    pub(crate) fn new(name: &str, text: &str) -> Self {
-        Self { name: name.into(), text: text.into() }
+    /// Returns the name of the configuration file; empty if there is none.
+    pub fn name(&self) -> &str {
+        self.0.files.first().map_or("", |file| &file.name)
+    }
+
+    /// Returns the text with the placeholders of values that came from the environment or from
+    /// files.
+    pub fn hide(&self, text: &str) -> String {
+        self.0.hide(text)
     }
 }
 
 impl fmt::Debug for SourceFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.name)
+        write!(f, "{:?}", self.name())
+    }
+}
+
+/// Texts that share one range of positions, and the values that came from outside of them.
+#[derive(Default)]
+pub(crate) struct Sources {
+    files: Vec<Source>,
+    /// Values of the environment and of files. Messages show their placeholders instead.
+    pub secrets: Vec<Secret>,
+    /// The start of each value with such a placeholder.
+    pub from_outside: HashSet<usize>,
+}
+
+/// A text, its name in messages, and the directory of its relative paths.
+pub(crate) struct Source {
+    pub name: String,
+    pub text: String,
+    /// Absolute.
+    pub base: PathBuf,
+    /// The position of its first byte.
+    pub start: usize,
+    /// The end of each line, in bytes of this text.
+    line_ends: Vec<usize>,
+}
+
+/// A value that replaced a placeholder such as `{env.TOKEN}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Secret {
+    pub placeholder: String,
+    pub value: String,
+}
+
+impl Sources {
+    /// Returns a single text. Its paths are relative to an absolute directory.
+    pub fn one(name: &str, text: &str, base: &Path) -> Self {
+        let mut sources = Self::default();
+        sources.add(name.to_owned(), text.to_owned(), base.to_owned());
+        sources
+    }
+
+    /// Adds a text after all others, and returns its number.
+    pub fn add(&mut self, name: String, text: String, base: PathBuf) -> usize {
+        // A byte between two texts keeps the end of the first apart from the start of the second.
+        let start = self.files.last().map_or(0, |file| file.start + file.text.len() + 1);
+        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        self.files.push(Source { name, text, base, start, line_ends });
+        self.files.len() - 1
+    }
+
+    /// Returns all texts, the configuration file first.
+    pub fn files(&self) -> &[Source] {
+        &self.files
+    }
+
+    /// Returns the text that has a position. There must be at least one text.
+    pub fn at(&self, position: usize) -> &Source {
+        &self.files[self.number_at(position)]
+    }
+
+    /// Returns the number of the text that has a position.
+    pub fn number_at(&self, position: usize) -> usize {
+        self.files.partition_point(|file| file.start <= position).saturating_sub(1)
+    }
+
+    /// Returns the name of the text that has a position; `None` for the configuration file itself.
+    pub fn included(&self, position: usize) -> Option<&str> {
+        match self.number_at(position) {
+            0 => None,
+            number => Some(&self.files[number].name),
+        }
+    }
+
+    /// Returns the line of a position in its text, from 1.
+    pub fn line(&self, position: usize) -> usize {
+        let source = self.at(position);
+        source.line_ends.partition_point(|&end| end < position - source.start) + 1
+    }
+
+    /// Returns the first line of the text between two positions.
+    pub fn excerpt(&self, span: &Range<usize>) -> &str {
+        let source = self.at(span.start);
+        let within = source.text.get(span.start - source.start..span.end - source.start);
+        within.unwrap_or_default().lines().next().unwrap_or_default()
+    }
+
+    /// Replaces each value that came from the environment or a file by its placeholder.
+    pub fn hide(&self, text: &str) -> String {
+        let mut shown = text.to_owned();
+        for Secret { placeholder, value } in &self.secrets {
+            if value.len() < SHORTEST_SECRET {
+                continue;
+            }
+            let debug = value.escape_debug().to_string();
+            let escaped = visible_controls(value);
+            for form in [value.as_str(), value.trim(), &debug, &escaped] {
+                if form.len() >= SHORTEST_SECRET && shown.contains(form) {
+                    shown = shown.replace(form, placeholder);
+                }
+            }
+        }
+        shown
+    }
+}
+
+impl Sources {
+    /// Replaces every part of a value from outside, even if a message quotes only that part.
+    pub fn hide_parts(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            match self.shared(rest) {
+                0 => {
+                    shown.push(first);
+                    rest = &rest[first.len_utf8()..];
+                }
+                length => {
+                    shown.push_str("...");
+                    rest = &rest[length..];
+                }
+            }
+        }
+        shown
+    }
+
+    /// Returns the length of the longest start of the text that is part of a value; 0 if that is
+    /// short.
+    fn shared(&self, text: &str) -> usize {
+        let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
+        let longest = |secret: &Secret| {
+            let is_part = |end: &usize| secret.value.contains(&text[..*end]);
+            ends[..ends.partition_point(is_part)].last().copied().unwrap_or(0)
+        };
+        let longest = self.secrets.iter().map(longest).max().unwrap_or(0);
+        if longest < SHORTEST_SECRET { 0 } else { longest }
+    }
+}
+
+/// Returns the text with control characters escaped as in messages.
+fn visible_controls(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// The shortest value that is hidden, in bytes. A shorter one is part of many words and numbers, and
+/// could be guessed anyway.
+const SHORTEST_SECRET: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_of_several_texts() {
+        let mut sources = Sources::one("a", "1\n2\n", Path::new("/a"));
+        sources.add("b".into(), String::new(), "/b".into());
+        sources.add("c".into(), "1\n23".into(), "/c".into());
+        let found = |at: usize| (sources.at(at).name.as_str(), sources.line(at));
+        assert_eq!((found(0), found(2), found(4)), (("a", 1), ("a", 2), ("a", 3)));
+        assert_eq!((found(5), found(6), found(9)), (("b", 1), ("c", 1), ("c", 2)));
+        assert_eq!((sources.excerpt(&(8..10)), sources.excerpt(&(6..10))), ("23", "1"));
+        assert_eq!((sources.included(1), sources.included(6)), (None, Some("c")));
+    }
+
+    #[test]
+    fn values_from_outside_are_hidden_in_every_form() {
+        let secret = |placeholder: &str, value: &str| Secret {
+            placeholder: placeholder.into(),
+            value: value.into(),
+        };
+        let mut sources = Sources::one("a", "", Path::new("/"));
+        sources.secrets = vec![secret("{env.A}", "to\"ken "), secret("{env.B}", "80")];
+        assert_eq!(sources.hide("to\"ken  on port 80"), "{env.A} on port 80");
+        assert_eq!(sources.hide("\"to\\\"ken \", to\"ken."), "\"{env.A}\", {env.A}.");
+        assert_eq!(sources.hide_parts("no {o\"ken} here"), "no {...} here");
     }
 }

@@ -256,7 +256,10 @@ fn each_default_that_the_schema_names_is_the_default() {
     let schema = whole();
     let mut count = 0;
     let mut wrong = Vec::new();
-    for (definition, of_definition) in schema["$defs"].as_object().unwrap() {
+    // Defaults and sets have the keys of sites and routes again.
+    let is_own =
+        |(name, _): &(&String, &Value)| !["Defaults", "RouteKeys"].contains(&name.as_str());
+    for (definition, of_definition) in schema["$defs"].as_object().unwrap().iter().filter(is_own) {
         let keys = of_definition["properties"].as_object().into_iter().flatten();
         for (key, default) in keys.filter_map(|(key, of_key)| Some((key, of_key.get("default")?))) {
             let places = PLACES.iter().find(|(name, _)| name == definition);

@@ -19,6 +19,7 @@ use forebay_origin::access::{
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
 use forebay_origin::files::{Files, ScriptRoutes};
+use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection};
 use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
 use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
@@ -455,6 +456,7 @@ impl Origins {
             }
             Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
+            Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
         }
     }
 

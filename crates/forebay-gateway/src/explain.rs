@@ -5,13 +5,14 @@
 //! The module contains no routing rules: it parses a request as a listener would, and calls the
 //! functions of the origins that find scripts and create variables and header lines.
 
+mod answer;
 mod carried;
 mod origin;
 mod question;
 
 use std::fmt::Write;
 
-use forebay_conf::{HostPattern, Listen, Matcher, PathPattern, Plan, Route, Site};
+use forebay_conf::{HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Site};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
@@ -24,12 +25,27 @@ use crate::build::{by_https, slashes, trust};
 use origin::{origin, redirection};
 use question::{Url, listener, request};
 
+pub(crate) use answer::Answer;
 pub use question::{Question, QuestionError};
 
-/// Returns the explanation of a request under `plan`, as lines of text.
+/// Returns the explanation of a request under `plan`, as lines of text. Values from the environment
+/// and from files are not shown.
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
+    let explanation = explained(plan, question, None)?;
+    Ok(plan.file.hide(&explanation.text))
+}
+
+/// Explains a request to `listen`, or to the listener that the URL names.
+pub(crate) fn explained(
+    plan: &Plan,
+    question: &Question<'_>,
+    listen: Option<&Listen>,
+) -> Result<Explanation, QuestionError> {
     let url = Url::parse(question.url)?;
-    let (listen, is_guess) = listener(plan, &url);
+    let (listen, is_guess) = match listen {
+        Some(listen) => (listen.clone(), false),
+        None => listener(plan, &url),
+    };
     let mut request = request(question, &url, &listen, plan)?;
     let sites: Vec<&Site> =
         plan.sites.iter().filter(|site| site.listen.contains(&listen)).collect();
@@ -39,7 +55,8 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     let site = sites[if sites.len() == 1 { 0 } else { at }];
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
-    let mut text = Explanation(String::new());
+    let mut text = Explanation::default();
+    text.answer.site = plan.sites.iter().position(|other| std::ptr::eq(other, site));
     text.item("request", &[question.method.as_bytes(), b" ", request.target()].concat());
     if is_guess {
         text.item(
@@ -48,27 +65,46 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
         );
     }
     let why = why(site, &sites, &authority, &listen);
-    text.item("site", format!("line {}: {why}", site.line).as_bytes());
+    let file = site.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+    text.item("site", format!("line {}{file}: {why}", site.line).as_bytes());
+    text.inherited(&site.inherited);
     match resolved.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
-        Err(fault) => text.item("answer", format!("{} {fault}", fault.status).as_bytes()),
+        Err(fault) => {
+            text.answer.decide(fault.status);
+            text.item("answer", format!("{} {fault}", fault.status).as_bytes());
+        }
     }
     carried::append(&mut text, &request, question.body);
-    Ok(text.0)
+    Ok(text)
 }
 
 /// Explanation under construction, with a label before each item.
-struct Explanation(String);
+#[derive(Default)]
+pub(crate) struct Explanation {
+    text: String,
+    /// The answer, as far as it is known.
+    pub(crate) answer: Answer,
+}
 
 impl Explanation {
     fn item(&mut self, label: &str, value: &[u8]) {
-        let _ = writeln!(self.0, "{label:<10}{}", printable(value));
+        let _ = writeln!(self.text, "{label:<10}{}", printable(value));
+    }
+
+    /// Appends the keys that other tables gave, each with its place.
+    fn inherited(&mut self, keys: &[Inherited]) {
+        for Inherited { key, typed, table, line, file } in keys {
+            let file = file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+            let line = format!("{key} = {typed} from {table}, line {line}{file}");
+            self.item("", line.as_bytes());
+        }
     }
 
     fn list<'a>(&mut self, label: &str, lines: impl Iterator<Item = Vec<u8>> + 'a) {
-        let _ = writeln!(self.0, "{label}");
+        let _ = writeln!(self.text, "{label}");
         for line in lines {
-            let _ = writeln!(self.0, "  {}", printable(&line));
+            let _ = writeln!(self.text, "  {}", printable(&line));
         }
     }
 }
@@ -139,6 +175,8 @@ fn routes(
             "route",
             format!("line {}: {}", route.line, conditions(&route.matcher)).as_bytes(),
         );
+        text.inherited(&route.inherited);
+        text.answer.route = Some(at);
         if rules(plan, (site, at), request, text)? {
             return Ok(());
         }
@@ -199,6 +237,7 @@ fn rules(
         let path = [b"the one on line ", rule.line.to_string().as_bytes(), b" applies to ", &path]
             .concat();
         text.item("rule", &path);
+        text.answer.route = Some(above);
         gate(rule, request, text)?;
         if keeps_from(site, plan, above).contains(&at) {
             return Err(kept_from_scripts());
@@ -207,6 +246,7 @@ fn rules(
             origin(plan, site, rule, request, text)?;
             return Ok(true);
         }
+        text.answer.route = Some(at);
     }
     Ok(false)
 }
@@ -219,6 +259,10 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     }
     if let Some(auth) = &route.access.basic_auth {
         text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
+        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
+        if !names.any(|name| name.eq_ignore_ascii_case(b"authorization")) {
+            text.answer.decide(401);
+        }
     }
     Ok(())
 }

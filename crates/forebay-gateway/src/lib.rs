@@ -6,6 +6,7 @@
 
 mod build;
 mod check;
+pub mod expect;
 mod explain;
 mod separation;
 mod start;

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod apps;
 pub mod files;
+pub mod moved;
 pub mod respond;
 pub mod rules;
 pub mod scripts;

@@ -105,6 +105,10 @@ pub fn location(parts: &[RedirectPart], request: &Request) -> Result<Vec<u8>, Fa
                 let rest = path::strip_prefix(path, taken).unwrap_or_default();
                 append_escaped(rest, &mut location);
             }
+            RedirectPart::Scheme => {
+                location.extend_from_slice(if request.https { b"https" } else { b"http" });
+            }
+            RedirectPart::Port => location.extend(request.server.port().to_string().bytes()),
             RedirectPart::Host => location.extend_from_slice(host(request)?),
         }
     }
@@ -128,7 +132,7 @@ fn host(request: &Request) -> Result<&[u8], Fault> {
     Ok(host)
 }
 
-fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes {
         if byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte) {
             out.push(byte);

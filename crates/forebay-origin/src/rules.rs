@@ -127,7 +127,7 @@ impl Others {
         let mut ignores_case = false;
         let in_dir = |dir: &PathBuf| Scripts::new(dir.clone());
         let named = match &route.action {
-            Action::Respond(_) | Action::Redirect(_) => return None,
+            Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) => return None,
             Action::Files(files) => Named::Files(files.clone()),
             Action::Cgi(cgi) if cgi.program.is_none() => Named::Scripts(in_dir(&cgi.dir)),
             Action::Fastcgi(fastcgi) if fastcgi.mount.is_none() => {
@@ -281,7 +281,8 @@ fn has_request_uri(route: &conf::Route, plan: &Plan) -> bool {
         | Action::Ajp(_)
         | Action::Proxy(_)
         | Action::Respond(_)
-        | Action::Redirect(_) => false,
+        | Action::Redirect(_)
+        | Action::Moved(_) => false,
     }
 }
 

@@ -1,10 +1,13 @@
 //! The `forebay check` subcommand.
 
+mod requests;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
+use forebay_gateway::expect::{self, Outcome, Tested};
 use forebay_gateway::{AppStart, check_spool, start_helper, try_starts};
 use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
 use forebay_process::Helper;
@@ -17,7 +20,13 @@ use crate::serve::cores;
 #[command(after_help = "\
 The file is read, and its paths, programs, users and groups are looked up on this machine, as
 `forebay serve` does before it starts. Python must be recent enough and have the module of a
-WSGI application. Code of the application runs only with --start. These facts are not checked:
+WSGI application. Code of the application runs only with --start.
+
+The tests of `expect` are run without starting anything: rules and files decide the answers. A
+status that an application or a backend chooses is compared only with --start, which serves the
+configuration over private sockets and sends the requests. A test that fails gives exit code 2.
+
+These facts are not checked:
 that ports are free, that names of backends have addresses, and that the user who starts Forebay
 may switch to another user (root may). The checks assume the current user. A normal user is
 therefore not warned that `serve` as root refuses PHP without a `user`, and Python is not checked
@@ -27,7 +36,8 @@ pub struct Args {
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
 
-    /// Start each application as `forebay serve` does, report failures, and end it again
+    /// Start each application as `forebay serve` does, report failures, and end it again. Sends the
+    /// requests of `expect` as well
     #[arg(long, conflicts_with = "schema")]
     start: bool,
 
@@ -43,20 +53,65 @@ pub fn run(args: Args) -> ExitCode {
     match checked(&file) {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
+            let mut tests = expect::expectations(&plan);
+            // Before root is given up, so that the server of the tests can do so itself.
+            let replies =
+                if args.start { requests::send(&file, &plan, &mut tests) } else { Ok(()) };
             if args.start && !starts(&plan) {
                 return ExitCode::from(3);
+            }
+            if let Err(error) = replies {
+                let _ = writeln!(std::io::stderr(), "forebay: cannot serve for the tests: {error}");
+                return ExitCode::from(3);
+            }
+            if let Some(error) = failed(&plan, &tests) {
+                let _ = write!(std::io::stderr(), "{error}");
+                print_line(&format!("{}: {}", file.display(), tested(&tests)));
+                return ExitCode::from(2);
             }
             if let Err(error) = spools(&plan, args.start) {
                 let _ = write!(std::io::stderr(), "{error}");
                 return ExitCode::from(2);
             }
-            print_line(&format!("{}: ok, {}", file.display(), summary(&plan)))
+            let tested =
+                if tests.is_empty() { String::new() } else { format!("; {}", tested(&tests)) };
+            print_line(&format!("{}: ok, {}{tested}", file.display(), summary(&plan)))
         }
         Err(error) => {
             let _ = write!(std::io::stderr(), "{error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Returns the tests that fail, shown at their lines.
+fn failed(plan: &Plan, tests: &[Tested]) -> Option<ConfError> {
+    let findings = tests.iter().filter_map(|test| match &test.outcome {
+        Outcome::Fails(why) => Some(test.finding(plan, why)),
+        Outcome::Holds | Outcome::Undecided => None,
+    });
+    let findings: Vec<_> = findings.collect();
+    (!findings.is_empty()).then(|| plan.refuse(&findings))
+}
+
+/// Returns text such as `3 tests hold, 1 fails, 2 need --start`.
+fn tested(tests: &[Tested]) -> String {
+    let count = |is_meant: fn(&Outcome) -> bool| {
+        tests.iter().filter(|test| is_meant(&test.outcome)).count()
+    };
+    let hold = count(|outcome| *outcome == Outcome::Holds);
+    let fail = count(|outcome| matches!(outcome, Outcome::Fails(_)));
+    let open = count(|outcome| *outcome == Outcome::Undecided);
+    let mut text = match hold {
+        1 => "1 test holds".to_owned(),
+        hold => format!("{hold} tests hold"),
+    };
+    for (number, one, many) in [(fail, "fails", "fail"), (open, "needs --start", "need --start")] {
+        if number > 0 {
+            text += &format!(", {number} {}", if number == 1 { one } else { many });
+        }
+    }
+    text
 }
 
 /// Checks that the user of `[server]` can spool large bodies. Switches to this user unless

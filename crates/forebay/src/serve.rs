@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_admin::{Control, Status};
 use forebay_conf::{Listen, Plan, Site};
-use forebay_gateway::{Origins, SiteTls, check, check_spool, start_helper};
+use forebay_gateway::{Origins, SiteTls, check, check_spool, expect, start_helper};
 use forebay_net::log::ErrorLog;
 use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::keep_from_programs;
@@ -19,6 +19,7 @@ use forebay_net::thread::Settings;
 use forebay_process::record_descriptors;
 use forebay_process::{Helper, processors_for, record_processors};
 use forebay_server::{Reload, Server, Wanted};
+use rustix::process::{Signal, getpid, kill_process};
 
 /// Exit codes as documented in the README: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
@@ -49,6 +50,9 @@ pub struct Args {
     /// Number of threads that serve [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// For `check --start`: serve the tests of `expect` alone, over Unix sockets in this directory.
+    #[arg(long, value_name = "DIR", hide = true, requires = "source")]
+    test_sockets: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> ExitCode {
@@ -114,6 +118,9 @@ fn serve(args: Args) -> Result<(), Failure> {
     let live = Arc::new(Live { origins, retiring, fixed, threads });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
     let reloaded = live.clone();
+    if args.test_sockets.is_some() {
+        end_with_input();
+    }
     let outcome = server.run(
         tables,
         live.clone(),
@@ -128,6 +135,14 @@ fn serve(args: Args) -> Result<(), Failure> {
     live.stop(grace);
     Helper::end();
     outcome.map_err(Failure::start)
+}
+
+/// Ends this process as SIGTERM does when standard input ends: `check` has gone.
+fn end_with_input() {
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = kill_process(getpid(), Signal::TERM);
+    });
 }
 
 /// The current origins, and the threads that stop replaced ones.
@@ -274,6 +289,9 @@ fn read_plan(args: &Args) -> Result<Plan, Failure> {
             let mut plan = forebay_conf::load(file).map_err(Failure::configuration)?;
             if let Some(listen) = listen {
                 override_listen(&mut plan, &listen);
+            }
+            if let Some(dir) = &args.test_sockets {
+                expect::isolate(&mut plan, dir);
             }
             Ok(plan)
         }

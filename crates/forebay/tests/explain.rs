@@ -560,3 +560,38 @@ fn a_rule_that_holds_for_another_path_and_one_that_does_not() {
         &[beside, "file      {tmp}/htdocs/private/a.txt"],
     );
 }
+
+#[test]
+fn keys_from_other_tables_are_shown_with_their_place_and_no_secret() {
+    let folder = Folder::new();
+    folder.write("token", "hunter2-hunter2");
+    folder.write(
+        "site.toml",
+        "include = \"more.toml\"\n[defaults]\nlisten = \"127.0.0.1:8080\"\ncompress = true\n\
+         set_headers = { \"X-A\" = \"1\", \"X-B\" = \"{file.token}\" }\n\
+         [[site]]\nhosts = \"a.example\"\n[site.defaults]\nexpires = \"1h\"\n\
+         [[site.route]]\nuse = \"more\"\nset_headers = { \"X-A\" = \"2\" }\n\
+         proxy = { to = \"http://127.0.0.1:1\" }\n\
+         [[site]]\nhosts = \"b.example\"\n[[site.route]]\npath = \"/{file.token}\"\nrespond = \"x\"\n\
+         [[site.route]]\napp = \"x\"\n\
+         [app.x]\nkind = \"psgi\"\nfile = \"token\"\nenv = { TOKEN = \"{file.token}\" }\n",
+    );
+    folder.write("more.toml", "[set.more]\nallow = [\"127.0.0.1\"]\n");
+    assert_says(
+        &folder,
+        &["http://a.example:8080/"],
+        &[
+            "site      line 6: it names the host a.example",
+            "          listen = \"127.0.0.1:8080\" from [defaults], line 3",
+            "          allow = [\"127.0.0.1\"] from [set.more], line 2 of {tmp}/more.toml",
+            "          expires = \"1h\" from [site.defaults], line 9",
+            "          compress = true from [defaults], line 4",
+            "          set_headers.X-B = \"{file.token}\" from [defaults], line 5",
+        ],
+    );
+    for path in ["/hunter2-hunter2", "/x"] {
+        let output = run(&folder, &[&format!("http://b.example:8080{path}")]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.contains("hunter2") && text.contains("{file.token}"), "{text}");
+    }
+}

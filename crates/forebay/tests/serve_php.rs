@@ -210,3 +210,53 @@ fn php_cgi_can_be_run_as_a_program() {
     }
     forebay.stop();
 }
+
+#[test]
+fn a_site_of_kind_php_runs_scripts_and_never_those_of_visitors() {
+    if !has_php_fpm() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("htdocs/index.php", "<?php echo 'index of ', $_SERVER['REQUEST_URI'];\n");
+    folder.write("htdocs/dump.php", DUMP);
+    folder.write("htdocs/logo.txt", "logo");
+    for dir in ["uploads", "wp-content/uploads/2026", "sites/default/files", "media"] {
+        folder.write(&format!("htdocs/{dir}/x.php"), "<?php echo 'run';\n");
+        folder.write(&format!("htdocs/{dir}/x.jpg"), "picture");
+    }
+    folder.write("htdocs/uploads/index.php", "<?php echo 'run';\n");
+    let user = if user().is_empty() { "" } else { "[server]\nuser = \"www-data\"\n" };
+    let forebay = serve(
+        folder,
+        &format!("{user}[[site]]\nlisten = \"127.0.0.1:0\"\nkind = \"php\"\nroot = \"htdocs\"\n"),
+    );
+    for (path, status, text) in [
+        ("/", 200, "index of /"),
+        ("/2026/hello?x=1", 200, "index of /2026/hello?x=1"),
+        ("/logo.txt", 200, "logo"),
+        ("/uploads/x.jpg", 200, "picture"),
+        ("/wp-content/uploads/2026/x.jpg", 200, "picture"),
+        ("/media/x.php", 200, "run"),
+    ] {
+        let reply = forebay.get(path);
+        assert_eq!((reply.status, reply.text()), (status, text), "{path}\n{}", forebay.output());
+    }
+    assert!(forebay.get("/dump.php/a").text().contains("PATH_INFO=/a"));
+    for path in [
+        "/uploads/x.php",
+        "/uploads/x.php/a",
+        "/uploads/x.php/a.jpg",
+        "/uploads/../uploads/x.php",
+        "//uploads//x.php",
+        "/uploads/%78.php",
+        "/uploads/",
+        "/uploads/index.php",
+        "/wp-content/uploads/2026/x.php",
+        "/sites/default/files/x.php",
+    ] {
+        let reply = forebay.get(path);
+        assert!(reply.status == 404 || !reply.text().contains("run"), "{path}: {}", reply.text());
+        assert_eq!(reply.status, 404, "{path}");
+    }
+    forebay.stop();
+}

@@ -318,3 +318,33 @@ fn what_a_reload_cannot_change_is_said() {
     assert_eq!(forebay.get("/").text(), "x");
     forebay.stop();
 }
+
+#[test]
+fn included_files_and_maps_are_read_again() {
+    let folder = Folder::new();
+    folder.write("conf.d/a.toml", respond("\"127.0.0.1:0\"", "first"));
+    folder.write("token", "one");
+    folder.write("moved.map", "/old /new\n");
+    let mut forebay = serve(folder, "include = \"conf.d/*.toml\"\n");
+    assert_eq!(forebay.get("/").text(), "first");
+    let site = "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+                [[site.route]]\nredirect = { file = \"../moved.map\" }\n\
+                [[site.route]]\nrespond = \"{file.../token}\"\n";
+    forebay.folder.write("conf.d/a.toml", site);
+    reload_as_it_is(&mut forebay);
+    assert_eq!(forebay.get("/").text(), "one");
+    assert_eq!(forebay.get("/old?q=1").header("location"), Some("/new?q=1"));
+    forebay.folder.write("token", "two");
+    forebay.folder.write("moved.map", "/old /newer\n");
+    reload_as_it_is(&mut forebay);
+    assert_eq!(forebay.get("/").text(), "two");
+    assert_eq!(forebay.get("/old").header("location"), Some("/newer"));
+    // An error in an included file keeps all of the old configuration.
+    forebay.folder.write("conf.d/a.toml", "[[site]\n");
+    forebay.signal(Signal::HUP);
+    let process = &mut forebay.process;
+    let said = |output: &str| output.contains("not reloaded") && output.contains("a.toml:1");
+    process.wait_until("said so", |process| said(&process.output())).unwrap();
+    assert_eq!(forebay.get("/").text(), "two");
+    forebay.stop();
+}

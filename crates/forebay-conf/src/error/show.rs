@@ -14,7 +14,6 @@ use super::Details;
 #[derive(Debug)]
 pub(super) struct Shown<'a> {
     pub details: &'a Details,
-    pub source: Option<&'a Source>,
     pub severity: Severity,
 }
 
@@ -36,12 +35,12 @@ impl Diagnostic for Shown<'_> {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.map(|source| source as &dyn SourceCode)
+        self.details.source.as_deref().map(|source| source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.source?;
-        let Details { span, label, also, .. } = self.details;
+        let Details { span, label, also, source, .. } = self.details;
+        source.as_ref()?;
         let first = LabeledSpan::new_primary_with_span(Some(label.clone()), span.clone());
         let second = also
             .as_ref()
@@ -52,12 +51,12 @@ impl Diagnostic for Shown<'_> {
 
 /// The text of a file. Overlong lines are shown in part.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct Excerpt {
     name: String,
     text: String,
 }
 
-impl Source {
+impl Excerpt {
     pub fn new(text: &str, name: &str) -> Self {
         Self { name: visible(name), text: blank(text) }
     }
@@ -89,7 +88,7 @@ impl Source {
     }
 }
 
-impl SourceCode for Source {
+impl SourceCode for Excerpt {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

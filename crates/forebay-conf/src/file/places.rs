@@ -25,7 +25,10 @@ impl<'s> Walk<'s> {
         if keys.contains_key(self.key) {
             self.found.push(name.to_owned());
         }
-        for (key, value) in keys {
+        // Defaults and sets have the keys of a route again.
+        for (key, value) in
+            keys.iter().filter(|(key, _)| !["defaults", "set"].contains(&key.as_str()))
+        {
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             if let Some(below) = self.refers(value) {
                 self.table(below, &path, &format!("[{path}]"));

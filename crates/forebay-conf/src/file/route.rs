@@ -29,6 +29,11 @@ use super::upstream::Backend;
     { "required": ["redirect"] },
 ]))]
 pub struct Route {
+    /// A name of the route, for `expect` and `explain`. Default: none.
+    pub name: Option<At<String>>,
+    /// Sets [set.NAME] whose keys the route takes, unless it has a key itself. A later set precedes
+    /// an earlier one. Default: none.
+    pub r#use: Option<At<OneOrMany<String>>>,
     /// A path such as "/favicon.ico", or "/x/*" for all paths that begin with "/x/" ("/x" itself
     /// does not match).
     pub path: Option<At<OneOrMany<String>>>,
@@ -361,12 +366,15 @@ pub struct Respond {
 /// Answers with a redirect.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["to"]))]
+#[schemars(extend("oneOf" = [{ "required": ["to"] }, { "required": ["file"] }]))]
 pub struct Redirect {
-    /// The target: a URL, or a path that begins with a slash. Placeholders: {host} is the request's
-    /// host, {path} its path, {query} its query, {uri} path and query, {rest} the part that the `*`
-    /// matched.
+    /// The target: a URL, or a path that begins with a slash. Placeholders: {scheme} is http or
+    /// https, {host} the request's host, {port} the port of the listener, {path} the request's path,
+    /// {query} its query, {uri} path and query, {rest} the part that the `*` matched.
     pub to: Option<At<String>>,
-    /// The status code: 301, 302, 303, 307 or 308. Default: 302.
+    /// A file with many old addresses, instead of `to`: on each line the old path and the new path
+    /// or URL, and perhaps a status. Paths that are not in the file are left to the routes below.
+    pub file: Option<At<String>>,
+    /// The status code: 301, 302, 303, 307 or 308. Default: 302; with `file` it is 301.
     pub status: Option<At<u16>>,
 }

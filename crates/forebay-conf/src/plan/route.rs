@@ -6,11 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ajp, Clients, Compress, ContentCoding, Matcher, ProcessLimits, Proxy, Upstream};
+use super::{
+    Ajp, Clients, Compress, ContentCoding, Inherited, Matcher, MovedPages, ProcessLimits, Proxy,
+    Upstream,
+};
 
 /// The conditions on requests, and the action that answers them.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// The name of the route; unique in its site.
+    pub name: Option<String>,
     /// The conditions on requests.
     pub matcher: Matcher,
     /// The action that answers them.
@@ -51,8 +56,10 @@ pub struct Route {
     pub sendfile_root: Option<PathBuf>,
     /// The clients and users that may use the route.
     pub access: Access,
-    /// The first line of the route in the file, from 1; 0 without a file.
+    /// The first line of the route in the file of its site, from 1; 0 without a file.
     pub line: usize,
+    /// The keys that defaults and sets gave.
+    pub inherited: Vec<Inherited>,
 }
 
 impl Route {
@@ -143,6 +150,8 @@ pub enum Action {
     Respond(Respond),
     /// A redirect.
     Redirect(Redirect),
+    /// Redirects of many old addresses. Other paths are left to the routes below.
+    Moved(MovedPages),
 }
 
 impl Action {
@@ -337,8 +346,12 @@ pub struct Redirect {
 pub enum RedirectPart {
     /// Text: printable ASCII.
     Text(String),
+    /// `{scheme}`: `http` or `https`.
+    Scheme,
     /// `{host}`: the request's host, without its port.
     Host,
+    /// `{port}`: the port of the listener.
+    Port,
     /// `{path}`: the path in the form that a backend would get.
     Path,
     /// `{query}`: the query without its question mark.

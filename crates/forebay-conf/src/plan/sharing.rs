@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Fastcgi, Multiplex, Plan, Route};
+use super::{Action, Fastcgi, Multiplex, Plan, Route, Site};
 
 impl Plan {
     /// Returns the connection limit of each address. If routes differ, the smallest limit applies.
@@ -23,15 +23,16 @@ impl Plan {
     /// Divides the shared connections among `threads`. If there are fewer connections than threads,
     /// `auto` becomes `off`, which the returned lines report, and `on` is an error.
     pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
-        let (limits, file) = (self.max_connections(), self.file.name.clone());
+        let (limits, whole) = (self.max_connections(), self.file.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, fastcgi) in sharing_routes(self) {
+        for (_, _, fastcgi) in sharing_routes(self) {
             for address in fastcgi.upstream.addresses() {
                 *sharing.entry(address.to_string()).or_default() += threads;
             }
         }
         let mut notes = Vec::new();
-        for (line, fastcgi) in sharing_routes(self) {
+        for (file, line, fastcgi) in sharing_routes(self) {
+            let file = file.as_deref().unwrap_or(whole.name());
             let addresses: Vec<_> = fastcgi.upstream.addresses().map(ToString::to_string).collect();
             for address in addresses {
                 let (Some(&most), wanted) = (limits.get(&address), sharing[&address]) else {
@@ -46,6 +47,7 @@ impl Plan {
                      {file}): each of {threads} threads needs one for each route to it, {wanted} \
                      in all, and `max_connections` allows {most}"
                 );
+                let what = whole.hide(&what);
                 if fastcgi.multiplex == Multiplex::On {
                     return Err(format!(
                         "{what}; raise it, or lower `threads` in [server], or leave `multiplex` out"
@@ -61,10 +63,15 @@ impl Plan {
 }
 
 /// Returns the routes whose requests may share connections, with their lines.
-fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (usize, &mut Fastcgi)> {
-    let routes = plan.sites.iter_mut().flat_map(|site| &mut site.routes);
-    routes.filter_map(|Route { action, line, .. }| match action {
-        Action::Fastcgi(fastcgi) if fastcgi.multiplex != Multiplex::Off => Some((*line, fastcgi)),
+fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (&Option<String>, usize, &mut Fastcgi)> {
+    let routes = plan
+        .sites
+        .iter_mut()
+        .flat_map(|Site { routes, file, .. }| routes.iter_mut().map(|route| (&*file, route)));
+    routes.filter_map(|(file, Route { action, line, .. })| match action {
+        Action::Fastcgi(fastcgi) if fastcgi.multiplex != Multiplex::Off => {
+            Some((file, *line, fastcgi))
+        }
         _ => None,
     })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::ajp::ajp;
 use super::app::max_processes;
 use super::app_server::{fastcgi, scgi, uwsgi};
+use super::moved::moved;
 use super::path::{directory, file};
 use super::process::limits;
 use super::proxy::proxy;
@@ -53,6 +54,11 @@ pub(super) fn action(
     }
     if let Some(typed) = &route.respond {
         return respond(typed).map(Action::Respond);
+    }
+    if let Some(At { value: TextOr::Table(table), .. }) = &route.redirect
+        && let Some(pages) = moved(context, table)?
+    {
+        return Ok(Action::Moved(pages));
     }
     match &route.redirect {
         Some(typed) => redirect(typed).map(Action::Redirect),
@@ -209,7 +215,7 @@ fn scripts(
             .help("keep `program` if one program answers for all paths of the route")),
         (None, Some(program)) => {
             let program = file(context, program)?;
-            let dir = program.parent().unwrap_or(context.base).to_owned();
+            let dir = program.parent().unwrap_or(context.base(&typed.span)).to_owned();
             Ok((dir, Some(program)))
         }
         (dir, None) => {
@@ -266,7 +272,8 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
     };
     let target = no_control(text(&to)?, &to)?;
     let parts = redirect_parts(target, &to)?;
-    let url = target.starts_with("http://") || target.starts_with("https://");
+    let schemes = ["http://", "https://", "{scheme}://"];
+    let url = schemes.iter().any(|scheme| target.starts_with(scheme));
     let path =
         target.starts_with('/') || matches!(parts[0], RedirectPart::Path | RedirectPart::Uri);
     if !(url || path) || target.contains(' ') || !target.is_ascii() {
@@ -298,7 +305,9 @@ fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart
             None => (None, behind),
         };
         parts.push(match name {
+            Some("scheme") => RedirectPart::Scheme,
             Some("host") => RedirectPart::Host,
+            Some("port") => RedirectPart::Port,
             Some("path") => RedirectPart::Path,
             Some("query") => RedirectPart::Query,
             Some("uri") => RedirectPart::Uri,
@@ -307,8 +316,9 @@ fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart
                 let placeholder =
                     name.map_or_else(|| format!("{{{behind}"), |name| format!("{{{name}}}"));
                 let message = format!("there is no placeholder \"{placeholder}\"");
-                return Err(Problem::new(&typed.span, message)
-                    .help("there are {host}, {path}, {query}, {uri} and {rest}"));
+                return Err(Problem::new(&typed.span, message).help(
+                    "there are {scheme}, {host}, {port}, {path}, {query}, {uri} and {rest}",
+                ));
             }
         });
         rest = behind;
@@ -316,7 +326,15 @@ fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart
     if !rest.is_empty() || parts.is_empty() {
         parts.push(RedirectPart::Text(rest.to_owned()));
     }
-    host_is_the_files(&parts, target, typed)?;
+    match (&parts[..], parts.get(1)) {
+        ([RedirectPart::Scheme, _, rest @ ..], Some(RedirectPart::Text(text))) => {
+            // Every scheme is followed by a host, as `https://` is.
+            let as_https = RedirectPart::Text(format!("https{text}"));
+            let parts: Vec<_> = std::iter::once(as_https).chain(rest.iter().cloned()).collect();
+            host_is_the_files(&parts, target, typed)?;
+        }
+        _ => host_is_the_files(&parts, target, typed)?,
+    }
     Ok(parts)
 }
 
@@ -349,6 +367,7 @@ fn host_is_the_files(parts: &[RedirectPart], target: &str, typed: &At<&String>) 
         match part {
             Some(RedirectPart::Text(next)) => text = next,
             Some(RedirectPart::Host) => (text, has_host) = ("", true),
+            Some(RedirectPart::Port) if has_host => text = "",
             Some(RedirectPart::Path | RedirectPart::Uri) | None if has_host => return Ok(()),
             _ => return Err(problem()),
         }

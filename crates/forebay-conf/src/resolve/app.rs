@@ -30,10 +30,10 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     let dir = match (&kind, &typed.dir) {
         (_, Some(dir)) => directory(context, dir)?,
         (AppKind::Psgi { file } | AppKind::Rack { file, .. }, None) => {
-            file.parent().unwrap_or(context.base).to_owned()
+            file.parent().unwrap_or(context.base(&typed.span)).to_owned()
         }
         (AppKind::Php { root, .. }, None) => root.clone(),
-        _ => context.base.to_owned(),
+        _ => context.base(&typed.span).to_owned(),
     };
     let fewest = match kind {
         AppKind::Command { .. } | AppKind::Mono { .. } => Workers { min: 1, max: 1 },
@@ -106,7 +106,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             module: module(required(&typed.module, span, "module", "\"shop:application\"")?)?,
             dir: match &typed.dir {
                 Some(dir) => directory(context, dir)?,
-                None => context.base.to_owned(),
+                None => context.base(span).to_owned(),
             },
             python: python(context, typed)?,
         },
@@ -134,7 +134,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
 fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
     let default = match &typed.dir {
         Some(dir) => directory(context, dir)?,
-        None => context.base.to_owned(),
+        None => context.base(&typed.span).to_owned(),
     };
     let default = typed.with(default.join("config.ru").to_string_lossy().into_owned());
     let threads = typed.threads.as_ref().map_or(Ok(1), |at| within(at, 1..=1000))?;
@@ -311,14 +311,18 @@ pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option
 mod tests {
     use super::*;
     use crate::file::File;
+    use crate::merge::AllFilled;
     use crate::plan::{AppProtocol, HostField, Listening};
+    use crate::source::Sources;
 
     fn resolved(text: &str) -> Result<App, String> {
         let base = tempfile::tempdir().unwrap();
         std::fs::create_dir(base.path().join("shop")).unwrap();
         std::fs::write(base.path().join("shop/app.psgi"), "").unwrap();
         let file: File = toml::from_str(&format!("[app.x]\n{text}")).unwrap();
-        let app = app(&Context::new(text, base.path()), "x", &file.app["x"]);
+        let sources = Sources::one("x", text, base.path());
+        let filled = AllFilled::default();
+        let app = app(&Context::new(&sources, &filled), "x", &file.app["x"]);
         app.map_err(|problem| crate::ConfError::elsewhere(problem).plain())
     }
 

@@ -11,7 +11,7 @@ use crate::suggest;
 
 /// Returns an absolute path, which need not exist.
 pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
-    Ok(without_parents(context.base.join(text(typed)?).components().collect()))
+    Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
 }
 
 /// Resolves the part of `path` up to its last `..`, because a link before `..` leads to another
@@ -101,7 +101,7 @@ fn absent(
     let problem = Problem::new(&typed.span, format!("no such {what}: {}", path.display()));
     let problem = match Path::new(typed.value.as_ref()).is_absolute() {
         true => problem.label("does not exist"),
-        false => problem.label(format!("relative to {}", context.base.display())),
+        false => problem.label(format!("relative to {}", context.base(&typed.span).display())),
     };
     match neighbour(path) {
         Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same directory")),

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use super::{Context, Outcome};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
+use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
     PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow, Server, Site,
     SocketAccess, Symlinks,
 };
-use crate::source::SourceFile;
+use crate::source::{SourceFile, Sources};
 
 impl Plan {
     /// Returns a plan that serves the files of a directory, with `index.html` or a listing. Scripts
@@ -35,6 +36,7 @@ impl Plan {
 
     fn of_one_route(action: Action, listen: Listen) -> Self {
         let route = Route {
+            name: None,
             matcher: Matcher { paths: vec![PathPattern::Prefix("/".into())], ..Matcher::default() },
             action,
             log: true,
@@ -51,6 +53,7 @@ impl Plan {
             sendfile_root: None,
             access: Access::default(),
             line: 0,
+            inherited: Vec::new(),
         };
         let site = Site {
             listen: vec![listen],
@@ -66,6 +69,9 @@ impl Plan {
             tls: None,
             routes: vec![route],
             line: 0,
+            file: None,
+            expect: Vec::new(),
+            inherited: Vec::new(),
         };
         Self {
             server: Server::default(),
@@ -122,5 +128,7 @@ fn typed<'t, T>(
     resolve: fn(&Context<'_>, &At<&'t str>) -> Outcome<T>,
 ) -> Result<T, ConfError> {
     let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
-    resolve(&Context::new("", &base), &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
+    let (sources, filled) = (Sources::one("", "", &base), AllFilled::default());
+    let context = Context::new(&sources, &filled);
+    resolve(&context, &At { value: text, span: 0..0 }).map_err(ConfError::elsewhere)
 }

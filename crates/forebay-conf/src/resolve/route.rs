@@ -22,14 +22,15 @@ pub(super) fn route(
 ) -> Outcome<Route> {
     let action = action(context, file, typed)?;
     Ok(Route {
+        name: name(typed)?,
         matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher(typed)? },
-        fallback: fallback(file, typed, &action)?,
-        fallback_to: fallback_to(file, typed, &action)?,
+        fallback: fallback(context, file, typed, &action)?,
+        fallback_to: fallback_to(context, file, typed, &action)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
-        buffer: buffer(typed, &action)?,
+        buffer: buffer(context, typed, &action)?,
         compress: compress(&typed.compress)?,
-        request_buffering: request_buffering(file, typed, &action)?,
-        path_parameters: path_parameters(file, typed, &action)?,
+        request_buffering: request_buffering(context, file, typed, &action)?,
+        path_parameters: path_parameters(context, file, typed, &action)?,
         action,
         log: typed.log.unwrap_or(true),
         expires: optional_time(&typed.expires)?,
@@ -38,7 +39,19 @@ pub(super) fn route(
         max_body: size_or_unlimited(&typed.max_body)?,
         access: access(context, typed)?,
         line: context.line(typed.span.start),
+        inherited: Vec::new(),
     })
+}
+
+/// Returns the name of the route, one word that a test of `expect` can name.
+fn name(typed: &file::Route) -> Outcome<Option<String>> {
+    let Some(at) = &typed.name else { return Ok(None) };
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    if at.is_empty() || at.len() > 100 || !at.chars().all(is_plain) {
+        return Err(Problem::new(&at.span, "this is not the name of a route")
+            .help("use letters, digits, hyphens and dots, such as \"wiki-files\""));
+    }
+    Ok(Some(at.value.clone()))
 }
 
 fn access(context: &Context<'_>, typed: &file::Route) -> Outcome<Access> {
@@ -63,15 +76,30 @@ fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outc
     Ok(BasicAuth { file: path::file(context, file)?, realm: realm.to_owned() })
 }
 
-fn fallback(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
+fn fallback(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<bool> {
     let Some(at) = &typed.fallback else { return Ok(false) };
-    may_fall_back(file, &at.span, "fallback", action)?;
-    Ok(at.value)
+    match may_fall_back(file, &at.span, "fallback", action) {
+        Err(_) if context.is_default(&at.span) => Ok(false),
+        outcome => outcome.map(|()| at.value),
+    }
 }
 
-fn fallback_to(file: &File, typed: &file::Route, action: &Action) -> Outcome<Option<String>> {
+fn fallback_to(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<Option<String>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
-    may_fall_back(file, &at.span, "fallback_to", action)?;
+    match may_fall_back(file, &at.span, "fallback_to", action) {
+        Err(_) if context.is_default(&at.span) => return Ok(None),
+        outcome => outcome?,
+    }
     if typed.fallback.as_ref().is_some_and(|fallback| fallback.value) {
         return Err(Problem::new(&at.span, "`fallback_to` has no effect beside `fallback`").help(
             "keep one: `fallback` asks the routes below, `fallback_to` asks all for another path",
@@ -97,7 +125,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
         },
         Action::Fastcgi(fastcgi) if fastcgi.mount.is_some() => "fastcgi",
         Action::Respond(_) => "respond",
-        Action::Redirect(_) => "redirect",
+        Action::Redirect(_) | Action::Moved(_) => "redirect",
         Action::App(name) if takes_every_path(file, name) => "app",
         _ => return Ok(()),
     };
@@ -110,21 +138,26 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
 }
 
 /// Returns true if the unread part of a reply is stored for a slow client.
-fn buffer(typed: &file::Route, action: &Action) -> Outcome<bool> {
+fn buffer(context: &Context<'_>, typed: &file::Route, action: &Action) -> Outcome<bool> {
     let name = match action {
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
-        Action::Redirect(_) => "redirect",
+        Action::Redirect(_) | Action::Moved(_) => "redirect",
         Action::Proxy(_) => return Ok(typed.buffer.as_ref().is_some_and(|at| at.value)),
         _ => return Ok(typed.buffer.as_ref().is_none_or(|at| at.value)),
     };
-    let Some(at) = &typed.buffer else { return Ok(false) };
+    let Some(at) = context.own(&typed.buffer) else { return Ok(false) };
     Err(Problem::new(&at.span, format!("`buffer` has no effect beside `{name}`"))
         .help("a slow client does not delay its replies: leave it out"))
 }
 
 /// Returns true if the whole request body is received before the request is sent to an HTTP server.
-fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outcome<bool> {
+fn request_buffering(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<bool> {
     let default = match action {
         Action::Proxy(_) | Action::Ajp(_) => false,
         // gRPC answers a message before the client sends the next one, so bodies must not be held
@@ -134,7 +167,7 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
         // The host gets whole bodies.
         Action::App(name) if is_rack(file, name) && typed.request_buffering.is_none() => true,
         _ => {
-            let Some(at) = &typed.request_buffering else { return Ok(false) };
+            let Some(at) = context.own(&typed.request_buffering) else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
                     "it is for `proxy`, `ajp` and for applications that speak http or ajp; others take bodies in \
@@ -146,7 +179,12 @@ fn request_buffering(file: &File, typed: &file::Route, action: &Action) -> Outco
 }
 
 /// Returns the treatment of path parameters, if the servers of the action may remove them.
-fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome<PathParameters> {
+fn path_parameters(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<PathParameters> {
     let may_drop = match action {
         Action::Proxy(_) | Action::Ajp(_) => true,
         Action::App(name) => streams_bodies(file, name),
@@ -155,6 +193,7 @@ fn path_parameters(file: &File, typed: &file::Route, action: &Action) -> Outcome
     match (&typed.path_parameters, may_drop) {
         (None, true) => Ok(PathParameters::Match),
         (None, false) => Ok(PathParameters::Ignore),
+        (Some(at), false) if context.is_default(&at.span) => Ok(PathParameters::Ignore),
         (Some(at), false) => {
             Err(Problem::new(&at.span, "`path_parameters` makes no difference here").help(
                 "it is for `proxy`, `ajp` and for applications that speak http, h2c or ajp: leave it out",
@@ -214,9 +253,12 @@ fn sendfile_root(
     let name = match action {
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
-        Action::Redirect(_) => "redirect",
+        Action::Redirect(_) | Action::Moved(_) => "redirect",
         _ => return directory(context, at).map(Some),
     };
+    if context.is_default(&at.span) {
+        return Ok(None);
+    }
     Err(Problem::new(&at.span, format!("`sendfile_root` has no effect beside `{name}`")).help(
         "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`, which can ask for a \
                file to be sent",
@@ -305,7 +347,7 @@ fn suffix(typed: &At<&String>) -> Outcome<String> {
     Ok(text.to_owned())
 }
 
-fn method(typed: &At<&String>) -> Outcome<String> {
+pub(super) fn method(typed: &At<impl AsRef<str>>) -> Outcome<String> {
     let text = text(typed)?;
     if !is_token(text) {
         return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))

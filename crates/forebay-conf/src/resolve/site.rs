@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
+use super::expect::expectations;
+use super::inherited::inherited;
 use super::route::route;
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
@@ -28,17 +30,18 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
     let mut taken = HashMap::new();
     let (mut agreed, mut spoken) = (Agreed::default(), HashMap::new());
     let mut sites = Vec::new();
-    for site_typed in typed {
+    for (number, site_typed) in typed.iter().enumerate() {
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
         let found = problems.len();
-        let routes = routes(context, file, site_typed, problems);
+        let routes = routes(context, file, (number, site_typed), problems);
         let listen = listen(context, site_typed, &mut spoken);
         let site = listen.and_then(|listen| {
             site(context, site_typed, (listen, routes), &mut taken, &mut agreed)
         });
-        if let (Some(site), true) = (keep(site, problems), found == problems.len()) {
+        if let (Some(mut site), true) = (keep(site, problems), found == problems.len()) {
+            site.inherited = inherited(context, context.filled.sites.get(&number));
             sites.push(site);
         }
     }
@@ -93,12 +96,14 @@ fn site(
         hosts.push(HostPattern::Any);
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
-    if let Some(at) = typed.forwarded.as_ref().filter(|_| proxies.is_empty()) {
+    let forwarded = typed.forwarded.as_ref().filter(|at| !context.is_default(&at.span));
+    if let Some(at) = forwarded.filter(|_| proxies.is_empty()) {
         let help = "leave it out, or name the trusted proxies: trusted_proxies = [\"10.0.0.0/8\"]";
         return Err(no_effect(&at.span, "forwarded", "without `trusted_proxies`", help));
     }
     let tls = tls(context, typed, (&listen, &hosts))?;
-    let beside = http3(typed, &listen)?;
+    let beside = http3(context, typed, &listen)?;
+    let expect = expectations(typed, &routes)?;
     Ok(Site {
         hosts,
         trusted_proxies: proxies.iter().map(peer::proxy).collect::<Outcome<_>>()?,
@@ -115,11 +120,14 @@ fn site(
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
         merge_slashes: typed.merge_slashes.unwrap_or(true),
-        redirect_to_https: redirect(typed, &listen)?,
+        redirect_to_https: redirect(context, typed, &listen)?,
         tls,
         listen: listen.into_iter().chain(beside).collect(),
         routes,
         line: context.line(typed.span.start),
+        file: context.sources.included(typed.span.start).map(str::to_owned),
+        expect,
+        inherited: Vec::new(),
     })
 }
 
@@ -159,7 +167,7 @@ fn proxy_protocol(
 fn routes(
     context: &Context<'_>,
     file: &File,
-    site: &At<Table<file::Site>>,
+    (number, site): (usize, &At<Table<file::Site>>),
     problems: &mut Vec<Problem>,
 ) -> Vec<Route> {
     let typed = site.route.as_deref().unwrap_or_default();
@@ -169,12 +177,22 @@ fn routes(
     }
     let site_max_body = keep(size_or_unlimited(&site.max_body), problems).flatten();
     let mut routes: Vec<(Route, &Range<usize>)> = Vec::new();
-    for at in typed {
+    for (of_site, at) in typed.iter().enumerate() {
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
         let Some(mut route) = keep(route(context, file, at), problems) else { continue };
         route.max_body = route.max_body.or(site_max_body);
+        route.inherited = inherited(context, context.filled.routes.get(&(number, of_site)));
+        let is_taken = |(other, _): &&(Route, _)| other.name.is_some() && other.name == route.name;
+        if let (Some((_, span)), Some(name)) = (routes.iter().find(is_taken), &at.name) {
+            problems.push(
+                Problem::new(&name.span, format!("two routes have the name \"{}\"", name.value))
+                    .also(span, "the first")
+                    .help("give each route of a site a name of its own"),
+            );
+            continue;
+        }
         let mut compared = routes.iter().take(MOST_COMPARED);
         if let Some((first, span)) =
             compared.find(|(r, _)| !hands_on(r) && r.matcher.covers(&route.matcher))
@@ -199,7 +217,9 @@ fn routes(
 /// Returns true if the route leaves some of its requests to the routes below.
 fn hands_on(route: &Route) -> bool {
     let runs_below = |files: &Files| files.scripts == ScriptsBelow::All;
-    route.passes_on() || matches!(&route.action, Action::Files(files) if runs_below(files))
+    route.passes_on()
+        || matches!(&route.action, Action::Moved(_))
+        || matches!(&route.action, Action::Files(files) if runs_below(files))
 }
 
 /// The number of routes at the top of a site that each route is compared with. Without this limit,

@@ -11,6 +11,7 @@ use crate::file::{self, At, Table};
 use crate::plan::{
     Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, HostPattern, Listen, Tls,
 };
+use crate::preset::other_name;
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
@@ -34,18 +35,35 @@ pub(super) fn tls(
                 "give it one: [site.tls] with certificate = \"cert.pem\" and key = \"key.pem\"",
             ));
     };
+    if !is_https && context.is_default(&typed.span) {
+        return Ok(None);
+    }
     if !is_https {
         let help = "listen with TLS: listen = \"https://0.0.0.0:443\"";
         return Err(no_effect(&typed.span, "tls", "without an https:// listener", help));
     }
     Ok(Some(Tls {
         source: match &typed.acme {
-            Some(table) => CertificateSource::Acme(acme(context, typed, table, hosts)?),
+            Some(table) => {
+                let mut acme = acme(context, typed, table, hosts)?;
+                if site.www.is_some() {
+                    acme.names = with_other_names(&acme.names);
+                }
+                CertificateSource::Acme(acme)
+            }
             None => files(context, typed)?,
         },
         clients: clients(context, typed, listen)?,
         ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
     }))
+}
+
+/// Returns the names of a site and those that it redirects, in an order that both sites agree on.
+fn with_other_names(names: &[String]) -> Vec<String> {
+    let mut all: Vec<_> = names.iter().flat_map(|name| [name.clone(), other_name(name)]).collect();
+    all.sort_by_key(|name| (name.trim_start_matches("www.").to_owned(), name.len()));
+    all.dedup();
+    all
 }
 
 fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Outcome<CertificateSource> {
@@ -160,10 +178,17 @@ fn field_name(typed: &At<String>) -> Outcome<String> {
 
 /// Returns the `https://` port for redirects of requests without TLS, if the site wants
 /// that.
-pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Option<u16>> {
+pub(super) fn redirect(
+    context: &Context<'_>,
+    site: &At<Table<file::Site>>,
+    listen: &[Listen],
+) -> Outcome<Option<u16>> {
     let Some(typed) = site.redirect_to_https.as_ref().filter(|at| at.value) else {
         return Ok(None);
     };
+    if listen.iter().all(Listen::is_https) && context.is_default(&typed.span) {
+        return Ok(None);
+    }
     if listen.iter().all(Listen::is_https) {
         let help = "listen without TLS, too: listen = [\"0.0.0.0:80\", \"https://0.0.0.0:443\"]";
         let why = "if all listeners use TLS";
@@ -179,8 +204,15 @@ pub(super) fn redirect(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outco
 }
 
 /// Returns the HTTP/3 listeners of the site, if enabled: one for each of its `https://` listeners.
-pub(super) fn http3(site: &At<Table<file::Site>>, listen: &[Listen]) -> Outcome<Vec<Listen>> {
+pub(super) fn http3(
+    context: &Context<'_>,
+    site: &At<Table<file::Site>>,
+    listen: &[Listen],
+) -> Outcome<Vec<Listen>> {
     let Some(typed) = site.http3.as_ref().filter(|at| at.value) else { return Ok(Vec::new()) };
+    if !listen.iter().any(Listen::is_https) && context.is_default(&typed.span) {
+        return Ok(Vec::new());
+    }
     if !listen.iter().any(Listen::is_https) {
         let help = "listen with TLS: listen = \"https://0.0.0.0:443\"";
         return Err(no_effect(&typed.span, "http3", "without an https:// listener", help));

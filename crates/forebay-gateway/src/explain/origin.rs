@@ -21,6 +21,7 @@ use forebay_origin::apps::scripts::unmarked;
 use forebay_origin::apps::worker::Target;
 use forebay_origin::files::open::open;
 use forebay_origin::files::{ScriptRoutes, fault, is_hidden};
+use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
 use forebay_origin::rules::keeps_from;
 use forebay_origin::scripts::cgi::{PASSED, no_script};
@@ -99,9 +100,18 @@ fn processes(
         Action::Respond(respond) => {
             let said = format!("a fixed reply: {} ({})", respond.status, respond.content_type);
             text.item("origin", said.as_bytes());
+            text.answer.decide(respond.status);
             Ok(())
         }
         Action::Redirect(redirect) => redirection(redirect, request, text),
+        Action::Moved(pages) => {
+            let (moved, location) = new_address(pages, request)?;
+            let to = String::from_utf8_lossy(&location);
+            let said = format!("a redirection: {} to {to}", moved.status);
+            text.item("origin", said.as_bytes());
+            text.answer.redirect(moved.status, to.into_owned());
+            Ok(())
+        }
     }
 }
 
@@ -115,6 +125,7 @@ pub(super) fn redirection(
     let to = String::from_utf8_lossy(&to);
     let said = format!("a redirection: {} to {to}", redirect.status);
     text.item("origin", said.as_bytes());
+    text.answer.redirect(redirect.status, to.into_owned());
     Ok(())
 }
 
@@ -185,6 +196,7 @@ fn files(
             None if !is_read => Err(refused()),
             None => {
                 text.item("file", path.as_os_str().as_bytes());
+                text.answer.decide(200);
                 Ok(None)
             }
         };
@@ -210,12 +222,21 @@ fn files(
         }
         _ if !wants_directory => {
             text.item("answer", b"301 to the same path with a slash: it is a directory");
+            let (path, query) = split_query(request.target());
+            let location = [path, b"/", query].concat();
+            text.answer.redirect(301, String::from_utf8_lossy(&location).into_owned());
         }
         _ if is_empty => return Err(Fault::client(403, "a directory without an index file")),
         Some((_, path, _)) => text.item("file", path.as_os_str().as_bytes()),
         None => text.item("answer", b"200 a listing of the directory"),
     }
+    text.answer.decide(200);
     Ok(None)
+}
+
+/// Returns the path, and the query with its question mark.
+fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
+    target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()))
 }
 
 fn not_sent(line: usize) -> Fault {

@@ -93,3 +93,66 @@ fn redirections_pass_as_they_are_where_the_route_says_so() {
     assert_eq!(reply.field("location"), Some("http://10.0.0.1:3000/a"));
     assert_eq!(reply.field("set-cookie"), Some("a=1; Path=/"));
 }
+
+/// Returns status and `Location` of each reply.
+fn redirected(routes: &str, requests: &[(&str, &str)]) -> Vec<(u16, Option<String>)> {
+    let mut replies = Vec::new();
+    in_memory(routes, async |world| {
+        for (target, host) in requests {
+            let mut client = world.client();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            let reply = client.reply("GET ").await;
+            replies.push((reply.status(), reply.field("location").map(str::to_owned)));
+        }
+    });
+    replies
+}
+
+#[test]
+fn old_addresses_of_a_file_redirect_and_others_are_left_to_the_routes_below() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("moved.map");
+    let lines = "/old /new\n/a%20b https://e.example/c 302\n/i?id=1 /one\n/i /all\n/x.php /x\n";
+    std::fs::write(&file, lines).unwrap();
+    let routes = format!(
+        "[[site.route]]\nredirect = {{ file = {file:?} }}\n[[site.route]]\nrespond = \"below\"\n"
+    );
+    let to = |status: u16, to: &str| (status, Some(to.to_owned()));
+    for (target, expected) in [
+        ("/old", to(301, "/new")),
+        ("/old?a=b&c", to(301, "/new?a=b&c")),
+        ("/./old", to(301, "/new")),
+        ("/o%6Cd", to(301, "/new")),
+        ("/a%20b?x", to(302, "https://e.example/c?x")),
+        ("/i?id=1", to(301, "/one")),
+        ("/i?id=2", to(301, "/all?id=2")),
+        ("/i%3Fid=1", (200, None)),
+        ("/old/", (200, None)),
+        ("/OLD", (200, None)),
+        ("/x.php/y", (200, None)),
+        ("/", (200, None)),
+    ] {
+        assert_eq!(redirected(&routes, &[(target, "h")]), [expected], "{target}");
+    }
+}
+
+#[test]
+fn a_query_cannot_leave_the_location_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("moved.map");
+    std::fs::write(&file, "/old /new\n").unwrap();
+    let routes = format!("[[site.route]]\nredirect = {{ file = {file:?} }}\n");
+    let replies = redirected(&routes, &[("/old?%0d%0aX:1\"<>", "h")]);
+    assert_eq!(replies, [(301, Some("/new?%0d%0aX:1%22%3C%3E".to_owned()))]);
+}
+
+#[test]
+fn www_redirects_to_the_name_of_the_site_with_scheme_path_and_query() {
+    let routes = "[[site]]\nlisten = \"127.0.0.1:80\"\nhosts = \"example.org\"\nwww = \"redirect\"\n[[site.route]]\nrespond = \"x\"\n";
+    let replies = redirected(routes, &[("/a//b?c=%20d", "WWW.example.org"), ("/", "example.org")]);
+    let (status, location) = &replies[0];
+    assert_eq!((*status, replies[1].0), (301, 200));
+    let location = location.as_ref().unwrap();
+    assert!(location.starts_with("http://example.org"), "{location}");
+    assert!(location.ends_with("/a/b?c=%20d"), "{location}");
+}

@@ -303,6 +303,7 @@ fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Opt
         }
         let is_handed_on = match &route.action {
             Action::Files(_) => kept[at].is_empty() && route.passes_on(),
+            Action::Moved(_) => true,
             _ => false,
         };
         if !is_handed_on {
@@ -407,6 +408,6 @@ fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
                 Some(Place { space: format!("app {name}"), path })
             }
         },
-        Action::Respond(_) | Action::Redirect(_) => None,
+        Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) => None,
     }
 }

@@ -1,0 +1,100 @@
+//! `[defaults]`, `[site.defaults]` and `[set.NAME]`: the keys of a route, none of them required.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::Deserializer;
+use serde_json::{Map, Value};
+
+use super::{Route, Site};
+
+/// The keys that say what answers, and the key that a text alone means.
+pub(crate) const ANSWERS: [(&str, Option<&str>); 10] = [
+    ("files", Some("root")),
+    ("cgi", Some("dir")),
+    ("fastcgi", None),
+    ("scgi", None),
+    ("uwsgi", None),
+    ("ajp", None),
+    ("proxy", Some("to")),
+    ("app", None),
+    ("respond", Some("body")),
+    ("redirect", Some("to")),
+];
+
+/// Keys of a site that `[defaults]` may have.
+pub(crate) const SITE_KEYS: [&str; 11] = [
+    "listen",
+    "trusted_proxies",
+    "forwarded",
+    "proxy_protocol",
+    "encoded_slashes",
+    "merge_slashes",
+    "max_body",
+    "redirect_to_https",
+    "http3",
+    "tls",
+    "error_pages",
+];
+
+/// Keys of a route. Only their form is checked: `merge` has added them to the routes.
+#[derive(Debug, Default)]
+pub struct RouteKeys;
+
+/// Keys of a route, and keys of a site that all sites may share. `merge` has moved the keys of sites
+/// when this is read.
+#[derive(Debug, Default)]
+pub struct Defaults;
+
+impl<'de> Deserialize<'de> for RouteKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Route::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Defaults {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Route::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+impl JsonSchema for RouteKeys {
+    fn schema_name() -> Cow<'static, str> {
+        "RouteKeys".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let properties = properties::<Route>(generator);
+        json_schema!({
+            "description": "Keys of a route, none of them required.",
+            "type": "object",
+            "additionalProperties": false,
+            "properties": properties,
+        })
+    }
+}
+
+impl JsonSchema for Defaults {
+    fn schema_name() -> Cow<'static, str> {
+        "Defaults".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut all = properties::<Site>(generator);
+        all.retain(|key, _| SITE_KEYS.contains(&key.as_str()));
+        all.append(&mut properties::<Route>(generator));
+        json_schema!({
+            "description": "Keys for every route, and keys for every site.",
+            "type": "object",
+            "additionalProperties": false,
+            "properties": all,
+        })
+    }
+}
+
+fn properties<T: JsonSchema>(generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let schema = T::json_schema(generator);
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.cloned().unwrap_or_default()
+}

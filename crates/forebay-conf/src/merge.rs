@@ -1,0 +1,334 @@
+//! `[defaults]`, `[site.defaults]`, `[set.NAME]` and `use`: fills in the keys that a route does not
+//! have itself.
+//!
+//! The nearest table wins: the route, the sets that it uses (a later name before an earlier one),
+//! `[site.defaults]`, `[defaults]`. Tables are merged key by key. `false` leaves out a key that would
+//! be filled in otherwise.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::error::Problem;
+use crate::file::{ANSWERS, SITE_KEYS};
+use crate::suggest;
+use crate::tree::{self, Tree};
+
+/// Keys of a route that no default may have: each route has its own.
+const OWN: [&str; 9] =
+    ["path", "paths", "path_regex", "suffix", "methods", "when", "name", "app", "rewrite"];
+
+/// Keys of one table that exclude each other. A default is not filled in beside its rival.
+const RIVALS: [(&str, &[&str]); 6] = [
+    ("tls", &["acme", "certificate"]),
+    ("tls", &["acme", "key"]),
+    ("tls", &["acme", "ocsp_staple"]),
+    ("redirect", &["to", "file"]),
+    ("cgi", &["dir", "program"]),
+    ("", &["fallback", "fallback_to"]),
+];
+
+/// The largest number of keys that are filled in. Each costs memory, and a default fills in one for
+/// each route.
+const MOST_FILLED: usize = 1_000_000;
+
+/// A key of a route that another table gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// The key, after the table that holds it: `set_headers.X-Frame-Options`.
+    pub key: String,
+    /// The table: `[defaults]`, `[site.defaults]` or `[set.NAME]`.
+    pub table: String,
+    /// The position of the value.
+    pub span: Range<usize>,
+}
+
+/// The keys that were filled in.
+#[derive(Default)]
+pub(crate) struct AllFilled {
+    /// Keys of routes, by the numbers of site and route.
+    pub routes: HashMap<(usize, usize), Vec<Filled>>,
+    /// Keys of sites, by number.
+    pub sites: HashMap<usize, Vec<Filled>>,
+    /// The start of each value of `[defaults]` and `[site.defaults]`.
+    pub defaults: HashSet<usize>,
+}
+
+/// Fills in the keys of sites that `[defaults]` has, and removes them from there.
+pub(crate) fn fill_sites(tree: &mut Tree<'_>) -> AllFilled {
+    let mut all = AllFilled::default();
+    let Some(DeValue::Table(defaults)) = tree.get_mut("defaults").map(Spanned::get_mut) else {
+        return all;
+    };
+    let mut of_sites = Tree::new();
+    for key in SITE_KEYS {
+        if let Some((key, value)) = defaults.remove_entry(key) {
+            of_sites.insert(key, value);
+        }
+    }
+    let sets = Sets(Tree::new());
+    for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
+        let mut filling = Filling::new(&sets);
+        filling.is_default = true;
+        filling.keys(site, &of_sites, "[defaults]", &mut Vec::new());
+        let (filled, starts) = filling.finish(site);
+        all.sites.insert(number, filled);
+        all.defaults.extend(starts);
+    }
+    all
+}
+
+/// Fills in the keys of all routes, and notes them in `all`.
+pub(crate) fn fill_routes(tree: &mut Tree<'_>, all: &mut AllFilled) -> Result<(), Vec<Problem>> {
+    let defaults = tree::table_at(tree, "defaults").cloned().unwrap_or_default();
+    let sets = Sets(tree::table_at(tree, "set").cloned().unwrap_or_default());
+    let mut problems = sets.check();
+    problems.extend(sets.unknown(&defaults));
+    problems.extend(own_key(&defaults));
+    let mut count = 0;
+    for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
+        let of_site = tree::table_at(site, "defaults").cloned().unwrap_or_default();
+        problems.extend(sets.unknown(&of_site));
+        problems.extend(own_key(&of_site));
+        for (at, (span, route)) in tree::tables_at(site, "route").enumerate() {
+            problems.extend(sets.unknown(route));
+            let mut filling = Filling::new(&sets);
+            filling.sets_of(route, &used_by(route));
+            filling.is_default = true;
+            filling.table(route, &of_site, "[site.defaults]");
+            filling.table(route, &defaults, "[defaults]");
+            let (filled, starts) = filling.finish(route);
+            count += filled.len();
+            all.defaults.extend(starts);
+            if !filled.is_empty() {
+                all.routes.insert((number, at), filled);
+            }
+            if count > MOST_FILLED {
+                let message = "defaults and sets add more than a million keys to the routes";
+                problems.push(Problem::new(&span, message).help("give them fewer keys"));
+                return Err(problems);
+            }
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Fills in the keys of one table.
+struct Filling<'a, 's> {
+    sets: &'a Sets<'s>,
+    filled: Vec<Filled>,
+    /// The start of each value that a default gave.
+    starts: Vec<usize>,
+    /// The sets that were used. Another use of one of them would change nothing.
+    used: BTreeSet<String>,
+    /// Keys that are `false` to leave out what a farther table has.
+    left_out: BTreeSet<Vec<String>>,
+    is_default: bool,
+}
+
+impl<'a, 's> Filling<'a, 's> {
+    fn new(sets: &'a Sets<'s>) -> Self {
+        let (filled, starts, is_default) = (Vec::new(), Vec::new(), false);
+        let (used, left_out) = (BTreeSet::new(), BTreeSet::new());
+        Self { sets, filled, starts, used, left_out, is_default }
+    }
+
+    /// Fills in the keys of a table, then those of the sets that the table uses.
+    fn table(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str) {
+        self.keys(into, from, label, &mut Vec::new());
+        self.sets_of(into, &used_by(from));
+    }
+
+    /// Fills in the keys of sets, the last one first.
+    fn sets_of(&mut self, into: &mut Tree<'s>, names: &[String]) {
+        let sets = self.sets;
+        for name in names.iter().rev() {
+            let Some(set) = tree::table_at(&sets.0, name) else { continue };
+            if self.used.insert(name.clone()) {
+                self.table(into, set, &format!("[set.{name}]"));
+            }
+        }
+    }
+
+    /// Fills in the keys of a table alone. `path` has the names of the tables above.
+    fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
+        for (key, value) in from.iter() {
+            let name = tree::name(key);
+            let is_answer = ANSWERS.iter().any(|(answer, _)| *answer == name);
+            let is_present = into.contains_key(name);
+            // A default gives the options of an answer, and never an answer or a condition.
+            let is_skipped = self.is_default && (is_answer && !is_present || OWN.contains(&name));
+            if path.is_empty() && (name == "use" || is_skipped) || has_rival(into, name, path) {
+                continue;
+            }
+            path.push(name.to_owned());
+            match into.get_mut(name).map(Spanned::get_mut) {
+                None => {
+                    self.note(value, label, path);
+                    into.insert(key.clone(), value.clone());
+                }
+                Some(present) => self.join(present, value, label, path),
+            }
+            path.pop();
+        }
+    }
+
+    /// Joins a value with one that a nearer table has already.
+    fn join(
+        &mut self,
+        present: &mut DeValue<'s>,
+        value: &tree::Node<'s>,
+        label: &str,
+        path: &mut Vec<String>,
+    ) {
+        let short = ANSWERS.iter().find(|(answer, _)| path.len() == 1 && path[0] == *answer);
+        let short = short.and_then(|(_, short)| *short);
+        match (&mut *present, value.get_ref(), short) {
+            (DeValue::Table(into), DeValue::Table(from), _) => self.keys(into, from, label, path),
+            (DeValue::Boolean(false), from, _) if !from.is_bool() => {
+                self.left_out.insert(path.clone());
+            }
+            (DeValue::String(_), DeValue::Table(from), Some(short)) => {
+                let span = value.span();
+                let text = std::mem::replace(present, DeValue::Boolean(false));
+                let mut into = Tree::new();
+                tree::insert(&mut into, &span, short, Spanned::new(span.clone(), text));
+                self.keys(&mut into, from, label, path);
+                *present = DeValue::Table(into);
+            }
+            (DeValue::Table(into), DeValue::String(_), Some(short))
+                if !into.contains_key(short) =>
+            {
+                path.push(short.to_owned());
+                self.note(value, label, path);
+                path.pop();
+                tree::insert(into, &value.span(), short, value.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes the keys that a value fills in: those of a table one by one.
+    fn note(&mut self, value: &tree::Node<'s>, label: &str, path: &mut Vec<String>) {
+        if self.is_default {
+            self.starts.push(value.span().start);
+        }
+        if let DeValue::Table(table) = value.get_ref() {
+            for (key, value) in table.iter() {
+                path.push(key.get_ref().to_string());
+                self.note(value, label, path);
+                path.pop();
+            }
+            return;
+        }
+        let (key, table) = (path.join("."), label.to_owned());
+        self.filled.push(Filled { key, table, span: value.span() });
+    }
+
+    /// Removes the keys that leave out others. Returns what was filled in, and the start of each
+    /// value that a default gave.
+    fn finish(self, table: &mut Tree<'s>) -> (Vec<Filled>, Vec<usize>) {
+        for path in &self.left_out {
+            remove(table, path);
+        }
+        (self.filled, self.starts)
+    }
+}
+
+/// Returns true if the table has a key that excludes this one.
+fn has_rival(table: &Tree<'_>, name: &str, path: &[String]) -> bool {
+    let parent = path.last().map_or("", String::as_str);
+    RIVALS.iter().any(|(of_table, keys)| {
+        let mut others = keys.iter().filter(|key| **key != name);
+        *of_table == parent && keys.contains(&name) && others.any(|key| table.contains_key(*key))
+    })
+}
+
+fn remove(table: &mut Tree<'_>, path: &[String]) {
+    match path {
+        [] => {}
+        [key] => drop(table.remove(key.as_str())),
+        [key, below @ ..] => {
+            if let Some(DeValue::Table(table)) = table.get_mut(key.as_str()).map(Spanned::get_mut) {
+                remove(table, below);
+            }
+        }
+    }
+}
+
+/// Returns the names of the sets that a table uses.
+fn used_by(table: &Tree<'_>) -> Vec<String> {
+    let names = table.get("use").and_then(tree::texts).unwrap_or_default();
+    names.into_iter().map(|(_, name)| name.to_owned()).collect()
+}
+
+/// Returns a problem with a key that no default may have.
+fn own_key(defaults: &Tree<'_>) -> Option<Problem> {
+    let (key, _) = defaults.iter().find(|(key, _)| OWN.contains(&tree::name(key)))?;
+    let message = format!("`{}` cannot be a default", key.get_ref());
+    Some(Problem::new(&key.span(), message).label("belongs to a route").help(
+        "give it to each route; routes can share it in a set: [set.NAME] and use = [\"NAME\"]",
+    ))
+}
+
+/// The tables `[set.NAME]`.
+struct Sets<'s>(Tree<'s>);
+
+impl Sets<'_> {
+    /// Returns problems with sets that use each other.
+    fn check(&self) -> Vec<Problem> {
+        let mut problems: Vec<_> = Vec::new();
+        let mut done = HashSet::new();
+        for (name, set) in self.0.iter() {
+            if let DeValue::Table(set) = set.get_ref() {
+                problems.extend(self.unknown(set));
+            }
+            let mut way = Vec::new();
+            if self.comes_back(name.get_ref(), &mut way, &mut done) {
+                let span = set.get_ref().as_table();
+                let span = span.and_then(|set| set.get("use")).map_or(name.span(), Spanned::span);
+                let message = format!("the set \"{}\" uses itself", name.get_ref());
+                problems.push(Problem::new(&span, message).help("leave one of the names out"));
+                break;
+            }
+        }
+        problems
+    }
+
+    /// Returns true if a set uses a set of `way`. `done` are sets without such a use.
+    fn comes_back(&self, name: &str, way: &mut Vec<String>, done: &mut HashSet<String>) -> bool {
+        if way.iter().any(|of_way| of_way == name) || way.len() > DEEPEST {
+            return true;
+        }
+        if done.contains(name) {
+            return false;
+        }
+        let Some(set) = tree::table_at(&self.0, name) else { return false };
+        way.push(name.to_owned());
+        let found = used_by(set).iter().any(|used| self.comes_back(used, way, done));
+        way.pop();
+        if !found {
+            done.insert(name.to_owned());
+        }
+        found
+    }
+
+    /// Returns a problem with a name in `use` that no set has.
+    fn unknown(&self, table: &Tree<'_>) -> Option<Problem> {
+        let names = tree::texts(table.get("use")?)?;
+        let (span, name) = names.into_iter().find(|(_, name)| !self.0.contains_key(*name))?;
+        let problem = Problem::new(&span, format!("there is no set \"{name}\""));
+        let keys = || self.0.keys().map(tree::name);
+        Some(match suggest::nearest(name, keys()) {
+            Some(near) => problem
+                .label(format!("did you mean \"{near}\"?"))
+                .help(format!("sets are tables of the file: [set.{near}] is one")),
+            None => problem.label("no such set").help("add a table for it: [set.NAME]"),
+        })
+    }
+}
+
+/// The number of sets that may use each other in a row.
+const DEEPEST: usize = 20;

@@ -1,0 +1,180 @@
+//! `{env.NAME}` and `{file.PATH}`: values from the environment and from files.
+//!
+//! They replace the placeholders in every text of the tree, before it is typed. So a value can hold
+//! quotes and line breaks without becoming other TOML, and each key still checks the value.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Problem, reason};
+use crate::source::{Secret, Sources};
+use crate::tree::{self, Tree};
+
+/// The largest value of a placeholder, in bytes.
+const LARGEST: u64 = 64 * 1024;
+
+/// The largest size of all values together, in bytes.
+const LARGEST_TOTAL: usize = 16 * 1024 * 1024;
+
+/// The values that were found.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// The value of each placeholder, with the file's directory for those of files.
+    values: HashMap<(String, PathBuf), String>,
+    /// Texts that are one placeholder, by their position. They may be meant as numbers.
+    pub alone: BTreeMap<usize, String>,
+    /// The start of each text with a placeholder.
+    spans: HashSet<usize>,
+    total: usize,
+}
+
+impl Outside {
+    /// Replaces the placeholders of a tree.
+    pub fn fill<'s>(&mut self, sources: &Sources, tree: &mut Tree<'s>) -> Result<(), Vec<Problem>> {
+        let mut problems = Vec::new();
+        tree::each_text(tree, &mut |span, text| {
+            if !text.contains("{env.") && !text.contains("{file.") {
+                return;
+            }
+            self.spans.insert(span.start);
+            match self.replaced(sources, span, text) {
+                Ok(replaced) => *text = Cow::Owned(replaced),
+                Err(problem) => problems.push(problem),
+            }
+        });
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    /// Makes the messages of these sources hide the values.
+    pub fn hide_in(self, sources: &mut Sources) {
+        sources.secrets = self.secrets();
+        sources.from_outside = self.spans;
+    }
+
+    /// Returns the values that messages must not show, the longest first.
+    fn secrets(&self) -> Vec<Secret> {
+        let secret = |((placeholder, _), value): (&(String, _), &String)| Secret {
+            placeholder: placeholder.clone(),
+            value: value.clone(),
+        };
+        let mut secrets: Vec<_> = self.values.iter().map(secret).collect();
+        secrets.sort_by(|a, b| (b.value.len(), &b.value).cmp(&(a.value.len(), &a.value)));
+        secrets
+    }
+
+    fn replaced(
+        &mut self,
+        sources: &Sources,
+        span: &Range<usize>,
+        text: &str,
+    ) -> Result<String, Problem> {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = next(rest) {
+            out.push_str(&rest[..start]);
+            let Some(end) = rest[start..].find('}') else {
+                let message = format!("\"{}\" has no end", &rest[start..]);
+                return Err(Problem::new(span, message).help("close it with `}`"));
+            };
+            let placeholder = &rest[start..start + end + 1];
+            let value = self.value(sources, span, placeholder)?;
+            out.push_str(value);
+            self.total += value.len();
+            if placeholder.len() == text.len() {
+                self.alone.insert(span.start, out.clone());
+            }
+            rest = &rest[start + end + 1..];
+            if self.total > LARGEST_TOTAL {
+                return Err(Problem::new(span, "the placeholders have more than 16 MiB of values")
+                    .help("use smaller files, or fewer placeholders"));
+            }
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn value(
+        &mut self,
+        sources: &Sources,
+        span: &Range<usize>,
+        placeholder: &str,
+    ) -> Result<&str, Problem> {
+        let base = &sources.at(span.start).base;
+        let inner = &placeholder[1..placeholder.len() - 1];
+        let key = match inner.strip_prefix("env.") {
+            Some(_) => (placeholder.to_owned(), PathBuf::new()),
+            None => (placeholder.to_owned(), base.clone()),
+        };
+        if !self.values.contains_key(&key) {
+            let value = match (inner.strip_prefix("env."), inner.strip_prefix("file.")) {
+                (Some(name), _) => variable(span, name)?,
+                (None, Some(path)) => content(span, &base.join(path), path)?,
+                (None, None) => unreachable!("`next` finds only these two"),
+            };
+            self.values.insert(key.clone(), value);
+        }
+        Ok(&self.values[&key])
+    }
+}
+
+/// Returns the start of the first placeholder.
+fn next(text: &str) -> Option<usize> {
+    match (text.find("{env."), text.find("{file.")) {
+        (Some(env), Some(file)) => Some(env.min(file)),
+        (env, file) => env.or(file),
+    }
+}
+
+fn variable(span: &Range<usize>, name: &str) -> Result<String, Problem> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err(Problem::new(span, format!("\"{name}\" cannot name a variable"))
+            .help("write a name of letters, digits and underscores, as in {env.TOKEN}"));
+    }
+    match std::env::var(name) {
+        Ok(value) if value.len() as u64 <= LARGEST => Ok(value),
+        Ok(_) => Err(Problem::new(span, format!("the variable {name} is larger than 64 KiB"))
+            .help("use a smaller value")),
+        Err(std::env::VarError::NotPresent) => {
+            Err(Problem::new(span, format!("the environment has no variable {name}"))
+                .help(format!("set it for Forebay, as in {name}=... forebay serve FILE")))
+        }
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Problem::new(span, format!("the variable {name} is not UTF-8"))
+                .help("set it to a text in UTF-8"))
+        }
+    }
+}
+
+/// Returns the content of a file without its final line break.
+fn content(span: &Range<usize>, path: &Path, typed: &str) -> Result<String, Problem> {
+    let problem = |why: &str| Problem::new(span, format!("cannot read {}: {why}", path.display()));
+    let help = "give the path of a small file, as in {file.secrets/token}";
+    if typed.is_empty() || typed.contains('\0') {
+        return Err(Problem::new(span, "{file.PATH} has no path").help(help));
+    }
+    // Opening a pipe would wait for its writer, and a device may have no end.
+    let open = match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => return Err(problem("it is not a file").help(help)),
+        Ok(_) => std::fs::File::open(path),
+        Err(error) => Err(error),
+    };
+    let mut bytes = Vec::new();
+    open.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
+        .map_err(|error| problem(&reason(&error)).help(help))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(problem("it is larger than 64 KiB").help(help));
+    }
+    let mut text = String::from_utf8(bytes)
+        .map_err(|_| problem("it is not text in UTF-8").help("save it as UTF-8"))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}

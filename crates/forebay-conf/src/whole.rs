@@ -1,0 +1,94 @@
+//! Makes one tree of all files and reads it as typed tables: placeholders are replaced, short forms
+//! are expanded, and keys of defaults and sets are added.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::error::Problem;
+use crate::explain::explain;
+use crate::file::File;
+use crate::merge::{self, AllFilled};
+use crate::outside::Outside;
+use crate::preset;
+use crate::source::Sources;
+use crate::tree::{self, Node, Tree};
+
+/// Reads all sources. `outside` gets the values that messages must not show.
+pub(crate) fn read(
+    sources: &Sources,
+    outside: &mut Outside,
+) -> Result<(File, AllFilled), Vec<Problem>> {
+    // Numbers that are given by placeholders. The tree borrows them.
+    let numbers = OnceCell::new();
+    let (mut tree, filled) = assemble(sources, outside)?;
+    let numbers: &Vec<String> =
+        numbers.get_or_init(|| outside.alone.values().cloned().collect::<Vec<_>>());
+    loop {
+        // The reader consumes the tree, which is needed again only if a text proves to be a number.
+        let spare = (!outside.alone.is_empty()).then(|| tree.clone());
+        let whole = Spanned::new(0..0, tree);
+        let error = match File::deserialize(toml::Deserializer::from(whole)) {
+            Ok(file) => return Ok((file, filled)),
+            Err(error) => error,
+        };
+        let span = error.span().unwrap_or(0..0);
+        let number = outside.alone.remove(&span.start);
+        match (spare, number) {
+            (Some(mut spare), Some(text))
+                if error.message().starts_with("invalid type: string") =>
+            {
+                let at = numbers.iter().position(|number| *number == text);
+                let Some(scalar) = at.and_then(|at| scalar(&numbers[at])) else {
+                    return Err(vec![explain(&error, "")]);
+                };
+                replace(&mut spare, &span, &scalar);
+                tree = spare;
+            }
+            _ => return Err(vec![explain(&error, "")]),
+        }
+    }
+}
+
+/// Returns the tree of all sources, with all keys in place.
+pub(crate) fn assemble<'s>(
+    sources: &'s Sources,
+    outside: &mut Outside,
+) -> Result<(Tree<'s>, AllFilled), Vec<Problem>> {
+    let mut tree = tree::parse(sources)?;
+    outside.fill(sources, &mut tree)?;
+    let mut filled = merge::fill_sites(&mut tree);
+    preset::expand(&mut tree)?;
+    merge::fill_routes(&mut tree, &mut filled)?;
+    Ok((tree, filled))
+}
+
+/// Returns the number or boolean that a text is.
+fn scalar(text: &str) -> Option<DeValue<'_>> {
+    match text {
+        "true" => return Some(DeValue::Boolean(true)),
+        "false" => return Some(DeValue::Boolean(false)),
+        _ => {}
+    }
+    let is_number = !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit());
+    let value = is_number.then(|| DeValue::parse(text).ok()).flatten()?;
+    Some(value.into_inner())
+}
+
+/// Replaces every copy of the value at a position.
+fn replace<'s>(tree: &mut Tree<'s>, span: &Range<usize>, by: &DeValue<'s>) {
+    tree.iter_mut().for_each(|(_, node)| replace_in(node, span, by));
+}
+
+fn replace_in<'s>(node: &mut Node<'s>, span: &Range<usize>, by: &DeValue<'s>) {
+    let is_here = node.span() == *span;
+    match node.get_mut() {
+        DeValue::Table(table) => replace(table, span, by),
+        DeValue::Array(items) => items.iter_mut().for_each(|item| replace_in(item, span, by)),
+        value if is_here => *value = by.clone(),
+        _ => {}
+    }
+}

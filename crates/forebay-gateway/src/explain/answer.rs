@@ -1,0 +1,28 @@
+//! The part of an answer that the rules and the file system decide, without any backend.
+
+/// An answer, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// The number of the site.
+    pub site: Option<usize>,
+    /// The number of the route that answers.
+    pub route: Option<usize>,
+    /// The status; `None` if a process or a backend chooses it.
+    pub status: Option<u16>,
+    /// The `Location` of a redirect.
+    pub location: Option<String>,
+}
+
+impl Answer {
+    /// Sets the status, unless an earlier step has answered.
+    pub fn decide(&mut self, status: u16) {
+        self.status.get_or_insert(status);
+    }
+
+    /// Sets the status and the target of a redirect, unless an earlier step has answered.
+    pub fn redirect(&mut self, status: u16, location: String) {
+        if self.status.is_none() {
+            (self.status, self.location) = (Some(status), Some(location));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Sends the requests of `expect` to a server of their own.
+//!
+//! The server is another process of this program. It listens on Unix sockets in a private
+//! directory, so that it needs no free port and no visitor reaches it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use forebay_conf::Plan;
+use forebay_gateway::expect::{self, Outcome, Tested};
+
+/// The longest time until the server answers, and of each reply.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The largest head of a reply, in bytes.
+const LARGEST_HEAD: u64 = 64 * 1024;
+
+/// Sends the requests, and judges the replies.
+pub(super) fn send(file: &Path, plan: &Plan, tests: &mut [Tested]) -> Result<(), String> {
+    if tests.is_empty() {
+        return Ok(());
+    }
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let _server = TestServer::start(file, dir.path())?;
+    let listeners = expect::listeners(plan);
+    for test in tests {
+        let Some(number) = listeners.iter().position(|listen| *listen == test.listen) else {
+            continue;
+        };
+        test.outcome = match reply(&expect::socket(dir.path(), number), test) {
+            Ok((status, location)) => test.judge(plan, status, location.as_deref()),
+            Err(error) => Outcome::Fails(format!("there is no reply: {error}")),
+        };
+    }
+    Ok(())
+}
+
+/// Sends one request, and returns status and `Location` of the reply.
+fn reply(socket: &Path, test: &Tested) -> std::io::Result<(u16, Option<String>)> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let scheme = if test.listen.is_https() { "https" } else { "http" };
+    let Tested { method, target, host, .. } = test;
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 127.0.0.1\r\n\
+         X-Forwarded-Proto: {scheme}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut lines = BufReader::new(stream.take(LARGEST_HEAD));
+    loop {
+        let (status, location) = head(&mut lines)?;
+        // An informational reply precedes the final one.
+        if status >= 200 {
+            return Ok((status, location));
+        }
+    }
+}
+
+fn head(lines: &mut impl BufRead) -> std::io::Result<(u16, Option<String>)> {
+    let mut status = None;
+    let mut location = None;
+    loop {
+        let mut line = Vec::new();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+        let Some(status) = status else {
+            let code = line.split(' ').nth(1).and_then(|code| code.parse().ok());
+            status = Some(code.ok_or(std::io::ErrorKind::InvalidData)?);
+            continue;
+        };
+        if line.is_empty() {
+            return Ok((status, location));
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("location")
+        {
+            location = Some(value.trim().to_owned());
+        }
+    }
+}
+
+/// The server of the tests. It ends when this value is dropped.
+struct TestServer(Child);
+
+impl TestServer {
+    fn start(file: &Path, dir: &Path) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command.arg("serve").arg(file).arg("--test-sockets").arg(dir);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let stderr = child.stderr.take();
+        let server = Self(child);
+        let lines = lines_of(stderr.ok_or("no standard error")?);
+        let until = Instant::now() + PATIENCE;
+        let mut said = String::new();
+        loop {
+            match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.starts_with("forebay: serving ") => return Ok(server),
+                Ok(line) => said = format!("{said}{line}\n"),
+                Err(RecvTimeoutError::Disconnected) => return Err(said.trim_end().to_owned()),
+                Err(RecvTimeoutError::Timeout) => return Err("it does not start".into()),
+            }
+        }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        // The server ends when its standard input does.
+        drop(self.0.stdin.take());
+        let until = Instant::now() + PATIENCE;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns the lines of the server's standard error as they come. They are read to the end, so that
+/// the server never waits for their reader.
+fn lines_of(stderr: ChildStderr) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
