@@ -17,7 +17,7 @@ use forebay_net::tls::{Alpn, ClientTls};
 use forebay_workers::Life;
 
 use super::ConnectionOrigin;
-use super::idle_connections::{IdleConnections, IdlePools};
+use super::idle_connections::{IdleConnections, IdleOptions, IdlePools};
 use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Permits};
 
@@ -94,6 +94,20 @@ pub struct BackendOptions {
     pub alpn: Alpn,
 }
 
+impl BackendOptions {
+    fn of_idle(&self) -> IdleOptions<'_> {
+        IdleOptions {
+            name: &self.name,
+            keep: self.keep,
+            idle_time: self.idle_time,
+            violates_keep_alive: self.violates_keep_alive,
+            permits: self.permits.as_ref(),
+            pending: self.pending.as_ref(),
+            pools: self.pools.as_deref(),
+        }
+    }
+}
+
 /// A connection to a backend.
 pub struct Connection {
     /// The socket.
@@ -148,7 +162,7 @@ impl Backend {
 
     /// Creates a backend. Must be called within the thread's event loop.
     pub fn new(thread: Rc<Thread>, endpoint: Endpoint, how: BackendOptions) -> Self {
-        let idle = IdleConnections::of(&thread, &how);
+        let idle = IdleConnections::of(&thread, &how.of_idle());
         let timeouts = &thread.settings().timeouts;
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);

@@ -18,7 +18,6 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio::time::Interval;
 
-use super::backend::BackendOptions;
 use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 
@@ -57,12 +56,30 @@ struct Queued<'a> {
     receiver: oneshot::Receiver<Grant>,
 }
 
+/// Options of a pool.
+pub struct IdleOptions<'a> {
+    /// Name of the backend.
+    pub name: &'a str,
+    /// Maximum of idle connections; `None` keeps as many as were in use.
+    pub keep: Option<usize>,
+    /// Idle limit of a connection.
+    pub idle_time: Duration,
+    /// True if the backend is known to close connections without notice.
+    pub violates_keep_alive: bool,
+    /// Limit of connections over all threads.
+    pub permits: Option<&'a Arc<Permits>>,
+    /// New connections of all threads without an answer yet.
+    pub pending: Option<&'a Arc<PendingConnections>>,
+    /// Pools that routes share.
+    pub pools: Option<&'a IdlePools>,
+}
+
 impl IdleConnections {
     /// Returns the pool of a backend with these options: a shared one if possible.
-    pub fn of(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
-        match &how.pools {
+    pub fn of(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
+        match how.pools {
             Some(pools) if how.keep != Some(0) => {
-                let key = (how.name.clone(), how.keep, how.idle_time, how.violates_keep_alive);
+                let key = (how.name.to_owned(), how.keep, how.idle_time, how.violates_keep_alive);
                 let mut pools = pools.0.borrow_mut();
                 pools.entry(key).or_insert_with(|| Self::new(thread, how)).clone()
             }
@@ -71,15 +88,15 @@ impl IdleConnections {
     }
 
     /// Creates an empty pool and the task that prunes it while it is in use.
-    fn new(thread: &Rc<Thread>, how: &BackendOptions) -> Rc<Self> {
-        let joined = how.permits.as_ref().map(|permits| permits.join());
+    fn new(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
+        let joined = how.permits.map(|permits| permits.join());
         let (holder, nudges) = joined.unzip();
         let idle = Rc::new(Self {
             pool: Pool::new(how.keep, how.idle_time, thread.idle_room.clone()),
             deadlines: thread.deadlines.clone(),
             holder: holder.unwrap_or_default(),
             ready: RefCell::default(),
-            pending: how.pending.clone(),
+            pending: how.pending.cloned(),
         });
         let keeps = |_: &&Arc<PendingConnections>| how.keep != Some(0);
         let pending = idle.pending.as_ref().filter(keeps).map(|pending| pending.join());
