@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ajp::ajp;
-use super::app::max_processes;
 use super::app_server::{fastcgi, scgi, uwsgi};
 use super::moved::moved;
-use super::path::{directory, file};
-use super::process::limits;
+use super::path::{directory, file, file_name};
+use super::process::{limits, max_processes};
 use super::proxy::proxy;
 use super::value::{
     no_control, required, size_or_unlimited, text, time_above_zero, variables, within,
@@ -165,16 +164,6 @@ fn precompressed(typed: &file::Files) -> Outcome<Vec<ContentCoding>> {
         found.push(kind);
     }
     Ok(found)
-}
-
-/// Returns the name of a file in the requested directory.
-pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
-    let name = text(typed)?;
-    if name.contains('/') || name == "." || name == ".." {
-        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))
-            .help("give a name without a directory, such as \"index.html\""));
-    }
-    Ok(name.to_owned())
 }
 
 fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::app_server::{PHP, mount, prefix, script_ends};
 use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
-use super::process::{cgroup, limits, watch};
+use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
 use super::value::{
-    no_control, optional_time_above_zero, required, size, size_or_unlimited, text, time_above_zero,
+    no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
     variables, within,
 };
 use super::{Context, Outcome};
@@ -290,21 +290,6 @@ fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
             .help("swap them, or give one number for both"));
     }
     Ok(Workers { min, max })
-}
-
-/// Returns the number of CGI processes at once.
-pub(super) fn max_processes(typed: &Option<At<usize>>) -> Outcome<usize> {
-    typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
-}
-
-/// The least `max_memory`: a worker below it would be replaced before it served anything.
-pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
-
-pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option<u64>> {
-    match (typed, size(typed)?) {
-        (Some(at), Some(bytes)) => within(&at.with(bytes), least..=u64::MAX).map(Some),
-        _ => Ok(None),
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::action::file_name;
 use super::effect::no_effect;
-use super::path::{directory, path};
+use super::path::{directory, file_name, path};
 use super::upstream::{Keys as Servers, of_route};
 use super::value::{size, size_or_unlimited, text, variables, within};
 use super::{Context, Outcome};

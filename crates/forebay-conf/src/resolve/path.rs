@@ -117,3 +117,13 @@ fn neighbour(path: &Path) -> Option<String> {
         entries.take(1000).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     suggest::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
+
+/// Returns the name of a file in the requested directory.
+pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
+    let name = text(typed)?;
+    if name.contains('/') || name == "." || name == ".." {
+        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))
+            .help("give a name without a directory, such as \"index.html\""));
+    }
+    Ok(name.to_owned())
+}

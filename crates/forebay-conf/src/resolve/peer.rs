@@ -7,7 +7,7 @@ use super::value::text;
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{Address, Backend, Clients, HttpVersion, Listen, Network, Scheme};
+use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Network, Scheme};
 
 /// Parses a listener: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, with an
 /// optional prefix `https://` or `ajp://`.
@@ -246,4 +246,44 @@ fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Outcome<u16> {
             Err(problem.help(format!("a port is a number from {least} to 65535")))
         }
     }
+}
+
+pub(super) fn host(typed: &At<&String>) -> Outcome<HostPattern> {
+    let typed_text = text(typed)?;
+    let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();
+    let problem = Problem::new(&typed.span, format!("\"{typed_text}\" is not a host name"));
+    if host == "*" {
+        return Ok(HostPattern::Any);
+    }
+    if host.starts_with('[') {
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        return match inner.map(str::parse::<std::net::Ipv6Addr>) {
+            Some(Ok(address)) => Ok(HostPattern::Exact(format!("[{address}]"))),
+            _ => Err(problem.help("only an IPv6 address has brackets, without a port: \"[::1]\"")),
+        };
+    }
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    if name.contains("://") || name.contains('/') {
+        return Err(problem.help("leave off scheme and path: \"example.org\""));
+    }
+    if name.contains(':') {
+        return Err(problem.help("leave off the port: it is given in `listen`"));
+    }
+    if name.contains('*') {
+        return Err(problem.help("a `*` stands for the first part only: \"*.example.org\""));
+    }
+    if !name.is_ascii() {
+        return Err(problem.help("write the ASCII form that browsers send, which begins with xn--"));
+    }
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    if !name.split('.').all(label) {
+        return Err(problem.help("a name is letters, digits and hyphens, with dots between"));
+    }
+    Ok(match host.strip_prefix('*') {
+        Some(suffix) => HostPattern::Suffix(suffix.to_owned()),
+        None => HostPattern::Exact(host),
+    })
 }

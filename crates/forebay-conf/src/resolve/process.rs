@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::Outcome;
-use super::app::{LEAST_MEMORY, at_least};
 use super::value::{optional_time_above_zero, size, text, within};
 use crate::file::{self, At};
 use crate::plan::{CgroupLimits, ProcessLimits};
+
+/// The least `max_memory`: a worker below it would be replaced before it served anything.
+pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
 
 /// The least address space that lets a program start.
 const LEAST_SPACE: u64 = 16 * 1024 * 1024;
@@ -45,4 +47,16 @@ pub(super) fn cgroup(typed: &file::Cgroup) -> Outcome<CgroupLimits> {
         cpu_percent: number(&typed.cpu_percent, 1..=1_000_000)?,
         processes: number(&typed.processes, 1..=4_000_000)?,
     })
+}
+
+/// Returns the number of CGI processes at once.
+pub(super) fn max_processes(typed: &Option<At<usize>>) -> Outcome<usize> {
+    typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
+}
+
+pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option<u64>> {
+    match (typed, size(typed)?) {
+        (Some(at), Some(bytes)) => within(&at.with(bytes), least..=u64::MAX).map(Some),
+        _ => Ok(None),
+    }
 }

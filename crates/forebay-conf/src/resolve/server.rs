@@ -2,8 +2,7 @@
 
 use super::effect::no_effect;
 use super::path::{directory, in_directory};
-use super::peer::socket_address;
-use super::site::host;
+use super::peer::{host, socket_address};
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Outcome};
 use crate::error::Problem;

@@ -10,7 +10,7 @@ use super::inherited::inherited;
 use super::route::route;
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
-use super::value::{size_or_unlimited, text};
+use super::value::size_or_unlimited;
 use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
@@ -87,7 +87,7 @@ fn site(
     let host_items = typed.hosts.as_ref().map(At::items).unwrap_or_default();
     let mut hosts = Vec::new();
     for at in &host_items {
-        let host = host(at)?;
+        let host = peer::host(at)?;
         claim(&listen, &host, &at.span, taken)?;
         hosts.push(host);
     }
@@ -247,44 +247,4 @@ fn claim(
         }
     }
     Ok(())
-}
-
-pub(super) fn host(typed: &At<&String>) -> Outcome<HostPattern> {
-    let typed_text = text(typed)?;
-    let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();
-    let problem = Problem::new(&typed.span, format!("\"{typed_text}\" is not a host name"));
-    if host == "*" {
-        return Ok(HostPattern::Any);
-    }
-    if host.starts_with('[') {
-        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        return match inner.map(str::parse::<std::net::Ipv6Addr>) {
-            Some(Ok(address)) => Ok(HostPattern::Exact(format!("[{address}]"))),
-            _ => Err(problem.help("only an IPv6 address has brackets, without a port: \"[::1]\"")),
-        };
-    }
-    let name = host.strip_prefix("*.").unwrap_or(&host);
-    if name.contains("://") || name.contains('/') {
-        return Err(problem.help("leave off scheme and path: \"example.org\""));
-    }
-    if name.contains(':') {
-        return Err(problem.help("leave off the port: it is given in `listen`"));
-    }
-    if name.contains('*') {
-        return Err(problem.help("a `*` stands for the first part only: \"*.example.org\""));
-    }
-    if !name.is_ascii() {
-        return Err(problem.help("write the ASCII form that browsers send, which begins with xn--"));
-    }
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-    };
-    if !name.split('.').all(label) {
-        return Err(problem.help("a name is letters, digits and hyphens, with dots between"));
-    }
-    Ok(match host.strip_prefix('*') {
-        Some(suffix) => HostPattern::Suffix(suffix.to_owned()),
-        None => HostPattern::Exact(host),
-    })
 }
