@@ -18,7 +18,7 @@ use forebay_origin::access::{
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
-use forebay_origin::files::{Files, ScriptRoutes};
+use forebay_origin::files::{Files, RouteId, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection};
 use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
@@ -231,7 +231,7 @@ impl Origins {
                     BackendRow {
                         of: of.clone(),
                         server: index + 1,
-                        address: backend.address.to_string(),
+                        address: self.plan.file.hide(&backend.address.to_string()),
                         is_up: group.is_up(index),
                         is_backup: backend.backup,
                         active: counted.active,
@@ -404,7 +404,7 @@ impl Origins {
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
-                let kept_from = kept_from.iter().map(|&below| site.routes[below].line).collect();
+                let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
                 let files = Files::new(thread, files.clone(), passes_on, scripts.clone());
                 Box::new(files.kept_from(kept_from))
             }

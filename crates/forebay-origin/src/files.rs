@@ -26,7 +26,7 @@ pub use cache::fault;
 use cache::{Cache, Content, Entry, Found};
 use conditional::{Outcome, Part, decide};
 use listing::percent_encode;
-pub use scripts::{ScriptRoutes, runs_scripts};
+pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
 /// A thread's view of a directory of files.
 pub struct Files {
@@ -37,7 +37,7 @@ pub struct Files {
     /// True if missing files are left to the routes below.
     fallback: bool,
     /// Lines of the script routes below that get no file of this directory.
-    kept_from: Vec<usize>,
+    kept_from: Vec<RouteId>,
 }
 
 impl Files {
@@ -57,8 +57,8 @@ impl Files {
     }
 
     /// Keeps the script routes on these lines from running files of the directory.
-    pub fn kept_from(self, lines: Vec<usize>) -> Self {
-        Self { kept_from: lines, ..self }
+    pub fn kept_from(self, routes: Vec<RouteId>) -> Self {
+        Self { kept_from: routes, ..self }
     }
 
     async fn answer_or_keep(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -77,12 +77,15 @@ impl Files {
     /// Refuses the source of a script. A route below may run the script, unless it is kept from
     /// that.
     fn not_sent(&self, entry: &Entry) -> Fault {
-        let line = entry.run_by.unwrap_or_default();
-        if self.kept_from.contains(&line) {
+        let id = entry.run_by.unwrap_or_default();
+        if self.kept_from.contains(&id) {
             return kept_from_scripts();
         }
-        Fault::client(404, format!("a script of the route on line {line}; its source is not sent"))
-            .decline(Decline::Always)
+        Fault::client(
+            404,
+            format!("a script of the route on line {}; its source is not sent", id.line),
+        )
+        .decline(Decline::Always)
     }
 
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
@@ -173,8 +176,7 @@ impl Files {
             match self.cache.find(beginning, self.thread.second()) {
                 Ok(Found::Directory(_)) => {}
                 Ok(Found::File(entry)) => {
-                    let is_run =
-                        entry.run_by.is_some_and(|line| self.scripts.takes_path_info(line));
+                    let is_run = entry.run_by.is_some_and(|id| self.scripts.takes_path_info(id));
                     return is_run.then(|| self.not_sent(&entry));
                 }
                 Err(_) => return None,

@@ -595,3 +595,27 @@ fn keys_from_other_tables_are_shown_with_their_place_and_no_secret() {
         assert!(!text.contains("hunter2") && text.contains("{file.token}"), "{text}");
     }
 }
+
+#[test]
+fn routes_on_one_line_are_told_apart() {
+    let folder = Folder::new();
+    folder.write("htdocs/a.php", "x");
+    folder.write("htdocs/only.pl", "x");
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\nroute = [{ path = \"/*\", fallback = true, files = \
+         \"htdocs\" }, { path = \"/*\", suffix = \".php\", fastcgi = { to = \"127.0.0.1:1\", root = \
+         \"htdocs\" } }, { suffix = \".pl\", path = \"/only.pl\", fastcgi = { to = \"127.0.0.1:2\", root = \
+         \"htdocs\", scripts = [\".pl\"] } }]\n",
+    );
+    let a_script = "          a script of the route on line 3; its source is not sent: left to the routes below";
+    assert_says(
+        &folder,
+        &["/a.php/x"],
+        &[a_script, "origin    fastcgi: 127.0.0.1:1", "  PATH_INFO=/x"],
+    );
+    // The route of .pl takes one path, without more after the name. That of .php does.
+    let output = run(&folder, &["/only.pl/x"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("no file \"only.pl/x\"") && !text.contains("a script of"), "{text}");
+}

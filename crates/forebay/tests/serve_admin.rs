@@ -557,3 +557,22 @@ fn without_a_token_nothing_is_restarted() {
     assert_eq!(Client::connect(watched.admin).get("/apps/none").status, 404);
     watched.forebay.stop();
 }
+
+#[test]
+fn values_from_files_are_not_shown() {
+    let token = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("secret-token");
+    std::fs::write(&token, "127.0.0.77\n").unwrap();
+    let token = format!("{{file.{}}}", token.display());
+    let site = format!(
+        "[[site.route]]\nmethods = \"PUT\"\nproxy = \"@group\"\n\
+         [[site.route]]\nproxy = \"http://{token}:1\"\n\
+         [upstream.group]\nto = \"http://{token}:2\"\n"
+    );
+    let watched = watched("", &site);
+    for page in ["/status", "/metrics", "/"] {
+        let shown = watched.page(page);
+        assert!(!shown.contains("127.0.0.77"), "{page}: {shown}");
+    }
+    assert!(watched.page("/status").contains("secret-token}:1"));
+    watched.forebay.stop();
+}

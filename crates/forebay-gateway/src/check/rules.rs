@@ -1,7 +1,7 @@
 //! Checks for rules that can be bypassed, and for scripts that a route of files hides.
 
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
-use forebay_origin::files::ScriptRoutes;
+use forebay_origin::files::{RouteId, ScriptRoutes};
 use forebay_origin::rules::{kept_scripts, paths_below, ways_around};
 
 /// Returns the warnings about the rules of all sites.
@@ -75,7 +75,7 @@ fn kept_script(
     scripts: &ScriptRoutes,
 ) -> Option<(String, usize)> {
     let Action::Files(files) = &site.routes[at].action else { return None };
-    let kept_from: Vec<_> = kept.iter().map(|&below| site.routes[below].line).collect();
+    let kept_from: Vec<_> = kept.iter().map(|&below| RouteId::of(site, below)).collect();
     if kept_from.is_empty() || files.scripts == ScriptsBelow::Nothing {
         return None;
     }
@@ -83,8 +83,8 @@ fn kept_script(
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut run = names.filter_map(|name| {
         let path = files.root.join(&name);
-        let line = path.is_file().then(|| scripts.line_of(&path))??;
-        kept_from.contains(&line).then_some((name, line))
+        let id = path.is_file().then(|| scripts.route_of(&path))??;
+        kept_from.contains(&id).then_some((name, id.line))
     });
     run.next()
 }

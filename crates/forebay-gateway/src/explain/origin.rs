@@ -20,7 +20,7 @@ use forebay_origin::apps::running;
 use forebay_origin::apps::scripts::unmarked;
 use forebay_origin::apps::worker::Target;
 use forebay_origin::files::open::open;
-use forebay_origin::files::{ScriptRoutes, fault, is_hidden};
+use forebay_origin::files::{RouteId, ScriptRoutes, fault, is_hidden};
 use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
 use forebay_origin::rules::keeps_from;
@@ -139,15 +139,15 @@ fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: F
     if kept_from.is_empty() || !fault.is_declined() || !is_here {
         return fault;
     }
-    let is_run_by = |line| kept_from.iter().any(|&below| site.routes[below].line == line);
-    match script_line(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
+    let is_run_by = |id| kept_from.iter().any(|&below| RouteId::of(site, below) == id);
+    match script_route(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
         true => kept_from_scripts(),
         false => fault.kept_from_scripts(),
     }
 }
 
-/// Returns the line of the route that runs the file at the path or at a beginning of the path.
-fn script_line(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<usize> {
+/// Returns the route that runs the file at the path or at a beginning of the path.
+fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<RouteId> {
     let rest = request.rest();
     let itself = || {
         let (file, path) = look_at(settings, rest).ok()?;
@@ -170,8 +170,8 @@ fn files(
     let rest = request.rest();
     let name = String::from_utf8_lossy(rest);
     let missing = || Fault::client(404, format!("no file {name:?}")).decline(Decline::IfFallback);
-    if let Some(line) = script_before(settings, scripts, rest) {
-        return Err(not_sent(line));
+    if let Some(id) = script_before(settings, scripts, rest) {
+        return Err(not_sent(id));
     }
     if !settings.hidden && is_hidden(rest) {
         let why = format!("{name:?} begins with a dot, and `hidden` is false");
@@ -192,7 +192,7 @@ fn files(
     if !is_directory {
         return match run_by(scripts, &file, &path) {
             _ if wants_directory => Err(missing()),
-            Some(line) => Err(not_sent(line)),
+            Some(id) => Err(not_sent(id)),
             None if !is_read => Err(refused()),
             None => {
                 text.item("file", path.as_os_str().as_bytes());
@@ -239,21 +239,21 @@ fn split_query(target: &[u8]) -> (&[u8], &[u8]) {
     target.split_at(target.iter().position(|&byte| byte == b'?').unwrap_or(target.len()))
 }
 
-fn not_sent(line: usize) -> Fault {
-    let why = format!("a script of the route on line {line}; its source is not sent");
+fn not_sent(id: RouteId) -> Fault {
+    let why = format!("a script of the route on line {}; its source is not sent", id.line);
     Fault::client(404, why).decline(Decline::Always)
 }
 
-/// Returns the line of the route that runs a script before the end of the path, as in `/x.php/a`.
-fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<usize> {
+/// Returns the route that runs a script before the end of the path, as in `/x.php/a`.
+fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<RouteId> {
     let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let mut beginnings = ends.map(|(end, _)| &rest[..end]);
     beginnings.find_map(|beginning| {
         let (file, path) = look_at(settings, beginning).ok()?;
         let is_file = file.metadata().is_ok_and(|found| found.is_file());
         let is_shown = settings.hidden || !is_hidden(beginning);
-        let line = (is_file && is_shown).then(|| run_by(scripts, &file, &path))??;
-        scripts.takes_path_info(line).then_some(line)
+        let id = (is_file && is_shown).then(|| run_by(scripts, &file, &path))??;
+        scripts.takes_path_info(id).then_some(id)
     })
 }
 
@@ -266,7 +266,7 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
 }
 
-fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<usize> {
+fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<RouteId> {
     let mut start = [0; 4];
     let read = file.read_at(&mut start, 0).unwrap_or(0);
     scripts.runner(path, file, &start[..read])

@@ -17,7 +17,7 @@ use forebay_server::compress::CompressedCopies;
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
-use super::scripts::ScriptRoutes;
+use super::scripts::{RouteId, ScriptRoutes};
 use super::{not_found, open::open};
 
 /// Maximum size of a file in memory, in bytes. Larger files are sent with sendfile.
@@ -57,7 +57,7 @@ pub struct Entry {
     is_young: bool,
     checked: Cell<u64>,
     /// Line of the script route that would run the file, so it is not sent.
-    pub run_by: Option<usize>,
+    pub run_by: Option<RouteId>,
     /// Second of the last search for siblings, and the missing ones as bits.
     missing: Cell<(u64, u8)>,
 }
@@ -281,7 +281,12 @@ impl Cache {
         })
     }
 
-    fn run_by(&self, name: &Name<'_>, file: &File, content: &Content) -> io::Result<Option<usize>> {
+    fn run_by(
+        &self,
+        name: &Name<'_>,
+        file: &File,
+        content: &Content,
+    ) -> io::Result<Option<RouteId>> {
         if self.scripts.is_empty() {
             return Ok(None);
         }

@@ -23,9 +23,24 @@ use crate::apps::running;
 #[derive(Clone, Default)]
 pub struct ScriptRoutes(Rc<[ScriptRoute]>);
 
+/// A route of a site: several routes may be on one line of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteId {
+    number: usize,
+    /// The line of the route, for messages.
+    pub line: usize,
+}
+
+impl RouteId {
+    /// Returns the identity of route `number` of `site`.
+    pub fn of(site: &Site, number: usize) -> Self {
+        Self { number, line: site.routes[number].line }
+    }
+}
+
 /// A route that runs scripts.
 struct ScriptRoute {
-    line: usize,
+    id: RouteId,
     /// Directory of the scripts, as configured; `real` is its path without links.
     dir: PathBuf,
     real: Option<PathBuf>,
@@ -42,7 +57,8 @@ struct ScriptRoute {
 impl ScriptRoutes {
     /// Returns the script routes of `site`.
     pub fn of(site: &Site, plan: &Plan) -> Self {
-        Self(site.routes.iter().filter_map(|route| script_route(route, plan)).collect())
+        let numbers = 0..site.routes.len();
+        Self(numbers.filter_map(|number| script_route(site, number, plan)).collect())
     }
 
     /// Returns true if there are no script routes.
@@ -50,9 +66,9 @@ impl ScriptRoutes {
         self.0.is_empty()
     }
 
-    /// Returns the line of the route that would run `file`, or the original of a copy. `path` is
+    /// Returns the route that would run `file`, or the original of a copy. `path` is
     /// the path that was opened, `start` the beginning of the file.
-    pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<usize> {
+    pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<RouteId> {
         if self.is_empty() {
             return None;
         }
@@ -65,13 +81,13 @@ impl ScriptRoutes {
             let by_place = route.real.as_ref().and_then(|dir| real?.strip_prefix(dir).ok());
             [by_name, by_place].into_iter().flatten().any(|below| route.runs(below, start))
         });
-        found.map(|route| route.line)
+        found.map(|route| route.id)
     }
 
-    /// Returns true if the route on this line, a result of [`runner`](Self::runner), takes paths
-    /// that continue after a script's name.
-    pub fn takes_path_info(&self, line: usize) -> bool {
-        self.0.iter().any(|route| route.line == line && route.only.is_empty())
+    /// Returns true if a route, a result of [`runner`](Self::runner), takes paths that continue
+    /// after a script's name.
+    pub fn takes_path_info(&self, id: RouteId) -> bool {
+        self.0.iter().any(|route| route.id == id && route.only.is_empty())
     }
 
     /// Returns the index scripts.
@@ -82,15 +98,15 @@ impl ScriptRoutes {
     /// Returns true if a route would run the file at `path`, or the original of a copy. Does not
     /// read the file.
     pub fn run_named(&self, path: &Path) -> bool {
-        self.line_of(path).is_some()
+        self.route_of(path).is_some()
     }
 
-    /// Returns the line of the route that would run the file at `path`. Does not read the file.
-    pub fn line_of(&self, path: &Path) -> Option<usize> {
+    /// Returns the route that would run the file at `path`. Does not read the file.
+    pub fn route_of(&self, path: &Path) -> Option<RouteId> {
         let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
         let mut routes = self.0.iter();
         let found = routes.find(|route| below(route).is_some_and(|below| route.runs(&below, b"")));
-        found.map(|route| route.line)
+        found.map(|route| route.id)
     }
 }
 
@@ -204,7 +220,8 @@ pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
     }
 }
 
-fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
+fn script_route(site: &Site, number: usize, plan: &Plan) -> Option<ScriptRoute> {
+    let route = &site.routes[number];
     let mut own: &[&str] = &[];
     let mut prefix = None;
     let (dir, ends, index) = match &route.action {
@@ -241,7 +258,7 @@ fn script_route(route: &conf::Route, plan: &Plan) -> Option<ScriptRoute> {
     });
     let only = exact.collect::<Option<Vec<_>>>().unwrap_or_default();
     Some(ScriptRoute {
-        line: route.line,
+        id: RouteId::of(site, number),
         real: dir.canonicalize().ok(),
         dir,
         only,
