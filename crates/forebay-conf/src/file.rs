@@ -304,7 +304,7 @@ pub struct Site {
     /// Redirects www.example.org to example.org if `hosts` has "example.org", or the other way
     /// round. A certificate of ACME then has both names. Default: no redirect.
     pub www: Option<At<Www>>,
-    /// Tests of the rules, run by `forebay check`: "[METHOD] PATH-OR-URL -> ANSWER". The answer is a
+    /// Tests of the rules, run by `forebay check`: `[METHOD] PATH-OR-URL -> ANSWER`. The answer is a
     /// status, a status with a Location, the kind of route ("proxy", "app blog"), or "route NAME".
     /// Default: none.
     pub expect: Option<At<OneOrMany<String>>>,

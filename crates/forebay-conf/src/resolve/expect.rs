@@ -1,4 +1,4 @@
-//! `expect` of a site: "[METHOD] TARGET -> ANSWER".
+//! `expect` of a site: `[METHOD] TARGET -> ANSWER`.
 
 use super::Outcome;
 use super::route::method;
