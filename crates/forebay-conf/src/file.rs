@@ -9,12 +9,16 @@ mod ajp;
 mod app;
 mod compress;
 mod defaults;
+mod fields;
+mod limit;
+mod pages;
 mod places;
 mod proxy;
 mod route;
 mod shape;
 mod tls;
 mod upstream;
+mod when;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +33,9 @@ pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Ra
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
+pub use fields::RequestField;
+pub use limit::RateLimit;
+pub use pages::{Cors, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use route::{
@@ -40,6 +47,7 @@ pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, Tls};
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
+pub use when::{Scheme, Values, When};
 
 /// Returns the JSON Schema of a configuration file, as indented text.
 pub fn schema() -> String {
@@ -347,6 +355,16 @@ pub struct Site {
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
+    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
+    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. A route's own pages
+    /// come first. Default: short pages that name the status.
+    pub error_pages: ErrorPages,
+    /// Replaces errors that applications and servers reply with by `error_pages`, too. Default:
+    /// false.
+    pub intercept: Option<At<bool>>,
+    /// Closes the site: all requests get this page with status 503. A route with `maintenance =
+    /// false` stays open. Default: the site is open.
+    pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
     /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. Replies

@@ -8,15 +8,21 @@ mod ajp;
 mod app;
 mod compress;
 mod expect;
+mod fields;
 mod inherited;
+mod limit;
 mod moved;
+mod pages;
 mod pattern;
 mod peer;
 mod proxy;
+mod regex;
 mod route;
 mod sharing;
+mod template;
 mod tls;
 mod upstream;
+mod when;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,19 +39,26 @@ pub use app::{
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};
+pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
 pub use inherited::Inherited;
+pub use limit::RateLimit;
 pub use moved::{Moved, MovedEntries, MovedPages};
+pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
+pub use regex::Regex;
 pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
-    RedirectPart, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
+    Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
+pub(crate) use template::is_taken;
+pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
 pub use tls::{Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, Tls};
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
+pub use when::{ValuePattern, ValueTest, When};
 
 /// The complete input of `forebay serve`.
 #[derive(Clone, Debug)]
@@ -274,6 +287,8 @@ pub struct Site {
     pub redirect_to_https: Option<u16>,
     /// Certificate and settings of the `https://` listeners; `Some` if the site has one.
     pub tls: Option<Tls>,
+    /// Pages for errors before a route is found. Routes have their own, which include these.
+    pub error_pages: ErrorPages,
     /// The routes. The first one that matches answers the request. Never empty.
     pub routes: Vec<Route>,
     /// The first line of the site in its file, from 1; 0 without a file.

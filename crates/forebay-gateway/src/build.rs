@@ -9,24 +9,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_admin::{BackendRow, BackendsOf, Status};
-use forebay_conf::{Action, Address, Clients, HttpVersion, Listen, Plan, Redirect, RedirectPart};
+use forebay_conf::{
+    Action, Address, Clients, ErrorPages, HttpVersion, Listen, Placeholder, Plan, Redirect,
+    Template, TemplatePart,
+};
 use forebay_net::log::ErrorLog;
+use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{
-    Guarded, HashQueue, PasswordChecks, Users, UsersError, checks_at_once,
+    Guarded, HashQueue, PasswordChecks, RateLimiter, Users, UsersError, checks_at_once,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
 use forebay_origin::files::{Files, RouteId, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
-use forebay_origin::respond::{FixedReply, Redirection};
+use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
 use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
 use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
 use forebay_origin::scripts::reaper::ScriptReaper;
 use forebay_server::compress::Compression;
 use forebay_server::exchange::{Gate, Origin};
 use forebay_server::forwarded::Trust;
+use forebay_server::pages::Closed;
 use forebay_server::reply::Rules;
 use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
 use forebay_server::serving::Tables;
@@ -125,6 +130,8 @@ pub struct Origins {
     _checker: Option<Checker>,
     /// Known users, and passwords that wait for a check.
     password_checks: Arc<PasswordChecks>,
+    /// Rate limits by site and route, with the state of their keys.
+    limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
     tls: SiteTls,
     acme: Option<AcmeService>,
     /// Cloned into every site: its reference count shows if requests use one.
@@ -173,6 +180,7 @@ impl Origins {
         let acme =
             AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
         let held = Arc::default();
+        let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
         Ok(Self {
             plan,
             endpoints,
@@ -183,6 +191,7 @@ impl Origins {
             reaper,
             _checker: checker,
             password_checks,
+            limiters,
             held,
             tls,
             acme,
@@ -307,7 +316,7 @@ impl Origins {
         let kept = kept_scripts(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            gate: self.gate(route, thread),
+            gate: self.gate((index, at), route, thread),
             origin: self.origin(
                 (site, at),
                 (&scripts, &kept[at]),
@@ -315,11 +324,18 @@ impl Origins {
                 (thread, pools),
             ),
             log: route.log,
+            fields: RequestFields::new(&route.request_headers),
             rules: rules(route),
+            pages: pages(&route.error_pages),
+            intercepts: route.error_pages.intercept && has_errors_of_its_own(&route.action),
+            closed: route.maintenance.clone().map(|settings| Box::new(Closed::new(settings))),
+            cors: route.cors.clone().map(Rc::new),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
-            fallback_to: route.fallback_to.as_ref().map(|path| path.clone().into_bytes()),
+            fallback_to: route.fallback_to.clone(),
+            rewrite: route.rewrite.clone().filter(|_| route.action != Action::Rewrite),
+            rewrites: route.action == Action::Rewrite,
             buffer: route.buffer,
             request_buffering: route.request_buffering,
             other_paths: Others::of_route(site, &self.plan, at, &kept)
@@ -354,16 +370,23 @@ impl Origins {
             encoded_slashes: site.encoded_slashes,
             slashes: slashes(site),
             held: self.held.clone(),
+            pages: pages(&site.error_pages),
             routes: routes.collect(),
         }
     }
 
-    fn gate(&self, route: &forebay_conf::Route, thread: &Rc<Thread>) -> Option<Box<dyn Gate>> {
+    fn gate(
+        &self,
+        (site, at): (usize, usize),
+        route: &forebay_conf::Route,
+        thread: &Rc<Thread>,
+    ) -> Option<Box<dyn Gate>> {
         if !has_gate(route) {
             return None;
         }
         let checks = self.password_checks.clone();
-        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), checks)))
+        let limiters = &self.limiters[site][at];
+        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), checks, limiters)))
     }
 
     fn origin(
@@ -457,6 +480,10 @@ impl Origins {
             Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
             Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
             Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
+            Action::Rewrite => {
+                let to = route.rewrite.clone();
+                Box::new(Rewriting(to.expect("a route without another action has `rewrite`")))
+            }
         }
     }
 
@@ -500,14 +527,14 @@ fn host_of_url(to: &forebay_conf::Backend) -> String {
 /// Returns the redirection to the same URL with https:// and `port`.
 pub(crate) fn by_https(port: u16) -> Redirect {
     let port = if port == 443 { String::new() } else { format!(":{port}") };
-    let to = vec![
-        RedirectPart::Text("https://".into()),
-        RedirectPart::Host,
-        RedirectPart::Text(port),
-        RedirectPart::Uri,
-    ];
+    let to = Template::of(vec![
+        TemplatePart::Text("https://".into()),
+        TemplatePart::Value(Placeholder::Host),
+        TemplatePart::Text(port),
+        TemplatePart::Value(Placeholder::Uri),
+    ]);
     // Like 301, but a POST stays a POST.
-    Redirect { to, status: 308 }
+    Redirect { to, keep_query: false, status: 308 }
 }
 
 fn stop<'a>(apps: impl IntoIterator<Item = &'a RunningApp>, grace: Duration) {
@@ -537,21 +564,47 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
     Trust { proxies, fields: site.forwarded }
 }
 
+fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {
+    (!pages.pages.is_empty()).then(|| Rc::new(pages.clone()))
+}
+
+/// Returns true if an application or server may reply with an error.
+fn has_errors_of_its_own(action: &Action) -> bool {
+    !matches!(action, Action::Files(_) | Action::Respond(_) | Action::Redirect(_) | Action::Rewrite)
+}
+
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     let sends_files = route.sendfile_root.is_some();
-    let changes_fields = !route.set_headers.is_empty() || !route.remove_headers.is_empty();
-    if !sends_files && !changes_fields && route.expires.is_none() {
+    let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
+    let is_plain = !sends_files && !changes_fields && route.cors.is_none();
+    if is_plain && route.expires.is_none() {
         return None;
     }
-    let mut rules = Rules {
-        remove: route.remove_headers.clone(),
+    Some(Rc::new(Rules {
         expires: route.expires.map(|expires| expires.as_secs()),
         sends_files,
-        ..Rules::default()
-    };
-    for (name, value) in &route.set_headers {
-        rules.remove.push(name.to_ascii_lowercase());
-        forebay_wire::http1::encode::field(&mut rules.add, name, value.as_bytes());
-    }
-    Some(Rc::new(rules))
+        cors: route.cors.clone().map(Rc::new),
+        ..Rules::new(&route.reply_headers, &route.remove_headers)
+    }))
+}
+
+/// Creates the state of all rate limits. A limit keeps its state if the previous configuration has
+/// the same one at the same place.
+fn limiters(
+    plan: &Plan,
+    previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
+) -> Vec<Vec<Vec<Arc<RateLimiter>>>> {
+    let sites = plan.sites.iter().enumerate().map(|(site, in_site)| {
+        let routes = in_site.routes.iter().enumerate().map(|(at, route)| {
+            let limits = route.access.rate_limits.iter().enumerate();
+            let limits = limits.map(|(number, limit)| {
+                let before = previous.and_then(|sites| sites.get(site)?.get(at)?.get(number));
+                let before = before.filter(|before| before.limit() == limit).cloned();
+                before.unwrap_or_else(|| Arc::new(RateLimiter::new(limit.clone())))
+            });
+            limits.collect()
+        });
+        routes.collect()
+    });
+    sites.collect()
 }

@@ -260,5 +260,6 @@ fn kind_of(action: &Action) -> &'static str {
         Action::App(_) => "app",
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
+        Action::Rewrite => "rewrite",
     }
 }

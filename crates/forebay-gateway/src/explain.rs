@@ -9,15 +9,20 @@ mod answer;
 mod carried;
 mod origin;
 mod question;
+mod rewritten;
 
 use std::fmt::Write;
 
-use forebay_conf::{HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Site};
+use forebay_conf::{
+    Action, HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Site,
+};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
+use forebay_net::request_fields::RequestFields;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{ambiguous_route, kept_from_scripts};
 use forebay_server::forwarded::find_client;
+use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
 use forebay_server::route::{Instead, best_site};
 use forebay_wire::http1::RequestFraming;
 
@@ -168,7 +173,8 @@ fn routes(
     let mut from = 0;
     while let Some((at, route)) = next_route(site, request, from)? {
         from = at + 1;
-        if kept_from.contains(&at) {
+        let is_again = route.action == Action::Rewrite;
+        if kept_from.contains(&at) || is_again && taken.contains(&at) {
             continue;
         }
         text.item(
@@ -177,10 +183,22 @@ fn routes(
         );
         text.inherited(&route.inherited);
         text.answer.route = Some(at);
+        let here = route.rewrite.as_ref().filter(|_| !is_again);
+        if let Some(to) = here
+            && rewritten::here(to, plan, (site, at), request, text)?
+        {
+            return Ok(());
+        }
         if rules(plan, (site, at), request, text)? {
             return Ok(());
         }
         gate(route, request, text)?;
+        if let Some(to) = route.rewrite.as_ref().filter(|_| is_again) {
+            taken.push(at);
+            rewritten::rewrite(to, site, request, text)?;
+            from = 0;
+            continue;
+        }
         for beside in rules_beside(site, plan, at, &request.path) {
             let line = site.routes[beside].line;
             let why = format!("that of line {line} protects the same, and does not take this path");
@@ -194,7 +212,16 @@ fn routes(
         }
         let is_by_segment = route.matcher.is_by_segment(&request.path);
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
-        let path = match (origin(plan, site, route, request, text), fallback_to) {
+        let fields = RequestFields::new(&route.request_headers);
+        let clients = fields.as_ref().map(|fields| fields.apply(request));
+        let answer = origin(plan, site, route, request, text);
+        if let Some(clients) = clients {
+            RequestFields::restore(request, clients);
+        }
+        if matches!(answer, Ok(None)) {
+            rewritten::reply_fields(route, request, text);
+        }
+        let path = match (answer, fallback_to) {
             (Ok(None), _) => return Ok(()),
             (Ok(Some(index)), _) => {
                 text.item("index", &index);
@@ -211,10 +238,17 @@ fn routes(
                 passed_on = Some(fault);
                 continue;
             }
-            (Err(fault), Some(path)) if fault.is_declined() => {
-                text.item("", format!("{fault}: routed again as {path}").as_bytes());
+            (Err(fault), Some(to)) if fault.is_declined() => {
                 taken.push(at);
-                path.clone().into_bytes()
+                let target = rewritten_target(to, request);
+                let shown = String::from_utf8_lossy(&target);
+                text.item("", format!("{fault}: routed again as {shown}").as_bytes());
+                if to.has_query {
+                    rewrite_request(&target, request, site.encoded_slashes)?;
+                    from = 0;
+                    continue;
+                }
+                fallback_path(&target)?
             }
             (Err(fault), _) => return Err(fault),
         };
@@ -257,6 +291,11 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
         let message = format!("`allow` or `deny` refuses {}", request.client);
         return Err(Fault::client(403, message));
     }
+    for limit in &route.access.rate_limits {
+        let (every, ahead) = (limit.interval().as_secs_f64(), limit.burst);
+        let limit = format!("one request every {every} s per key, and {ahead} at once before");
+        text.item("", limit.as_bytes());
+    }
     if let Some(auth) = &route.access.basic_auth {
         text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
         let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
@@ -273,15 +312,15 @@ fn next_route<'s>(
     request: &mut Request,
     from: usize,
 ) -> Result<Option<(usize, &'s Route)>, Fault> {
-    let method = request.head.method.of(&request.bytes);
     for (at, route) in site.routes.iter().enumerate().skip(from) {
-        let found = route.matcher.matches(method, &request.path);
-        let unmasked = route.matcher.matches(method, &request.unmasked);
-        if !request.unmasked.is_empty() && found.is_some() != unmasked.is_some() {
+        let takes = request.meets(&route.matcher);
+        let unmasked = route.matcher.matches(request.method(), &request.unmasked);
+        let unmasked = unmasked.is_some() && request.meets_when(&route.matcher);
+        if !request.unmasked.is_empty() && takes != unmasked {
             return Err(ambiguous_route());
         }
-        if let Some(found) = found {
-            request.rest = request.path.len() - found.rest.len()..request.path.len();
+        if takes {
+            request.take(&route.matcher);
             return Ok(Some((at, route)));
         }
     }
@@ -302,7 +341,9 @@ fn conditions(matcher: &Matcher) -> String {
     let given = [
         list("path", paths.collect()),
         list("suffix", matcher.suffixes.clone()),
+        list("path_regex", matcher.regex.iter().map(|regex| regex.pattern().to_owned()).collect()),
         list("methods", matcher.methods.clone()),
+        matcher.when.as_ref().map(|_| "the conditions of `when`".to_owned()),
     ];
     let given: Vec<_> = given.into_iter().flatten().collect();
     if given.is_empty() { "takes every request".into() } else { given.join(", ") }

@@ -1,5 +1,6 @@
 //! The head of a request, for all protocols.
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -54,6 +55,33 @@ pub struct Request {
     pub subject_field: Option<Vec<u8>>,
     /// Name of this field, which is removed from requests of clients.
     pub subject_name: Option<String>,
+    /// Target before a rewrite, if there was one.
+    pub asked: Option<Span>,
+    /// True if a route has replaced the path but not the target.
+    pub(crate) is_rerouted: bool,
+    /// Parts of the path that the groups of the route's regular expression matched.
+    pub captures: Captures,
+    /// Names of fields that the route sets or removes, while its origin has the request.
+    pub changed: Option<Rc<[String]>>,
+    /// Identifier, once a template has used it.
+    pub(crate) request_id: OnceCell<Box<[u8]>>,
+}
+
+/// Parts of a path. They outlive a rewrite of the path.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    /// The path.
+    pub path: Vec<u8>,
+    /// Parts of the path, by number of the group.
+    pub groups: Vec<Range<usize>>,
+}
+
+impl Captures {
+    /// Returns the part that a group matched; empty if it did not take part in the match.
+    pub fn of(&self, group: usize) -> &[u8] {
+        let range = self.groups.get(group).cloned();
+        range.and_then(|range| self.path.get(range)).unwrap_or_default()
+    }
 }
 
 impl Request {
@@ -78,6 +106,11 @@ impl Request {
             announced: Vec::new(),
             subject_field: None,
             subject_name: None,
+            asked: None,
+            is_rerouted: false,
+            captures: Captures::default(),
+            changed: None,
+            request_id: OnceCell::new(),
         }
     }
 
@@ -112,10 +145,17 @@ impl Request {
     }
 
     /// Returns true if a trailer of this name may be forwarded. Excludes the subject of a client
-    /// certificate and the fields that [`may_be_request_trailer`] refuses.
+    /// certificate, fields that the route changes, and those that [`may_be_request_trailer`]
+    /// refuses.
     pub fn may_pass_trailer(&self, name: &[u8]) -> bool {
         let is_subject = self.subject_name.as_ref().is_some_and(|subject| is_alike(name, subject));
-        may_be_request_trailer(name) && !is_subject
+        may_be_request_trailer(name) && !is_subject && !self.is_changed(name)
+    }
+
+    /// Returns true if the route sets or removes the field of this name.
+    pub fn is_changed(&self, name: &[u8]) -> bool {
+        let names = self.changed.as_ref();
+        names.is_some_and(|names| names.iter().any(|changed| is_alike(name, changed)))
     }
 
     /// Returns true if the client accepts trailer fields (RFC 9110 section 10.1.4).
@@ -182,6 +222,7 @@ impl Request {
         let Some(plain) = path::as_plain(target) else { return false };
         self.unmasked.clear();
         self.original = None;
+        self.is_rerouted = false;
         self.path.clear();
         self.path.extend_from_slice(plain);
         self.rest = 0..self.path.len();
@@ -199,6 +240,35 @@ impl Request {
         self.unmasked.clear();
         self.rest = 0..path.len();
         self.path = path;
+        self.is_rerouted = true;
+    }
+
+    /// Gives the request another target, which selects its route. The client's own target stays for
+    /// the log and for REQUEST_URI.
+    pub fn rewrite(&mut self, target: &[u8], slashes: EncodedSlashes) -> Result<(), PathError> {
+        let clients = self.original.unwrap_or(self.head.path_and_query);
+        let asked = self.asked.unwrap_or(self.head.path_and_query);
+        self.replace_target(target);
+        let outcome = self.prepare_path(slashes, self.slashes);
+        (self.original, self.asked) = (Some(clients), Some(asked));
+        outcome
+    }
+
+    /// Forgets the changes of a route to an earlier request on the connection, which may have been
+    /// cancelled.
+    pub fn forget_route(&mut self) {
+        self.asked = None;
+        self.changed = None;
+        self.request_id.take();
+    }
+
+    /// Gives the request its target before a rewrite again, for the log.
+    pub fn undo_rewrite(&mut self) {
+        let Some(asked) = self.asked.take() else { return };
+        let original = self.original.filter(|original| *original != asked);
+        self.head.path_and_query = asked;
+        let _ = self.clean_path();
+        self.original = original;
     }
 
     /// Gives a target without a path (`http://host?query`) the path `/`. The new target follows the
@@ -219,6 +289,7 @@ impl Request {
     pub fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
         self.original = None;
+        self.is_rerouted = false;
         self.path.clear();
         let target = self.head.path_and_query;
         let normal = path::normalize_with(target.of(&self.bytes), self.slashes, &mut self.path);
@@ -286,10 +357,13 @@ fn or_root(target: &[u8]) -> &[u8] {
 }
 
 /// Returns true if a backend may mistake the field `given` for `name`.
-fn is_alike(given: &[u8], name: &str) -> bool {
-    // Some backends treat an underscore as a hyphen.
-    let fold = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-    given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
+pub(crate) fn is_alike(given: &[u8], name: &str) -> bool {
+    // Some backends treat an underscore, or any other mark, as a hyphen.
+    let fold = |byte: &u8| match byte.to_ascii_lowercase() {
+        byte if byte.is_ascii_alphanumeric() => byte,
+        _ => b'-',
+    };
+    given.len() == name.len() && given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
 }
 
 #[cfg(test)]
@@ -311,5 +385,8 @@ mod tests {
             assert!(!request.may_pass_trailer(name.as_bytes()), "{name}");
         }
         assert!(request.may_pass_trailer(b"x-sum"));
+        // Nor for a field that the route sets.
+        request.changed = Some(["X-Sum".to_owned()].into());
+        assert!(!request.may_pass_trailer(b"x_sum") && request.may_pass_trailer(b"x-other"));
     }
 }

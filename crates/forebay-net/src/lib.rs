@@ -4,7 +4,8 @@
 //! with the others. This crate does not interpret requests: `forebay-server` does.
 //!
 //! From the bottom up: `clock`, `sys`, `limit`, `fault`, `timing`, `counters`; `memory`,
-//! `byte_stream`, `tls`, `deadline`, `socket`; `head`, `log`, `pressure`, `listen`, `thread`.
+//! `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`, `template`, `request_fields`; `log`,
+//! `pressure`, `listen`, `thread`.
 #![deny(unsafe_code)]
 
 pub mod buffered;
@@ -21,15 +22,18 @@ pub mod listen;
 pub mod log;
 pub mod log_file;
 pub mod log_opener;
+pub mod matching;
 #[cfg_attr(not(any(test, feature = "memory")), path = "no_memory.rs")]
 pub mod memory;
 pub mod pool;
 mod pressure;
 pub mod privileges;
+pub mod request_fields;
 pub mod shared_streams;
 pub mod socket;
 pub mod sys;
 pub mod systemd;
+pub mod template;
 pub mod thread;
 pub mod timing;
 pub mod tls;

@@ -52,6 +52,7 @@ limits! {
     BufferFile "buffer_file" "A reply had to wait for its client, because its buffer was full.",
     BufferTotal "buffer_total" "A reply had to wait for its client, because all buffers were full.",
     PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
+    RateLimit "rate_limit" "Too many requests had the same key.",
     RequestTimeout "request_timeout" "An application took too long.",
 }
 

@@ -15,6 +15,7 @@
 
 mod hash;
 mod queue;
+mod rate_limit;
 mod users;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
 pub use queue::{HashQueue, Refusal, Turn};
+pub use rate_limit::RateLimiter;
+use rate_limit::{decide_all, refusal_fields};
 use users::Digest;
 pub use users::{Users, UsersError};
 
@@ -101,13 +104,52 @@ pub struct Guarded {
     thread: Rc<Thread>,
     access: Access,
     passwords: Option<Passwords>,
+    /// Limits whose keys need no user, and the others.
+    limits: [Vec<Arc<RateLimiter>>; 2],
 }
 
 impl Guarded {
-    /// Creates the access control from `access`.
-    pub fn new(thread: Rc<Thread>, access: Access, checks: Arc<PasswordChecks>) -> Self {
+    /// Creates the access control from `access`. `limiters` are those of its rate limits.
+    pub fn new(
+        thread: Rc<Thread>,
+        access: Access,
+        checks: Arc<PasswordChecks>,
+        limiters: &[Arc<RateLimiter>],
+    ) -> Self {
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, checks));
-        Self { thread, access, passwords }
+        let with_user = |wanted| {
+            let is_meant = |limiter: &&Arc<RateLimiter>| limiter.needs_user() == wanted;
+            limiters.iter().filter(is_meant).cloned().collect()
+        };
+        Self { thread, access, passwords, limits: [with_user(false), with_user(true)] }
+    }
+
+    /// Applies rate limits. Returns false after an answer to a request that one of them refuses.
+    async fn limit(
+        &self,
+        limits: &[Arc<RateLimiter>],
+        exchange: &mut Exchange,
+    ) -> Result<bool, Fault> {
+        let request = &exchange.request;
+        let keyed = limits.iter().filter_map(|limit| Some((&**limit, limit.key(request)?)));
+        let keyed: Vec<_> = keyed.collect();
+        // Tokio's clock, so that tests can pause it.
+        match decide_all(&keyed, tokio::time::Instant::now().into_std()) {
+            Ok(wait) if wait.is_zero() => Ok(true),
+            Ok(wait) => {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => Ok(true),
+                    () = exchange.reply.stream().cancelled() => {
+                        Err(Fault::client(499, "the client closed while a rate limit delayed it"))
+                    }
+                }
+            }
+            Err((refused_by, after)) => {
+                self.thread.counters.count_limit(Limit::RateLimit);
+                let lines = refusal_fields(refused_by.limit(), after);
+                exchange.respond_error_with(429, &lines).await.map(|()| false)
+            }
+        }
     }
 
     async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
@@ -115,14 +157,21 @@ impl Guarded {
         if !self.access.admits(client.ip()) {
             return Err(Fault::client(403, "this client may not use the route"));
         }
+        let [first, after_user] = &self.limits;
+        if !first.is_empty() && !self.limit(first, exchange).await? {
+            return Ok(false);
+        }
         let Some(passwords) = &self.passwords else { return Ok(true) };
         if let Some((user, password)) = credentials(&exchange.request)
             && passwords.fit(&self.thread, client, (&user, &password)).await?
         {
             exchange.request.user = user;
-            return Ok(true);
+            return match after_user.is_empty() {
+                true => Ok(true),
+                false => self.limit(after_user, exchange).await,
+            };
         }
-        exchange.reply.respond_error_with(401, &passwords.challenge).await.map(|()| false)
+        exchange.respond_error_with(401, &passwords.challenge).await.map(|()| false)
     }
 }
 

@@ -6,7 +6,7 @@ use forebay_net::head::Request;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::Length;
 
-use crate::respond::append_escaped;
+use forebay_net::template::append_escaped;
 
 /// Redirects of old addresses. Other paths are left to the routes below.
 pub struct MovedRedirects(pub MovedPages);

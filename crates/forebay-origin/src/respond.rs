@@ -1,12 +1,16 @@
 //! Replies that need no backend: fixed replies and redirects.
 
-use forebay_conf::{Redirect, RedirectPart, Respond};
+use forebay_conf::{Placeholder, Redirect, Respond, Rewrite};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
+use forebay_net::template::Escape;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::Length;
-use forebay_wire::http1::{encode, host_of};
-use forebay_wire::path;
+use forebay_server::rewrite::{append_query, target as rewritten_target};
+use forebay_wire::http1::encode;
+
+/// Status of a route that closes the connection without a reply, as in nginx.
+const CLOSE: u16 = 444;
 
 /// A fixed reply.
 pub struct FixedReply {
@@ -22,10 +26,12 @@ impl FixedReply {
         Self { respond, content_type }
     }
 
-    /// Returns true if a gRPC client should get an error, which must have the form of a gRPC
-    /// status.
-    fn is_grpc_error(&self, exchange: &Exchange) -> bool {
-        self.respond.status >= 400 && exchange.reply.is_to_grpc()
+    /// Returns true if the reply is an error page: a gRPC client gets a gRPC status, and an error
+    /// without a text may have a page.
+    fn is_error(&self, exchange: &Exchange) -> bool {
+        self.respond.status >= 400
+            && (exchange.reply.is_to_grpc()
+                || self.respond.body.is_empty() && exchange.reply.has_page(self.respond.status))
     }
 }
 
@@ -40,21 +46,24 @@ impl Origin for FixedReply {
 
     fn serve_now(&self, exchange: &mut Exchange) -> bool {
         let Respond { status, body, .. } = &self.respond;
-        !matches!(status, 204 | 304)
-            && !self.is_grpc_error(exchange)
+        !matches!(*status, 204 | 304 | CLOSE)
+            && !self.is_error(exchange)
             && exchange.reply.buffer_reply(*status, &self.content_type, body.as_bytes())
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
         let Respond { status, body, content_type } = &self.respond;
         OriginFuture::new(&exchange.blocks(), || async move {
+            if *status == CLOSE {
+                return Err(Fault::client(CLOSE, "the route closes the connection"));
+            }
             if matches!(status, 204 | 304) {
                 exchange.reply.begin(*status, b"");
                 exchange.reply.end_head(Length::None, false);
                 return exchange.reply.finish().await;
             }
-            if self.is_grpc_error(exchange) {
-                return exchange.reply.respond_error(*status).await;
+            if self.is_error(exchange) {
+                return exchange.respond_error_with(*status, b"").await;
             }
             exchange.reply.respond(*status, content_type, body.as_bytes()).await
         })
@@ -76,7 +85,7 @@ impl Origin for Redirection {
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
         OriginFuture::new(&exchange.blocks(), || async move {
             let reply = &mut exchange.reply;
-            let location = location(&self.0.to, &exchange.request)?;
+            let location = location(&self.0, &exchange.request)?;
             reply.begin(self.0.status, b"");
             reply.field("Location", &location);
             reply.end_head(Length::Known(0), false);
@@ -85,59 +94,48 @@ impl Origin for Redirection {
     }
 }
 
-/// Returns the target of the redirect for `request`. The client's part contains no control byte and
-/// no space, because the target and host were parsed. Characters that a URL does not allow are
-/// escaped.
-pub fn location(parts: &[RedirectPart], request: &Request) -> Result<Vec<u8>, Fault> {
-    let uri = request.target();
-    let (path, query) = uri.split_at(memchr::memchr(b'?', uri).unwrap_or(uri.len()));
-    let mut location = Vec::new();
-    for part in parts {
-        match part {
-            RedirectPart::Text(text) => location.extend_from_slice(text.as_bytes()),
-            RedirectPart::Path => append_escaped(path, &mut location),
-            RedirectPart::Query => {
-                append_escaped(query.get(1..).unwrap_or_default(), &mut location)
-            }
-            RedirectPart::Uri => append_escaped(uri, &mut location),
-            RedirectPart::Rest => {
-                let taken = &request.path[..request.rest.start];
-                let rest = path::strip_prefix(path, taken).unwrap_or_default();
-                append_escaped(rest, &mut location);
-            }
-            RedirectPart::Scheme => {
-                location.extend_from_slice(if request.https { b"https" } else { b"http" });
-            }
-            RedirectPart::Port => location.extend(request.server.port().to_string().bytes()),
-            RedirectPart::Host => location.extend_from_slice(host(request)?),
-        }
+/// A route that only rewrites the path: the routes are asked again.
+pub struct Rewriting(pub Rewrite);
+
+impl Origin for Rewriting {
+    fn takes_body(&self) -> bool {
+        false
     }
-    // A browser would read `//host` as another host.
-    let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
-    location.drain(..slashes.saturating_sub(1));
-    Ok(location)
+
+    fn may_fall_back(&self) -> bool {
+        true
+    }
+
+    fn ends_with_client(&self) -> bool {
+        false
+    }
+
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || async move {
+            let target = rewritten_target(&self.0, &exchange.request);
+            exchange.reply.rewrite(target);
+            Ok(())
+        })
+    }
 }
 
-/// Returns the requested host, if a URL can contain it.
-fn host(request: &Request) -> Result<&[u8], Fault> {
-    let authority = request.head.authority.map(|span| span.of(&request.bytes));
-    let host = host_of(authority.unwrap_or_default());
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._[:]".contains(byte);
-    if host.is_empty() || !host.iter().all(is_plain) {
+/// Returns the target of the redirect for `request`. The client's parts are percent-encoded, so
+/// that they can end neither the field nor the path.
+pub fn location(redirect: &Redirect, request: &Request) -> Result<Vec<u8>, Fault> {
+    let uses_host = redirect.to.uses(|value| *value == Placeholder::Host);
+    if uses_host && request.plain_host().is_none() {
         return Err(Fault::client(
             400,
             "the redirect needs the requested host, and the request names none",
         ));
     }
-    Ok(host)
-}
-
-pub(crate) fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes {
-        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
+    let mut location = Vec::new();
+    request.fill(&redirect.to, Escape::Target, &mut location);
+    if redirect.keep_query {
+        append_query(&mut location, request);
     }
+    // A browser would read `//host` as another host.
+    let slashes = location.iter().take_while(|&&byte| byte == b'/').count();
+    location.drain(..slashes.saturating_sub(1));
+    Ok(location)
 }

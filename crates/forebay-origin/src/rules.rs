@@ -26,7 +26,7 @@ use crate::apps::program::{PathMapping, Protocol};
 use crate::apps::running;
 use crate::files::runs_scripts;
 
-pub use around::{paths_below, rules_beside, ways_around};
+pub use around::{incomparable, paths_below, rules_beside, ways_around};
 
 /// Returns true if the route admits only some clients.
 pub fn has_gate(route: &conf::Route) -> bool {
@@ -82,7 +82,7 @@ pub fn rules_above(
         for (above, route) in site.routes[..at].iter().enumerate() {
             let keeps = kept[above].contains(&at);
             let rule = Rule { has_gate: has_gate(route), instead: instead(route), keeps };
-            if rule.holds(&route.matcher, asked, &other) {
+            if rule.holds(&route.matcher, asked, &other) && request.meets_when(&route.matcher) {
                 found.push((above, other.path.clone()));
             }
         }
@@ -127,7 +127,9 @@ impl Others {
         let mut ignores_case = false;
         let in_dir = |dir: &PathBuf| Scripts::new(dir.clone());
         let named = match &route.action {
-            Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) => return None,
+            Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) | Action::Rewrite => {
+                return None;
+            }
             Action::Files(files) => Named::Files(files.clone()),
             Action::Cgi(cgi) if cgi.program.is_none() => Named::Scripts(in_dir(&cgi.dir)),
             Action::Fastcgi(fastcgi) if fastcgi.mount.is_none() => {
@@ -282,7 +284,8 @@ fn has_request_uri(route: &conf::Route, plan: &Plan) -> bool {
         | Action::Proxy(_)
         | Action::Respond(_)
         | Action::Redirect(_)
-        | Action::Moved(_) => false,
+        | Action::Moved(_)
+        | Action::Rewrite => false,
     }
 }
 

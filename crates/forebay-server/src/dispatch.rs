@@ -4,11 +4,13 @@ mod destination;
 
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::limit::Limit;
+use forebay_net::request_fields::RequestFields;
 use forebay_net::timing::Step;
 
 use crate::body::Body;
 use crate::exchange::{Exchange, Gate};
-use crate::reply::Reply;
+use crate::reply::{Reply, is_preflight};
+use crate::rewrite::{fall_back, rewrite_here};
 use crate::route::{Instead, Route, Site};
 use crate::stream::Stream;
 
@@ -28,7 +30,7 @@ pub async fn try_routes<'s>(
     let mut declined = None;
     let mut kept_from = Vec::new();
     while let Some((at, route)) = site.route(&mut exchange.request, from) {
-        if kept_from.contains(&at) {
+        if kept_from.contains(&at) || route.rewrites && taken.contains(&at) {
             from = at + 1;
             continue;
         }
@@ -39,8 +41,12 @@ pub async fn try_routes<'s>(
         from = at + 1;
         let mut route = route;
         let mut is_rule = false;
-        if site.has_rules_above(at) {
-            let rules = site.rules_above(at, &exchange.request, stream.thread().second())?;
+        if site.has_rules_above(at) || route.rewrite.is_some() {
+            let second = stream.thread().second();
+            let rules = match &route.rewrite {
+                Some(to) => rewrite_here(to, (site, at), &mut exchange.request, second)?,
+                None => site.rules_above(at, &exchange.request, second)?,
+            };
             let ruling = if rules.is_empty() {
                 Ruling::Pass
             } else {
@@ -69,8 +75,16 @@ pub async fn try_routes<'s>(
         if !admit(stream, exchange, route, gate).await? {
             return Ok(route);
         }
+        if route.rewrites {
+            taken.push(at);
+        }
         stream.enter(Step::Origin);
-        let fault = match serve_client(stream, route, exchange).await {
+        let clients = route.fields.as_ref().map(|fields| fields.apply(&mut exchange.request));
+        let outcome = serve_client(stream, route, exchange).await;
+        if let Some(clients) = clients {
+            RequestFields::restore(&mut exchange.request, clients);
+        }
+        let fault = match outcome {
             Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
@@ -86,9 +100,9 @@ pub async fn try_routes<'s>(
         }
         exchange.reply.prepare(&exchange.request.head, exchange.request.method());
         match fallback_to {
-            Some(path) if !is_for_below => {
+            Some(to) if !is_for_below => {
                 taken.push(at);
-                exchange.reply.reroute(path.clone());
+                fall_back(to, exchange)?;
                 return Ok(route);
             }
             _ => declined = Some(fault),
@@ -126,9 +140,10 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        if rule.instead != Instead::No {
+        // A route below only adds its gate to a rewritten path.
+        if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
-            rule.take(&mut exchange.request);
+            exchange.request.take(&rule.matcher);
             return Ok(Ruling::Answers(rule));
         }
     }
@@ -198,10 +213,27 @@ async fn admit(
     gate: Option<&dyn Gate>,
 ) -> Result<bool, Fault> {
     prepare(exchange, route);
+    if let Some(closed) = &route.closed
+        && closed.is_for(&exchange.request, stream.thread().second())
+    {
+        return Box::pin(closed.answer(exchange)).await.map(|()| false);
+    }
+    // Browsers send no password with a preflight request.
+    if let Some(cors) = &route.cors
+        && is_preflight(&exchange.request)
+    {
+        let Exchange { request, reply, .. } = exchange;
+        return Box::pin(reply.answer_preflight(cors, request)).await.map(|()| false);
+    }
     if let Some(gate) = gate
         && !gate.admit(exchange).await?
     {
         return Ok(false);
+    }
+    if route.rules.as_ref().is_some_and(|rules| route.gate.is_some() && rules.is_by_request()) {
+        // The gate has found the user.
+        let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
+        exchange.reply.set_rules(rules);
     }
     let Exchange { request, body, reply, .. } = exchange;
     reply.set_buffered(route.buffer);
@@ -216,7 +248,11 @@ async fn admit(
 
 /// Prepares the reply for the route's gate.
 fn prepare(exchange: &mut Exchange, route: &Route) {
-    exchange.reply.set_rules(route.rules.clone());
+    let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
+    exchange.reply.set_rules(rules);
+    if route.pages.is_some() {
+        exchange.reply.set_pages(route.pages.clone(), route.intercepts);
+    }
     let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
     exchange.reply.set_offer(offer);
     // The gate's answer has nothing to do with the route's application.

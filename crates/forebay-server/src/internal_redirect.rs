@@ -15,7 +15,8 @@ use forebay_wire::sendfile::Place;
 
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
-use crate::reply::{InternalRedirect, Rules};
+use crate::reply::{FieldChanges, InternalRedirect, Rules};
+use crate::rewrite::rewrite_request;
 use crate::route::{Route, Site};
 use crate::stream::Stream;
 
@@ -28,7 +29,7 @@ pub struct Origins<'s> {
     pub site: &'s Site,
     /// The route whose origin replied.
     pub route: &'s Route,
-    /// Numbers of the routes whose `fallback_to` was followed. Each is followed once.
+    /// Numbers of the routes whose `fallback_to` or `rewrite` was followed. Each is followed once.
     pub taken: Vec<usize>,
 }
 
@@ -41,14 +42,14 @@ pub async fn follow(
     is_logged: &mut bool,
 ) -> Result<(), Fault> {
     let Exchange { request, .. } = &*exchange;
-    let (method, target, original) =
-        (request.head.method, request.head.path_and_query, request.original);
+    let (method, target, original, asked) =
+        (request.head.method, request.head.path_and_query, request.original, request.asked);
     let outcome = follow_all(stream, exchange, origins, redirect, is_logged).await;
     // Restore the client's own target for the log.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
     let _ = request.clean_path();
-    request.original = original;
+    (request.original, request.asked) = (original, asked);
     outcome
 }
 
@@ -63,6 +64,12 @@ async fn follow_all(
         match redirect {
             InternalRedirect::Route(target) => prepare_get(exchange, &target).await?,
             InternalRedirect::Path(path) => exchange.request.reroute(path),
+            InternalRedirect::Target(target) => {
+                rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
+            }
+            InternalRedirect::Page { status, fields } => {
+                return exchange.respond_error_with(status, &fields).await;
+            }
             InternalRedirect::File { place, fields } => {
                 return send_file(exchange, route, &place, fields).await;
             }
@@ -120,14 +127,16 @@ async fn send_file(
     // Look up the path without its leading slash.
     request.rest = 1..path.len();
     request.path = path;
-    let mut remove = route.rules.as_ref().map_or(Vec::new(), |rules| rules.remove.clone());
+    let rules = route.rules.as_ref().map(|rules| rules.of_request(request));
+    let mut remove = rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
     if fields.split(|&b| b == b'\n').any(|l| l.to_ascii_lowercase().starts_with(b"content-type:")) {
         remove.push("content-type".into());
     }
-    reply.set_rules(Some(Rc::new(Rules { add: fields, remove, ..Rules::default() })));
+    let always = FieldChanges { add: fields, remove };
+    reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
         // The fields belong to the file, not to an error page.
-        exchange.reply.set_rules(route.rules.clone());
+        exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
             _ => fault,

@@ -7,8 +7,8 @@
 //!
 //! `http1`, `http2`, `http3` and `ajp` each have the connections and the streams of one protocol.
 //! All other modules see only a `Stream`. From the bottom up: `part`, the streams of the protocols,
-//! `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`; `forwarded`, `route`,
-//! `context`; `dispatch`, `internal_redirect`, `request`, `refusal`; the connections of the
+//! `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`, `pages`; `forwarded`,
+//! `route`, `context`; `rewrite`, `dispatch`, `internal_redirect`, `request`, `refusal`; the connections of the
 //! protocols, `front`, `admission`, `accept`; `serving`, `server`.
 #![forbid(unsafe_code)]
 
@@ -29,10 +29,12 @@ mod http3;
 mod internal_redirect;
 #[cfg(feature = "memory")]
 pub mod memory_gateway;
+pub mod pages;
 mod part;
 mod refusal;
 pub mod reply;
 mod request;
+pub mod rewrite;
 pub mod route;
 mod server;
 pub mod serving;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use forebay_conf::ErrorPages;
 use forebay_net::fault::Fault;
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestHead, Version, encode};
@@ -12,10 +13,14 @@ use crate::part::HeadEnd;
 use crate::stream::Stream;
 
 mod body;
+mod changes;
+mod cors;
 mod grpc;
 mod redirect;
 mod rules;
 
+pub use changes::FieldChanges;
+pub(crate) use cors::is_preflight;
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, is_unbuffered_field};
@@ -58,6 +63,10 @@ pub struct Reply {
     redirect: Option<Box<InternalRedirect>>,
     /// Field lines from replies that an internal redirect has replaced.
     carried: Vec<u8>,
+    /// Pages for errors.
+    pages: Option<Rc<ErrorPages>>,
+    /// True if `pages` replace also errors of the origin.
+    intercepts: bool,
     /// Compression offer of the route for this request.
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
@@ -116,6 +125,8 @@ impl Reply {
             applied: None,
             redirect: None,
             carried: Vec::new(),
+            pages: None,
+            intercepts: false,
             offer: None,
             compressor: None,
             compressed: None,
@@ -140,6 +151,7 @@ impl Reply {
         }
         self.rules = None;
         self.applied = None;
+        self.pages = None;
         self.offer = None;
         self.compressor = None;
         self.to_grpc = false;
@@ -182,6 +194,22 @@ impl Reply {
 
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
+    }
+
+    /// Sets the pages for errors. With `intercepts`, they replace errors of the origin, too.
+    pub(crate) fn set_pages(&mut self, pages: Option<Rc<ErrorPages>>, intercepts: bool) {
+        self.intercepts = intercepts && pages.is_some();
+        self.pages = pages;
+    }
+
+    /// Returns the pages for errors.
+    pub(crate) fn pages(&self) -> Option<Rc<ErrorPages>> {
+        self.pages.clone()
+    }
+
+    /// Returns true if there is a page for this error.
+    pub fn has_page(&self, status: u16) -> bool {
+        self.pages.as_ref().is_some_and(|pages| pages.of(status).is_some())
     }
 
     pub(crate) fn set_offer(&mut self, offer: Option<Offer>) {
@@ -319,6 +347,11 @@ impl Reply {
     }
 
     fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {
+        if self.intercepts
+            && let Some(redirect) = self.page_instead()
+        {
+            return self.discard_for_redirect(redirect);
+        }
         if self.is_buffered && self.may_be_immediate {
             self.is_buffered = !rules::has_unbuffered_field(&self.out[self.fields..]);
         }
@@ -377,6 +410,13 @@ impl Reply {
         self.phase = Phase::Body;
     }
 
+    /// Returns the redirect to an error page, if there is one for the status of the origin's reply.
+    fn page_instead(&self) -> Option<InternalRedirect> {
+        let status = self.status;
+        self.pages.as_ref()?.of(status).filter(|_| !self.to_grpc)?;
+        Some(InternalRedirect::Page { status, fields: rules::of_error(&self.out[self.fields..]) })
+    }
+
     /// Adapts the head if the route compresses this reply. Returns the new length of the body.
     fn begin_compression(&mut self, length: Length, whole: Option<Whole<'_>>) -> Length {
         let Some(offer) = &self.offer else { return length };
@@ -429,6 +469,13 @@ impl Reply {
         self.discard_for_redirect(InternalRedirect::Path(path));
     }
 
+    /// Abandons this reply and routes the request again by `target`. Method and body stay; the
+    /// origin must not have read the body.
+    pub fn rewrite(&mut self, target: Vec<u8>) {
+        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        self.discard_for_redirect(InternalRedirect::Target(target));
+    }
+
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.empty();
         self.redirect = Some(Box::new(redirect));
@@ -473,15 +520,27 @@ impl Reply {
         let page = format!(
             "<!DOCTYPE html>\n<title>{status} {reason}</title>\n<h1>{status} {reason}</h1>\n"
         );
+        self.respond_page(status, "text/html; charset=utf-8", lines, page.as_bytes()).await
+    }
+
+    /// Sends a page for an error, with additional field lines.
+    pub(crate) async fn respond_page(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        lines: &[u8],
+        page: &[u8],
+    ) -> Result<(), Fault> {
+        self.intercepts = false;
         self.begin(status, b"");
-        self.field("Content-Type", b"text/html; charset=utf-8");
-        if matches!(status, 429 | 503) {
+        self.field("Content-Type", content_type.as_bytes());
+        if matches!(status, 429 | 503) && !rules::has(lines, b"retry-after") {
             // A full queue or a starting application is usually available a second later.
             self.field("Retry-After", b"1");
         }
         self.out.extend_from_slice(lines);
         self.end_head(Length::Known(page.len() as u64), false);
-        self.push(page.as_bytes()).await?;
+        self.push(page).await?;
         self.finish().await
     }
 

@@ -39,6 +39,8 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     begin(exchange);
     let site = find_site(context, stream, &exchange.request);
     let site = site.as_deref();
+    let pages = site.and_then(|site| site.pages.clone());
+    exchange.reply.set_pages(pages, false);
     let http3_port = site.and_then(|site| http3_port(site, stream));
     exchange.reply.announce_http3(http3_port.unwrap_or(0));
     let mut is_logged = true;
@@ -62,6 +64,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
         Ok(Subject::Server) => describe_server(exchange).await,
         Err(fault) => Err(fault),
     };
+    exchange.request.undo_rewrite();
     carry_tunnel(stream, exchange, &outcome).await;
     let is_whole = end_reply(stream, exchange, outcome).await;
     record(stream, exchange, started, is_logged);
@@ -72,6 +75,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
 fn begin(exchange: &mut Exchange) {
     let Exchange { request, body, reply, .. } = exchange;
     body.prepare(&request.head, &mut request.bytes);
+    request.forget_route();
     request.complete_target();
     reply.forget_carried();
     reply.prepare(&request.head, request.head.method.of(&request.bytes));
@@ -257,11 +261,17 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     if framing_lost || body.framing() != RequestFraming::None && fault.status == 413 {
         reply.close_after();
     }
-    if fault.status == 499 {
-        reply.record_status(499);
+    if matches!(fault.status, 444 | 499) {
+        reply.record_status(fault.status);
+        if fault.status == 444 && matches!(stream, Stream::Http2(_) | Stream::Http3(_)) {
+            stream.abort(Abort::Cancelled);
+        }
         return false;
     }
-    reply.respond_fault(&fault).await.is_ok()
+    if reply.is_to_grpc() {
+        return reply.respond_fault(&fault).await.is_ok();
+    }
+    exchange.respond_error_with(fault.status, b"").await.is_ok()
 }
 
 /// Step 10: counts and logs the request.

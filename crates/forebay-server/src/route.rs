@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_conf::{AjpFront, EncodedSlashes, HostPattern, Listen, Matcher};
+use forebay_conf::{
+    AjpFront, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen, Matcher, Rewrite,
+};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
+use forebay_net::request_fields::RequestFields;
 use forebay_net::tls::{Challenges, ServerTls};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::host_of;
@@ -15,6 +18,7 @@ use forebay_wire::path::Slashes;
 use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
+use crate::pages::Closed;
 use crate::reply::Rules;
 
 /// The sites of each listener, as one thread holds them.
@@ -62,6 +66,8 @@ pub struct Site {
     /// Held while a request may use the site. The count shows when the site's applications can be
     /// stopped.
     pub held: Arc<()>,
+    /// Pages for errors before a route is found.
+    pub pages: Option<Rc<ErrorPages>>,
     /// Routes; the first that matches takes the request.
     pub routes: Vec<Route>,
 }
@@ -76,8 +82,18 @@ pub struct Route {
     pub gate: Option<Box<dyn Gate>>,
     /// True if the requests are logged.
     pub log: bool,
+    /// Changes to the fields of requests.
+    pub fields: Option<Rc<RequestFields>>,
     /// Changes to the head of replies.
     pub rules: Option<Rc<Rules>>,
+    /// Pages for errors; `None`: short ones.
+    pub pages: Option<Rc<ErrorPages>>,
+    /// True if the pages replace errors of the origin, too.
+    pub intercepts: bool,
+    /// The page that answers while the route is closed.
+    pub closed: Option<Box<Closed>>,
+    /// Web pages of other origins that may use the route.
+    pub cors: Option<Rc<Cors>>,
     /// Compression of replies; `None`: no compression.
     pub compression: Option<Rc<Compression>>,
     /// Maximum size of a request body in bytes.
@@ -85,7 +101,11 @@ pub struct Route {
     /// True if a request that the origin declines continues with the routes below.
     pub fallback: bool,
     /// Alternative to `fallback`: the path to route a declined request by.
-    pub fallback_to: Option<Vec<u8>>,
+    pub fallback_to: Option<Rewrite>,
+    /// The path that the origin gets instead of that of the request.
+    pub rewrite: Option<Rewrite>,
+    /// True if the origin only rewrites the path. A route does so once for each request.
+    pub rewrites: bool,
     /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
     /// True if the complete request body is read before the origin is called.
@@ -175,15 +195,6 @@ impl Route {
     /// Returns true if another route answers a request that the origin declines.
     pub(crate) fn falls_back(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
-    }
-
-    /// Sets the part of the path that the route looks up. Returns false if the route does not match
-    /// the request.
-    pub fn take(&self, request: &mut Request) -> bool {
-        let method = request.head.method.of(&request.bytes);
-        let Some(found) = self.matcher.matches(method, &request.path) else { return false };
-        request.rest = request.path.len() - found.rest.len()..request.path.len();
-        true
     }
 
     /// Returns the effect of the route on the route numbered `below`.
@@ -293,7 +304,7 @@ impl Site {
     /// path that the route looks up.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let mut routes = self.routes.iter().enumerate().skip(from);
-        routes.find(|(_, route)| route.take(request))
+        routes.find(|(_, route)| request.take(&route.matcher))
     }
 
     /// Returns true if rules above route `at` may apply to other paths of what it answers with.
@@ -315,6 +326,7 @@ impl Site {
         for other in others.of(request, second)? {
             let holds = |(_, route): &(usize, &Route)| {
                 route.rule(at).holds(&route.matcher, (method, &request.path), &other)
+                    && request.meets_when(&route.matcher)
             };
             let rules = self.routes[..at].iter().enumerate().filter(holds);
             found.extend(rules.map(|(number, _)| (number, other.path.clone())));
@@ -327,7 +339,10 @@ impl Site {
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();
-        let takes = |route: &Route| route.matcher.matches(method, &request.unmasked).is_some();
+        let takes = |route: &Route| {
+            route.matcher.matches(method, &request.unmasked).is_some()
+                && request.meets_when(&route.matcher)
+        };
         !request.unmasked.is_empty() && routes.position(takes) != Some(at - from)
     }
 }

@@ -35,14 +35,21 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
             || is_disguised(field, fields, bytes)
             || skips_prefix && is_about_prefix(field, request)
     });
-    append_chain(out, request);
+    if !request.is_changed(b"x-forwarded-for") {
+        append_chain(out, request);
+    }
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
-    encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
+    if !request.is_changed(b"x-forwarded-proto") {
+        encode::field(out, "X-Forwarded-Proto", if request.https { b"https" } else { b"http" });
+    }
     let is_trusted = claims == Claims::XForwarded;
     let claimed_host = request.head.value(KnownField::XForwardedHost, bytes).filter(|_| is_trusted);
     if let Some(requested) = claimed_host.or(authority) {
-        encode::field(out, "X-Forwarded-Host", requested);
-        if !is_trusted || claimed_value(request, b"x-forwarded-port").is_none() {
+        if !request.is_changed(b"x-forwarded-host") {
+            encode::field(out, "X-Forwarded-Host", requested);
+        }
+        let is_claimed = is_trusted && claimed_value(request, b"x-forwarded-port").is_some();
+        if !is_claimed && !request.is_changed(b"x-forwarded-port") {
             let port = requested_port(requested, request.https);
             encode::field_number(out, "X-Forwarded-Port", port.into());
         }
@@ -57,7 +64,7 @@ pub const DESTINATION: &[u8] = b"destination";
 /// Returns true if the field changes with a prefix of the path.
 fn is_about_prefix(field: &Field, request: &Request) -> bool {
     let name = field.name.of(&request.bytes);
-    name.eq_ignore_ascii_case(PREFIX)
+    name.eq_ignore_ascii_case(PREFIX) && !request.is_changed(PREFIX)
         || name.eq_ignore_ascii_case(DESTINATION) && has_destination(request)
 }
 

@@ -493,6 +493,47 @@ fn scripts_hidden_names_and_front_controllers() {
 }
 
 #[test]
+fn rewrites_conditions_and_changed_fields_are_shown() {
+    let folder = Folder::new();
+    folder.write("htdocs/doku.php", "<?php");
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\n\
+         [[site.route]]\npath_regex = '^/wiki/(?<title>.+)$'\nwhen = { header.X-Beta = \"1\" }\n\
+         rewrite = \"/api/{title}?t={title}\"\n\
+         [[site.route]]\npath = \"/api/*\"\nproxy = \"http://127.0.0.1:3000\"\n\
+         request_headers = { X-Real-IP = \"{client}\", X-Old = \"\" }\n\
+         set_headers = { X-Path = \"{path}\", X-All = { value = \"1\", always = true } }\n\
+         [[site.route]]\npath = \"/v1/*\"\nrewrite = \"/api/{rest}\"\n\
+         proxy = \"http://127.0.0.1:3001\"\n\
+         [[site.route]]\nfallback_to = \"/doku.php?id={rest}\"\nfiles = \"htdocs\"\n\
+         [[site.route]]\nsuffix = \".php\"\n\
+         fastcgi = { to = \"unix:php.sock\", root = \"htdocs\" }\n",
+    );
+    assert_says(
+        &folder,
+        &["/wiki/a&b?c", "-H", "X-Beta: 1", "-H", "X-Old: 2", "-H", "X-Real-IP: 9.9.9.9"],
+        &[
+            "route     line 3: path_regex = \"^/wiki/(?<title>.+)$\", the conditions of `when`",
+            "rewrite   as /api/a&b?t=a%26b&c",
+            "route     line 7: path = \"/api/*\"",
+            "  X-Real-IP: 127.0.0.1",
+            "  X-Path: /api/a&b (unless the status is 400 or more)",
+            "  X-All: 1",
+        ],
+    );
+    assert_says(&folder, &["/v1/x"], &["rewrite   as /api/x"]);
+    assert_says(
+        &folder,
+        &["/wiki/a?do=edit"],
+        &[
+            "          no file \"wiki/a\": routed again as /doku.php?id=wiki/a&do=edit",
+            "  REQUEST_URI=/wiki/a?do=edit",
+        ],
+    );
+}
+
+#[test]
 fn a_root_above_the_file_is_told_by_its_real_path_and_one_of_a_container_need_not_exist() {
     let folder = Folder::new();
     folder.script("htdocs/a.cgi", "#!/bin/sh\n");

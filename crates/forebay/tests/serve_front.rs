@@ -270,3 +270,92 @@ fn copies_of_scripts_that_editors_leave_are_not_sent() {
         forebay.stop();
     }
 }
+
+/// Requests whose answers nginx and Forebay agree on.
+const REWRITTEN: [&str; 16] = [
+    "/old/a",
+    "/old/a/b?c=d",
+    "/two/a",
+    "/two/a?b=c",
+    "/drop/a?b=c",
+    "/twice/a?b=c",
+    "/moved/a",
+    "/moved/a?b=c",
+    "/gone/a",
+    "/always/a",
+    "/nowhere",
+    "/down",
+    "/own",
+    "/regex/de/page?x",
+    "/regex/DE/page",
+    "/if",
+];
+
+#[test]
+fn rewrites_redirects_fields_and_error_pages_are_those_of_nginx() {
+    let Some(theirs) = peer::nginx(
+        "server { listen 127.0.0.1:{port}; root {tmp}; absolute_redirect off;\n\
+         error_page 404 /404.html; error_page 502 503 /5xx.html;\n\
+         location /old/ { rewrite ^/old/(.*)$ /new/$1; }\n\
+         location /two/ { rewrite ^/two/(.*)$ /new/$1?a=1; }\n\
+         location /drop/ { rewrite ^/drop/(.*)$ /new/$1?; }\n\
+         location /twice/ { rewrite ^/twice/(.*)$ /old/$1; }\n\
+         location /moved/ { rewrite ^/moved/(.*)$ /new/$1 permanent; }\n\
+         location ~ ^/regex/(?<lang>de|en)/(?<page>[a-z]+)$ { rewrite ^ /new/$page?lang=$lang; }\n\
+         location /new/ { add_header X-Seen \"$uri?$args\"; add_header X-Page yes; return 200 new; }\n\
+         location /gone/ { add_header X-Page yes; return 404; }\n\
+         location /always/ { add_header X-Page yes always; return 404; }\n\
+         location = /down { proxy_pass http://127.0.0.1:1; }\n\
+         location = /own { return 503; }\n\
+         location = /if { if ($http_x_beta) { return 200 beta; } return 200 plain; }\n\
+         location = /404.html { } location = /5xx.html { } }",
+    ) else {
+        return;
+    };
+    let folder = Folder::new();
+    for (name, text) in [("404.html", "none such"), ("5xx.html", "sorry")] {
+        theirs.folder().write(name, text);
+        folder.write(name, text);
+    }
+    let rewrite = |path: &str, to: &str| {
+        format!("[[site.route]]\npath = \"/{path}/*\"\nrewrite = \"{to}\"\n")
+    };
+    let routes = [
+        "error_pages = { 404 = \"404.html\", 502 = \"5xx.html\", 503 = \"5xx.html\" }\n",
+        &rewrite("old", "/new/{rest}"),
+        &rewrite("two", "/new/{rest}?a=1"),
+        &rewrite("drop", "/new/{rest}?"),
+        &rewrite("twice", "/old/{rest}"),
+        "[[site.route]]\npath_regex = '^/regex/(?<lang>de|en)/(?<page>[a-z]+)$'\n\
+         rewrite = \"/new/{page}?lang={lang}\"\n\
+         [[site.route]]\npath = \"/moved/*\"\nredirect = { to = \"/new/{rest}\", status = 301 }\n\
+         [[site.route]]\npath = \"/new/*\"\nrespond = \"new\"\n\
+         add_headers = { X-Seen = \"{path}?{query}\", X-Page = \"yes\" }\n\
+         [[site.route]]\npath = \"/gone/*\"\nrespond = { status = 404 }\n\
+         add_headers = { X-Page = \"yes\" }\n\
+         [[site.route]]\npath = \"/always/*\"\nrespond = { status = 404 }\n\
+         add_headers = { X-Page = { value = \"yes\", always = true } }\n\
+         [[site.route]]\npath = \"/down\"\nproxy = \"http://127.0.0.1:1\"\n\
+         [[site.route]]\npath = \"/own\"\nrespond = { status = 503 }\n\
+         [[site.route]]\npath = \"/if\"\nwhen = { header.X-Beta = true }\nrespond = \"beta\"\n\
+         [[site.route]]\npath = \"/if\"\nrespond = \"plain\"\n",
+    ]
+    .concat();
+    let ours = site(folder, &routes);
+    let ask = |address: &forebay_testkit::stream::Address, target: &str, field: &str| {
+        let mut client = Client::connect(address.clone());
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{field}\r\n"));
+        let reply = client.reply();
+        let named = |name| reply.header(name).map(str::to_owned);
+        // A redirect of Forebay has no text.
+        let text = if reply.status == 301 { "" } else { reply.text() }.to_owned();
+        (reply.status, text, named("Location"), named("X-Seen"), named("X-Page"))
+    };
+    for target in REWRITTEN {
+        for field in ["", "X-Beta: 1\r\n"] {
+            let expected = ask(theirs.address(), target, field);
+            assert_eq!(ask(&ours.address.into(), target, field), expected, "{target} {field}");
+        }
+    }
+    ours.stop();
+}

@@ -19,8 +19,12 @@ struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     /// Searches a table and the tables in it. `path` is the prefix of its header, `name` the table
-    /// as a user would write it. The schema is not recursive, so the search ends.
+    /// as a user would write it. The search ends, because it enters no table of the same kind
+    /// within a table (`not` of `when`).
     fn table(&mut self, table: &Value, path: &str, name: &str) {
+        if path.ends_with(".not") {
+            return;
+        }
         let Some(keys) = table["properties"].as_object() else { return };
         if keys.contains_key(self.key) {
             self.found.push(name.to_owned());

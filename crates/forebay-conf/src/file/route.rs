@@ -8,12 +8,16 @@ use serde::Deserialize;
 use super::ajp::Ajp;
 use super::app::Limits;
 use super::compress::Compress;
+use super::fields::{ReplyFields, RequestFields};
+use super::limit::RateLimit;
+use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
 use super::upstream::Backend;
+use super::when::When;
 
 /// Conditions on the request, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
-/// app, respond, redirect.
+/// app, respond, redirect. A route with `rewrite` may have none of them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
@@ -27,6 +31,18 @@ use super::upstream::Backend;
     { "required": ["app"] },
     { "required": ["respond"] },
     { "required": ["redirect"] },
+    { "required": ["rewrite"], "not": { "anyOf": [
+        { "required": ["files"] },
+        { "required": ["cgi"] },
+        { "required": ["fastcgi"] },
+        { "required": ["scgi"] },
+        { "required": ["uwsgi"] },
+        { "required": ["ajp"] },
+        { "required": ["proxy"] },
+        { "required": ["app"] },
+        { "required": ["respond"] },
+        { "required": ["redirect"] },
+    ] } },
 ]))]
 pub struct Route {
     /// A name of the route, for `expect` and `explain`. Default: none.
@@ -41,9 +57,16 @@ pub struct Route {
     pub paths: Option<At<OneOrMany<String>>>,
     /// Ends of paths, such as ".php". The route matches if the path ends in one of them.
     pub suffix: Option<At<OneOrMany<String>>>,
+    /// A regular expression that the decoded path must match, besides `path` and `suffix`, such as
+    /// "^/wiki/(?<title>.+)$". A named group is a placeholder: {title}. "~*" before the expression
+    /// ignores case. The time to match grows only with the length of the path. Default: none.
+    pub path_regex: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
     /// them.
     pub methods: Option<At<OneOrMany<String>>>,
+    /// Conditions on other parts of the request, such as { header.X-Beta = "1" }. The route matches
+    /// if all of them are met. Default: none.
+    pub when: Option<At<Table<When>>>,
 
     /// Answers with files: a directory, or a table with `root`.
     pub files: Option<At<TextOr<Files>>>,
@@ -65,6 +88,12 @@ pub struct Route {
     pub respond: Option<At<TextOr<Respond>>>,
     /// Answers with a redirect: its target, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
+    /// Gives the request another path, and a query if the text has a `?`. With an answer in the
+    /// same route, such as `fastcgi`, that answers the new path. Without one, the routes are asked
+    /// again from the first one. Access rules for the old and for the new path both hold. The
+    /// client's query is appended, unless the text has {query} or {uri} or ends in `?`. Each route
+    /// rewrites a request once. Placeholders are filled in. Default: none.
+    pub rewrite: Option<At<String>>,
 
     /// Addresses or networks ("10.0.0.0/8") of clients that may use the route; all others get 403.
     /// "unix" allows clients of a unix: socket, which have no address. "all" allows every client.
@@ -77,16 +106,46 @@ pub struct Route {
     /// Users that may use the route, with a name and password (Basic authentication): a table with
     /// `file` and `realm`. Default: no password is needed.
     pub basic_auth: Option<At<Table<BasicAuth>>>,
+    /// Limits the number of requests with the same key, such as those of one client, over all
+    /// threads: a table with `rate`, or a list of such tables. Other requests get 429 with
+    /// Retry-After, before passwords are checked. Default: no limit.
+    pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
 
     /// Writes the requests of the route to the access log. Default: true.
     pub log: Option<bool>,
     /// The time that clients may cache the reply, such as "30d". Default: no caching header is
     /// added.
     pub expires: Option<Time>,
-    /// Reply headers to set.
-    pub set_headers: BTreeMap<String, At<String>>,
-    /// Reply headers to remove.
+    /// Request headers to set before the request reaches an application or server: names and
+    /// values with placeholders, such as "X-Real-IP" = "{client}". An empty value removes the
+    /// header. The client's own header of that name is removed in any case, also if its name has
+    /// underscores for hyphens. A table with `value` and `add` adds to the client's headers.
+    pub request_headers: RequestFields,
+    /// Reply headers to set, with placeholders. They replace those of the origin. Replies with a
+    /// status of 400 or more stay as they are, unless `always` is true. A table with `value` and
+    /// `always` sets one header.
+    pub set_headers: ReplyFields,
+    /// Reply headers to add to those of the origin. Otherwise like `set_headers`.
+    pub add_headers: ReplyFields,
+    /// Reply headers to remove, from replies with any status.
     pub remove_headers: Vec<At<String>>,
+    /// Applies `set_headers` and `add_headers` also to replies with a status of 400 or more.
+    /// Default: false.
+    pub always: Option<At<bool>>,
+    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
+    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. Default: those of
+    /// the site.
+    pub error_pages: ErrorPages,
+    /// Replaces errors that the application or server replies with by `error_pages`, too. Default:
+    /// that of the site.
+    pub intercept: Option<At<bool>>,
+    /// Closes the route: all requests get this page with status 503. false opens a route of a closed
+    /// site. Default: that of the site.
+    pub maintenance: Option<At<BoolOr<Maintenance>>>,
+    /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay answers
+    /// preflight requests before access rules, and replaces the application's own headers about
+    /// this. Default: browsers let no other page read the replies.
+    pub cors: Option<At<Table<Cors>>>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Passes a request for a missing file or script on to the routes below, like nginx's
@@ -95,8 +154,10 @@ pub struct Route {
     pub fallback: Option<At<bool>>,
     /// The path that answers a request for a missing file or script: "/index.php" for an
     /// application with one entry script, "/index.html" for a single-page application. The
-    /// application still sees the original method, REQUEST_URI, query and body. For the routes that
-    /// may have `fallback`. Default: none.
+    /// application still sees the original method, REQUEST_URI, query and body. Placeholders are
+    /// filled in, as in "/doku.php?id={rest}". The client's query follows a query of the text,
+    /// unless the text has {query} or {uri} or ends in `?`. For the routes that may have
+    /// `fallback`. Default: none.
     pub fallback_to: Option<At<String>>,
     /// Stores the part of a reply that a slow client has not read, so that the client does not keep
     /// the application busy. Memory is used first, then a file ([server.limits] `buffer_memory`,
@@ -355,7 +416,7 @@ pub struct Uwsgi {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Respond {
-    /// The status code. Default: 200.
+    /// The status code. 444 closes the connection without a reply. Default: 200.
     pub status: Option<At<u16>>,
     /// The text. Default: empty.
     pub body: Option<At<String>>,
@@ -368,9 +429,10 @@ pub struct Respond {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["to"] }, { "required": ["file"] }]))]
 pub struct Redirect {
-    /// The target: a URL, or a path that begins with a slash. Placeholders: {scheme} is http or
-    /// https, {host} the request's host, {port} the port of the listener, {path} the request's path,
-    /// {query} its query, {uri} path and query, {rest} the part that the `*` matched.
+    /// The target: a URL, or a path that begins with a slash. Placeholders: {host} is the request's
+    /// host, {path} its path, {query} its query, {uri} path and query, {rest} the part that the `*`
+    /// matched, and all others. The client's query is appended, unless the text has {query} or
+    /// {uri} or ends in `?`.
     pub to: Option<At<String>>,
     /// A file with many old addresses, instead of `to`: on each line the old path and the new path
     /// or URL, and perhaps a status. Paths that are not in the file are left to the routes below.

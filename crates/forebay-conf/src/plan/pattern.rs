@@ -1,5 +1,7 @@
 //! Patterns of hosts, paths and methods, which select the site and route of a request.
 
+use super::{Regex, When};
+
 /// A pattern of host names. Names are in lower case, without port or final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
@@ -74,6 +76,11 @@ pub struct Matcher {
     pub allows_path_info: bool,
     /// The method must be one of these; empty: any. `GET` includes `HEAD`.
     pub methods: Vec<String>,
+    /// The path must match this expression. `None`: any.
+    pub regex: Option<Regex>,
+    /// Conditions on other parts of the request. `None`: any. [`Matcher::matches`] does not know
+    /// these parts, so that the server examines them.
+    pub when: Option<Box<When>>,
 }
 
 /// The part of a path that a route's pattern matched.
@@ -93,7 +100,10 @@ impl Matcher {
     ///
     /// `path` is decoded, normalised and without its query; it need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
-        if !self.takes_method(method) || !self.takes_suffix(path) {
+        if !self.takes_method(method)
+            || !self.takes_suffix(path)
+            || self.regex.as_ref().is_some_and(|regex| !regex.is_match(path))
+        {
             return None;
         }
         let below = |rest: &'p [u8]| {
@@ -144,6 +154,7 @@ impl Matcher {
             }
         };
         self.takes_method(method)
+            && self.regex.as_ref().is_none_or(|regex| regex.is_match_in_any_case(path))
             && (self.suffixes.is_empty() || self.suffixes.iter().any(ends))
             && (self.paths.is_empty() || self.paths.iter().any(takes))
     }
@@ -161,7 +172,23 @@ impl Matcher {
             || self.paths.iter().any(|p| *p == PathPattern::Prefix("/".into()))
             || (!other.paths.is_empty()
                 && other.paths.iter().all(|theirs| self.paths.iter().any(|p| p.covers(theirs))));
-        methods && suffixes && paths
+        let when = self.when.is_none() || self.when == other.when;
+        methods && suffixes && paths && when && self.regex_covers(other)
+    }
+
+    /// Returns true if the expression matches every path of `other`. An expression can be compared
+    /// with the same expression and with paths.
+    fn regex_covers(&self, other: &Self) -> bool {
+        let Some(regex) = &self.regex else { return true };
+        let start = regex.literal_start().filter(|start| regex.pattern()[1..] == **start);
+        let takes = |path: &PathPattern| match path {
+            PathPattern::Exact(path) => regex.is_match(path.as_bytes()),
+            PathPattern::Prefix(path) => {
+                start.as_ref().is_some_and(|start| path.starts_with(start.as_str()))
+            }
+        };
+        other.regex.as_ref() == Some(regex)
+            || !other.paths.is_empty() && other.paths.iter().all(takes)
     }
 
     /// Returns true if a path may exist that both match, for any method.
@@ -184,6 +211,11 @@ impl Matcher {
     pub fn takes_others(&self, other: &Self) -> bool {
         let is_other = |method: &String| !other.takes_method(method.as_bytes());
         !other.methods.is_empty() && (self.methods.is_empty() || self.methods.iter().any(is_other))
+    }
+
+    /// Returns true if paths alone do not show which requests the route takes.
+    pub fn is_conditional(&self) -> bool {
+        self.regex.is_some() || self.when.is_some()
     }
 
     fn takes_method(&self, method: &[u8]) -> bool {
@@ -225,7 +257,7 @@ mod tests {
             paths: paths.iter().map(pattern).collect(),
             suffixes: own(suffixes),
             methods: own(methods),
-            allows_path_info: false,
+            ..Matcher::default()
         }
     }
 
@@ -302,6 +334,30 @@ mod tests {
         assert!(HostPattern::Exact("example.org".into()).matches("EXAMPLE.org"));
         assert!(!HostPattern::Exact("example.org".into()).matches("example.org."));
         assert!(HostPattern::Any.matches(""));
+    }
+
+    #[test]
+    fn an_expression_covers_itself_and_paths() {
+        let of = |pattern: &str, paths: &[&str]| Matcher {
+            regex: (!pattern.is_empty()).then(|| Regex::new(pattern, false).unwrap()),
+            ..matcher(paths, &[], &[])
+        };
+        let under_a = of("^/a/", &[]);
+        assert!(under_a.covers(&of("^/a/", &[])) && under_a.covers(&of("", &["/a/b", "/a/c/*"])));
+        assert!(!under_a.covers(&of("^/a/b", &[])) && !under_a.covers(&of("", &["/a*"])));
+        assert!(!under_a.covers(&of("", &[])) && of("", &["/*"]).covers(&under_a));
+        let digits = of("^/[0-9]+$", &[]);
+        assert!(digits.covers(&of("", &["/12"])) && !digits.covers(&of("", &["/1*"])));
+    }
+
+    #[test]
+    fn a_route_with_when_covers_only_its_equals() {
+        let when =
+            |method: &str| Some(Box::new(When { methods: vec![method.into()], ..When::default() }));
+        let get = Matcher { when: when("GET"), ..matcher(&["/*"], &[], &[]) };
+        let all = matcher(&["/*"], &[], &[]);
+        assert!(all.covers(&get) && !get.covers(&all) && get.covers(&get.clone()));
+        assert!(!get.covers(&Matcher { when: when("POST"), ..all.clone() }));
     }
 
     #[test]

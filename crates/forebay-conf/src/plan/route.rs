@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Clients, Compress, ContentCoding, Inherited, Matcher, MovedPages, ProcessLimits, Proxy,
+    Ajp, Clients, Compress, ContentCoding, Cors, ErrorPages, Inherited, Maintenance, Matcher,
+    MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite, Template,
     Upstream,
 };
 
@@ -24,9 +25,10 @@ pub struct Route {
     pub log: bool,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
-    /// Reply headers to set, which replace those of the origin. Names and values are valid. No
-    /// header frames the message or belongs to the connection.
-    pub set_headers: Vec<(String, String)>,
+    /// Changes to the fields of requests, before the origin gets them.
+    pub request_headers: Vec<RequestField>,
+    /// Reply headers to set or add. No header frames the message or belongs to the connection.
+    pub reply_headers: Vec<ReplyField>,
     /// Reply headers to remove, in lower case.
     pub remove_headers: Vec<String>,
     /// The largest request body in bytes, from the route or its site. `None`: the server's limit.
@@ -34,9 +36,10 @@ pub struct Route {
     /// Passes a request for a missing file or script on to the routes below. Default false.
     pub fallback: bool,
     /// The path that replaces that of a request for a missing file or script. Routing then starts
-    /// again at the first route. Begins with a slash and is normalised. `fallback` is false if this
-    /// is set.
-    pub fallback_to: Option<String>,
+    /// again at the first route. `fallback` is false if this is set.
+    pub fallback_to: Option<Rewrite>,
+    /// The path that replaces that of each request, before the action answers it.
+    pub rewrite: Option<Rewrite>,
     /// Stores the part of a reply that a slow client has not read. Default true for processes (CGI,
     /// FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]. Always false for
     /// replies that Forebay makes itself.
@@ -54,6 +57,12 @@ pub struct Route {
     /// The directory of files that the origin may send with `X-Accel-Redirect` or `X-Sendfile`.
     /// Absolute; a directory at the time of loading. `None`: those fields have no effect.
     pub sendfile_root: Option<PathBuf>,
+    /// Pages for errors, from the route and its site.
+    pub error_pages: ErrorPages,
+    /// The page that is sent instead of all replies, from the route or its site.
+    pub maintenance: Option<Arc<Maintenance>>,
+    /// Web pages of other origins that may use the route. `None`: browsers decide.
+    pub cors: Option<Cors>,
     /// The clients and users that may use the route.
     pub access: Access,
     /// The first line of the route in the file of its site, from 1; 0 without a file.
@@ -90,6 +99,8 @@ pub struct Access {
     pub deny: Vec<Clients>,
     /// Users that may use it. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
+    /// Limits on the number of requests. Default: none.
+    pub rate_limits: Vec<RateLimit>,
 }
 
 impl Access {
@@ -152,6 +163,8 @@ pub enum Action {
     Redirect(Redirect),
     /// Redirects of many old addresses. Other paths are left to the routes below.
     Moved(MovedPages),
+    /// None: routing starts again at the first route, with the path of [`Route::rewrite`].
+    Rewrite,
 }
 
 impl Action {
@@ -335,29 +348,11 @@ pub struct Respond {
 /// A redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// The `Location`: a URL, or a path that begins with `/`. Never empty.
-    pub to: Vec<RedirectPart>,
+    /// The `Location`: a URL, or a path that begins with `/`. Its text is printable ASCII. The host
+    /// never depends on the requested path.
+    pub to: Template,
+    /// The client's query is appended.
+    pub keep_query: bool,
     /// 301, 302, 303, 307 or 308. Default 302.
     pub status: u16,
-}
-
-/// A part of the target of a redirect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RedirectPart {
-    /// Text: printable ASCII.
-    Text(String),
-    /// `{scheme}`: `http` or `https`.
-    Scheme,
-    /// `{host}`: the request's host, without its port.
-    Host,
-    /// `{port}`: the port of the listener.
-    Port,
-    /// `{path}`: the path in the form that a backend would get.
-    Path,
-    /// `{query}`: the query without its question mark.
-    Query,
-    /// `{uri}`: path and query.
-    Uri,
-    /// `{rest}`: the part that the `*` of the route's path matched.
-    Rest,
 }

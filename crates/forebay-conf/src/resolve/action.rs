@@ -10,21 +10,19 @@ use super::moved::moved;
 use super::path::{directory, file, file_name};
 use super::process::{limits, max_processes};
 use super::proxy::proxy;
-use super::value::{
-    no_control, required, size_or_unlimited, text, time_above_zero, variables, within,
-};
+use super::template::redirect_target;
+use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
-use crate::plan::{
-    Action, Cgi, ContentCoding, Files, Redirect, RedirectPart, Respond, ScriptsBelow, Symlinks,
-};
+use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow, Symlinks};
 use crate::suggest;
 
 pub(super) fn action(
     context: &Context<'_>,
     file: &File,
     route: &At<Table<file::Route>>,
+    captures: &[String],
 ) -> Outcome<Action> {
     exactly_one(route)?;
     if let Some(typed) = &route.files {
@@ -60,8 +58,8 @@ pub(super) fn action(
         return Ok(Action::Moved(pages));
     }
     match &route.redirect {
-        Some(typed) => redirect(typed).map(Action::Redirect),
-        None => Err(nothing(&route.span)),
+        Some(typed) => redirect(typed, captures).map(Action::Redirect),
+        None => Ok(Action::Rewrite),
     }
 }
 
@@ -88,6 +86,7 @@ fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
     let mut given: Vec<_> = given.filter_map(|(name, span)| Some((name, span?))).collect();
     given.sort_by_key(|(_, span)| span.start);
     match given[..] {
+        [] if route.rewrite.is_some() => Ok(()),
         [] => Err(nothing(&route.span)),
         [_] => Ok(()),
         [(first, first_span), (second, second_span), ..] => Err(Problem::new(
@@ -251,7 +250,7 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Outcome<Respond> {
     Ok(Respond { status, body, content_type })
 }
 
-fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
+fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Outcome<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),
         TextOr::Table(table) => {
@@ -259,16 +258,7 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
             (to.with(&to.value), table.status.as_ref())
         }
     };
-    let target = no_control(text(&to)?, &to)?;
-    let parts = redirect_parts(target, &to)?;
-    let schemes = ["http://", "https://", "{scheme}://"];
-    let url = schemes.iter().any(|scheme| target.starts_with(scheme));
-    let path =
-        target.starts_with('/') || matches!(parts[0], RedirectPart::Path | RedirectPart::Uri);
-    if !(url || path) || target.contains(' ') || !target.is_ascii() {
-        return Err(Problem::new(&to.span, format!("cannot redirect to \"{target}\""))
-            .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
-    }
+    let (target, keep_query) = redirect_target(&to, captures)?;
     let status = match status {
         Some(at) if matches!(at.value, 301 | 302 | 303 | 307 | 308) => at.value,
         Some(at) => {
@@ -277,89 +267,5 @@ fn redirect(typed: &At<TextOr<file::Redirect>>) -> Outcome<Redirect> {
         }
         None => 302,
     };
-    Ok(Redirect { to: parts, status })
-}
-
-/// Parses a target into text and placeholders. Refuses a target if the path could become a
-/// host or a scheme.
-fn redirect_parts(target: &str, typed: &At<&String>) -> Outcome<Vec<RedirectPart>> {
-    let mut parts = Vec::new();
-    let mut rest = target;
-    while let Some((before, behind)) = rest.split_once('{') {
-        if !before.is_empty() {
-            parts.push(RedirectPart::Text(before.to_owned()));
-        }
-        let (name, behind) = match behind.split_once('}') {
-            Some((name, behind)) => (Some(name), behind),
-            None => (None, behind),
-        };
-        parts.push(match name {
-            Some("scheme") => RedirectPart::Scheme,
-            Some("host") => RedirectPart::Host,
-            Some("port") => RedirectPart::Port,
-            Some("path") => RedirectPart::Path,
-            Some("query") => RedirectPart::Query,
-            Some("uri") => RedirectPart::Uri,
-            Some("rest") => RedirectPart::Rest,
-            _ => {
-                let placeholder =
-                    name.map_or_else(|| format!("{{{behind}"), |name| format!("{{{name}}}"));
-                let message = format!("there is no placeholder \"{placeholder}\"");
-                return Err(Problem::new(&typed.span, message).help(
-                    "there are {scheme}, {host}, {port}, {path}, {query}, {uri} and {rest}",
-                ));
-            }
-        });
-        rest = behind;
-    }
-    if !rest.is_empty() || parts.is_empty() {
-        parts.push(RedirectPart::Text(rest.to_owned()));
-    }
-    match (&parts[..], parts.get(1)) {
-        ([RedirectPart::Scheme, _, rest @ ..], Some(RedirectPart::Text(text))) => {
-            // Every scheme is followed by a host, as `https://` is.
-            let as_https = RedirectPart::Text(format!("https{text}"));
-            let parts: Vec<_> = std::iter::once(as_https).chain(rest.iter().cloned()).collect();
-            host_is_the_files(&parts, target, typed)?;
-        }
-        _ => host_is_the_files(&parts, target, typed)?,
-    }
-    Ok(parts)
-}
-
-/// Checks that the host does not depend on the path that a client requests. After `https://`, a
-/// host must follow, and then a slash, a path or the end.
-fn host_is_the_files(parts: &[RedirectPart], target: &str, typed: &At<&String>) -> Outcome<()> {
-    let problem = || {
-        Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
-            .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
-    };
-    let is_template = parts.iter().any(|part| !matches!(part, RedirectPart::Text(_)));
-    // Browsers read a backslash as a slash.
-    if is_template && (target.contains('\\') || target.starts_with("//")) {
-        let message = format!("\"{target}\" may lead to a host that clients choose");
-        return Err(Problem::new(&typed.span, message)
-            .help("write \"https://{host}/...\", or a path that begins with one slash"));
-    }
-    let RedirectPart::Text(first) = &parts[0] else { return Ok(()) };
-    let Some((_, mut text)) = first.split_once("://") else { return Ok(()) };
-    let mut has_host = false;
-    for part in parts[1..].iter().map(Some).chain([None]) {
-        has_host |= !text.is_empty();
-        if text.contains(['/', '?', '#']) {
-            return if text.starts_with(['/', '?', '#']) && !has_host {
-                Err(problem())
-            } else {
-                Ok(())
-            };
-        }
-        match part {
-            Some(RedirectPart::Text(next)) => text = next,
-            Some(RedirectPart::Host) => (text, has_host) = ("", true),
-            Some(RedirectPart::Port) if has_host => text = "",
-            Some(RedirectPart::Path | RedirectPart::Uri) | None if has_host => return Ok(()),
-            _ => return Err(problem()),
-        }
-    }
-    Ok(())
+    Ok(Redirect { to: target, keep_query, status })
 }

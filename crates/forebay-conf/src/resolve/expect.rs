@@ -1,7 +1,7 @@
 //! `expect` of a site: `[METHOD] TARGET -> ANSWER`.
 
 use super::Outcome;
-use super::route::method;
+use super::value::method;
 use super::value::text;
 use crate::error::Problem;
 use crate::file::{self, ANSWERS, At, Table};

@@ -8,8 +8,8 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
-    Access, Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Log, Matcher,
-    PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow, Server, Site,
+    Access, Action, EncodedSlashes, ErrorPages, Files, ForwardedFields, HostPattern, Listen, Log,
+    Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow, Server, Site,
     SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
@@ -41,16 +41,21 @@ impl Plan {
             action,
             log: true,
             expires: None,
-            set_headers: Vec::new(),
+            request_headers: Vec::new(),
+            reply_headers: Vec::new(),
             remove_headers: Vec::new(),
             max_body: None,
             fallback: false,
             fallback_to: None,
+            rewrite: None,
             buffer: false,
             request_buffering: false,
             path_parameters: PathParameters::default(),
             compress: None,
             sendfile_root: None,
+            error_pages: ErrorPages::default(),
+            maintenance: None,
+            cors: None,
             access: Access::default(),
             line: 0,
             inherited: Vec::new(),
@@ -67,6 +72,7 @@ impl Plan {
             merge_slashes: true,
             redirect_to_https: None,
             tls: None,
+            error_pages: ErrorPages::default(),
             routes: vec![route],
             line: 0,
             file: None,

@@ -2,30 +2,51 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::action::action;
 use super::compress::compress;
+use super::effect::no_effect;
+use super::fields::{remove_headers, reply_headers, request_headers};
+use super::limit::rate_limits;
+use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
 use super::peer::clients;
-use super::value::{no_control, optional_time, required, size_or_unlimited, text};
+use super::template::rewrite_target;
+use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
+use super::when::{path_regex, when};
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, File, Kind, Table};
 use crate::plan::{
-    Access, Action, BasicAuth, Matcher, PathParameters, PathPattern, Route, ServerProtocol,
+    Access, Action, BasicAuth, ErrorPages, Maintenance, Matcher, PathParameters, PathPattern,
+    Rewrite, Route, ServerProtocol,
 };
+
+/// Settings of a site that its routes inherit.
+#[derive(Default)]
+pub(super) struct OfSite {
+    pub max_body: Option<u64>,
+    pub error_pages: ErrorPages,
+    pub maintenance: Option<Arc<Maintenance>>,
+}
 
 pub(super) fn route(
     context: &Context<'_>,
     file: &File,
     typed: &At<Table<file::Route>>,
+    of_site: &OfSite,
 ) -> Outcome<Route> {
-    let action = action(context, file, typed)?;
+    let matcher = matcher(typed)?;
+    let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
+    let captures = &names.collect::<Vec<_>>()[..];
+    let action = action(context, file, typed, captures)?;
     Ok(Route {
         name: name(typed)?,
-        matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher(typed)? },
+        matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher },
         fallback: fallback(context, file, typed, &action)?,
-        fallback_to: fallback_to(context, file, typed, &action)?,
+        fallback_to: fallback_to(context, file, typed, (&action, captures))?,
+        rewrite: rewrite(typed, &action, captures)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
         buffer: buffer(context, typed, &action)?,
         compress: compress(&typed.compress)?,
@@ -34,10 +55,19 @@ pub(super) fn route(
         action,
         log: typed.log.unwrap_or(true),
         expires: optional_time(&typed.expires)?,
-        set_headers: set_headers(typed)?,
-        remove_headers: typed.remove_headers.iter().map(removed).collect::<Outcome<_>>()?,
-        max_body: size_or_unlimited(&typed.max_body)?,
-        access: access(context, typed)?,
+        request_headers: request_headers(typed, captures)?,
+        reply_headers: reply_headers(typed, captures)?,
+        remove_headers: remove_headers(typed)?,
+        error_pages: error_pages(
+            context,
+            &typed.error_pages,
+            &typed.intercept,
+            &of_site.error_pages,
+        )?,
+        maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
+        cors: cors(&typed.cors)?,
+        max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
+        access: access(context, typed, captures)?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
     })
@@ -54,7 +84,7 @@ fn name(typed: &file::Route) -> Outcome<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
-fn access(context: &Context<'_>, typed: &file::Route) -> Outcome<Access> {
+fn access(context: &Context<'_>, typed: &file::Route, captures: &[String]) -> Outcome<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         if at.items().is_empty() {
@@ -64,7 +94,12 @@ fn access(context: &Context<'_>, typed: &file::Route) -> Outcome<Access> {
         at.items().iter().map(clients).collect::<Outcome<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
-    Ok(Access { allow: named(&typed.allow)?, deny: named(&typed.deny)?, basic_auth })
+    Ok(Access {
+        allow: named(&typed.allow)?,
+        deny: named(&typed.deny)?,
+        basic_auth,
+        rate_limits: rate_limits(&typed.rate_limit, captures)?,
+    })
 }
 
 fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outcome<BasicAuth> {
@@ -93,8 +128,8 @@ fn fallback_to(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    action: &Action,
-) -> Outcome<Option<String>> {
+    (action, captures): (&Action, &[String]),
+) -> Outcome<Option<Rewrite>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
     match may_fall_back(file, &at.span, "fallback_to", action) {
         Err(_) if context.is_default(&at.span) => return Ok(None),
@@ -105,13 +140,17 @@ fn fallback_to(
             "keep one: `fallback` asks the routes below, `fallback_to` asks all for another path",
         ));
     }
-    match path_pattern(&at.with(&at.value))? {
-        PathPattern::Exact(path) => Ok(Some(path)),
-        PathPattern::Prefix(_) => {
-            Err(Problem::new(&at.span, format!("\"{}\" is not the path of one thing", at.value))
-                .help("leave off the `*`: give a path such as \"/index.php\""))
-        }
-    }
+    rewrite_target(&at.with(&at.value), captures).map(Some)
+}
+
+fn rewrite(typed: &file::Route, action: &Action, captures: &[String]) -> Outcome<Option<Rewrite>> {
+    let Some(at) = &typed.rewrite else { return Ok(None) };
+    let beside = match action {
+        Action::Respond(_) => "respond",
+        Action::Redirect(_) => "redirect",
+        _ => return rewrite_target(&at.with(&at.value), captures).map(Some),
+    };
+    Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
 
 /// Checks that the origin can lack an answer, such as a missing file.
@@ -126,6 +165,7 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
         Action::Fastcgi(fastcgi) if fastcgi.mount.is_some() => "fastcgi",
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
+        Action::Rewrite => "rewrite",
         Action::App(name) if takes_every_path(file, name) => "app",
         _ => return Ok(()),
     };
@@ -143,6 +183,7 @@ fn buffer(context: &Context<'_>, typed: &file::Route, action: &Action) -> Outcom
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
+        Action::Rewrite => "rewrite",
         Action::Proxy(_) => return Ok(typed.buffer.as_ref().is_some_and(|at| at.value)),
         _ => return Ok(typed.buffer.as_ref().is_none_or(|at| at.value)),
     };
@@ -254,6 +295,7 @@ fn sendfile_root(
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
+        Action::Rewrite => "rewrite",
         _ => return directory(context, at).map(Some),
     };
     if context.is_default(&at.span) {
@@ -281,6 +323,8 @@ fn matcher(typed: &file::Route) -> Outcome<Matcher> {
         not_empty(at)?;
         matcher.methods = at.items().iter().map(method).collect::<Outcome<_>>()?;
     }
+    matcher.regex = typed.path_regex.as_ref().map(path_regex).transpose()?;
+    matcher.when = typed.when.as_ref().map(when).transpose()?.map(Box::new);
     Ok(matcher)
 }
 
@@ -345,56 +389,4 @@ fn suffix(typed: &At<&String>) -> Outcome<String> {
         return Err(problem.label("no dot").help(format!("write \".{text}\"")));
     }
     Ok(text.to_owned())
-}
-
-pub(super) fn method(typed: &At<impl AsRef<str>>) -> Outcome<String> {
-    let text = text(typed)?;
-    if !is_token(text) {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
-            .help("write a method such as \"GET\""));
-    }
-    let upper = text.to_ascii_uppercase();
-    if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
-        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
-            .help(format!("methods are in capitals: write \"{upper}\"")));
-    }
-    Ok(text.to_owned())
-}
-
-const KNOWN_METHODS: [&str; 9] =
-    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
-
-fn set_headers(typed: &file::Route) -> Outcome<Vec<(String, String)>> {
-    let mut headers = Vec::new();
-    for (name, value) in &typed.set_headers {
-        header_name(&value.with(name))?;
-        headers.push((name.clone(), no_control(value, value)?.trim().to_owned()));
-    }
-    Ok(headers)
-}
-
-fn removed(typed: &At<String>) -> Outcome<String> {
-    Ok(header_name(&typed.with(&typed.value))?.to_ascii_lowercase())
-}
-
-fn header_name<'t>(typed: &At<&'t String>) -> Outcome<&'t str> {
-    let name: &'t str = typed.value;
-    if !is_token(name) {
-        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a header"))
-            .help("a name is letters, digits and hyphens, such as \"Cache-Control\""));
-    }
-    if FRAMING.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
-        return Err(Problem::new(&typed.span, format!("{name} cannot be set or removed"))
-            .help("it frames the message or belongs to the connection: leave it to Forebay"));
-    }
-    Ok(name)
-}
-
-const FRAMING: [&str; 7] =
-    ["Connection", "Content-Length", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding", "Upgrade"];
-
-/// Returns true for a token (RFC 9110 section 5.6.2).
-fn is_token(text: &str) -> bool {
-    let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(byte)
 }

@@ -7,7 +7,8 @@ use super::ajp::{AjpFronts, front};
 use super::effect::no_effect;
 use super::expect::expectations;
 use super::inherited::inherited;
-use super::route::route;
+use super::pages::{error_pages, maintenance};
+use super::route::{OfSite, route};
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::size_or_unlimited;
@@ -15,7 +16,8 @@ use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
 use crate::plan::{
-    Action, EncodedSlashes, Files, ForwardedFields, HostPattern, Listen, Route, ScriptsBelow, Site,
+    Action, EncodedSlashes, ErrorPages, Files, ForwardedFields, HostPattern, Listen, Route,
+    ScriptsBelow, Site,
 };
 
 /// Resolves all sites. Leaves out those with a problem.
@@ -35,10 +37,11 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
             break;
         }
         let found = problems.len();
-        let routes = routes(context, file, (number, site_typed), problems);
+        let of_site = keep(of_site(context, site_typed), problems).unwrap_or_default();
+        let routes = routes(context, file, (number, site_typed, &of_site), problems);
         let listen = listen(context, site_typed, &mut spoken);
         let site = listen.and_then(|listen| {
-            site(context, site_typed, (listen, routes), &mut taken, &mut agreed)
+            site(context, site_typed, (listen, routes, of_site), &mut taken, &mut agreed)
         });
         if let (Some(mut site), true) = (keep(site, problems), found == problems.len()) {
             site.inherited = inherited(context, context.filled.sites.get(&number));
@@ -79,7 +82,7 @@ fn listen(
 fn site(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,
-    (listen, routes): (Vec<Listen>, Vec<Route>),
+    (listen, routes, of_site): (Vec<Listen>, Vec<Route>, OfSite),
     taken: &mut Taken,
     agreed: &mut Agreed,
 ) -> Outcome<Site> {
@@ -123,6 +126,7 @@ fn site(
         redirect_to_https: redirect(context, typed, &listen)?,
         tls,
         listen: listen.into_iter().chain(beside).collect(),
+        error_pages: of_site.error_pages,
         routes,
         line: context.line(typed.span.start),
         file: context.sources.included(typed.span.start).map(str::to_owned),
@@ -163,11 +167,21 @@ fn proxy_protocol(
     Ok(wanted)
 }
 
+/// Returns the settings that the routes of a site inherit.
+fn of_site(context: &Context<'_>, typed: &file::Site) -> Outcome<OfSite> {
+    let none = ErrorPages::default();
+    Ok(OfSite {
+        max_body: size_or_unlimited(&typed.max_body)?,
+        error_pages: error_pages(context, &typed.error_pages, &typed.intercept, &none)?,
+        maintenance: maintenance(context, &typed.maintenance, None)?,
+    })
+}
+
 /// Returns the routes of a site that have no problem. Adds one problem for each of the others.
 fn routes(
     context: &Context<'_>,
     file: &File,
-    (number, site): (usize, &At<Table<file::Site>>),
+    (number, site, defaults): (usize, &At<Table<file::Site>>, &OfSite),
     problems: &mut Vec<Problem>,
 ) -> Vec<Route> {
     let typed = site.route.as_deref().unwrap_or_default();
@@ -175,14 +189,12 @@ fn routes(
         let problem = Problem::new(&site.span, "this site has no route").label("needs a route");
         problems.push(problem.help("add one: [[site.route]] with path = \"/*\", files = \"DIR\""));
     }
-    let site_max_body = keep(size_or_unlimited(&site.max_body), problems).flatten();
     let mut routes: Vec<(Route, &Range<usize>)> = Vec::new();
     for (of_site, at) in typed.iter().enumerate() {
         if problems.len() >= MOST_PROBLEMS {
             break;
         }
-        let Some(mut route) = keep(route(context, file, at), problems) else { continue };
-        route.max_body = route.max_body.or(site_max_body);
+        let Some(mut route) = keep(route(context, file, at, defaults), problems) else { continue };
         route.inherited = inherited(context, context.filled.routes.get(&(number, of_site)));
         let is_taken = |(other, _): &&(Route, _)| other.name.is_some() && other.name == route.name;
         if let (Some((_, span)), Some(name)) = (routes.iter().find(is_taken), &at.name) {

@@ -121,3 +121,27 @@ pub(super) fn required<'t, T>(
         problem.label(format!("needs `{key}`")).help(format!("add {key} = {example}"))
     })
 }
+
+/// Returns a method.
+pub(super) fn method(typed: &At<impl AsRef<str>>) -> Outcome<String> {
+    let text = text(typed)?;
+    if !is_token(text) {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
+            .help("write a method such as \"GET\""));
+    }
+    let upper = text.to_ascii_uppercase();
+    if upper != text && KNOWN_METHODS.contains(&upper.as_str()) {
+        return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))
+            .help(format!("methods are in capitals: write \"{upper}\"")));
+    }
+    Ok(text.to_owned())
+}
+
+const KNOWN_METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// Returns true for a token (RFC 9110 section 5.6.2).
+pub(super) fn is_token(text: &str) -> bool {
+    let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(byte)
+}

@@ -2,7 +2,7 @@
 
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
 use forebay_origin::files::{RouteId, ScriptRoutes};
-use forebay_origin::rules::{kept_scripts, paths_below, ways_around};
+use forebay_origin::rules::{incomparable, kept_scripts, paths_below, ways_around};
 
 /// Returns the warnings about the rules of all sites.
 pub fn all(plan: &Plan) -> Vec<Finding> {
@@ -47,6 +47,14 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
                 ),
             });
         }
+        found.extend(incomparable(site).into_iter().map(|at| Finding {
+            key: key(at, "path_regex"),
+            message: "WARNING: the paths of this rule cannot be compared with those of other routes, \
+                      because it has a `path_regex`"
+                .into(),
+            help: "give the rule a `path` if you can; otherwise try paths with `forebay explain`"
+                .into(),
+        }));
         let kept = kept_scripts(site, plan);
         let scripts = ScriptRoutes::of(site, plan);
         found.extend(kept.iter().enumerate().filter_map(|(at, kept)| {

@@ -112,6 +112,8 @@ fn processes(
             text.answer.redirect(moved.status, to.into_owned());
             Ok(())
         }
+        // The caller routes the request again.
+        Action::Rewrite => Ok(()),
     }
 }
 
@@ -121,7 +123,7 @@ pub(super) fn redirection(
     request: &Request,
     text: &mut Explanation,
 ) -> Result<(), Fault> {
-    let to = location(&redirect.to, request)?;
+    let to = location(redirect, request)?;
     let to = String::from_utf8_lossy(&to);
     let said = format!("a redirection: {} to {to}", redirect.status);
     text.item("origin", said.as_bytes());

@@ -300,6 +300,11 @@ impl Peer {
         }
     }
 
+    /// Returns what was received and not read yet.
+    pub fn unread(&self) -> &[u8] {
+        &self.unread
+    }
+
     /// Reads more. Returns false at the end of the stream.
     pub async fn more(&mut self) -> io::Result<bool> {
         Ok(self.link.read(&mut self.unread).await? > 0)

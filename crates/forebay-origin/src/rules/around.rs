@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, RedirectPart, Site};
+use forebay_conf::{self as conf, Action, AppKind, Matcher, PathPattern, Plan, Site, TemplatePart};
 use forebay_server::route::Instead;
 use forebay_upstream::fastcgi::below_prefix;
 use forebay_upstream::mount;
@@ -51,7 +51,10 @@ const MOST: usize = 100;
 pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let mut found: Vec<Around> = Vec::new();
     let kept = kept_scripts(site, plan);
-    for rule in (0..site.routes.len()).filter(|&at| protects(&site.routes[at])).take(MOST) {
+    // The paths of an expression are not known.
+    let is_rule =
+        |at: &usize| protects(&site.routes[*at]) && site.routes[*at].matcher.regex.is_none();
+    for rule in (0..site.routes.len()).filter(is_rule).take(MOST) {
         for region in regions(site, plan, rule) {
             for around in others((site, plan, &kept), rule, &region) {
                 add(&mut found, around);
@@ -117,7 +120,7 @@ fn below_path(
 /// those.
 fn leads_below(route: &conf::Route, start: &str) -> bool {
     let Action::Redirect(redirect) = &route.action else { return false };
-    matches!(redirect.to.first(), Some(RedirectPart::Text(to)) if to.starts_with(start))
+    matches!(redirect.to.parts().first(), Some(TemplatePart::Text(to)) if to.starts_with(start))
 }
 
 /// Returns the numbers of the rules of `site` that protect what route `at` serves for `path`, but
@@ -132,8 +135,24 @@ pub fn rules_beside(site: &Site, plan: &Plan, at: usize, path: &[u8]) -> Vec<usi
             && is_alike
             && regions(site, plan, *rule).iter().any(|region| region.has(&place))
     };
-    let rules = (0..site.routes.len()).filter(|&rule| rule != at && protects(&site.routes[rule]));
+    let is_rule = |rule: &usize| {
+        let route = &site.routes[*rule];
+        *rule != at && protects(route) && route.matcher.regex.is_none()
+    };
+    let rules = (0..site.routes.len()).filter(is_rule);
     rules.filter(protects_it).collect()
+}
+
+/// Returns the numbers of routes whose access rules are for an expression, if other routes of the
+/// site answer, too. No way around them is found.
+pub fn incomparable(site: &Site) -> Vec<usize> {
+    let answers = |route: &&conf::Route| instead(route) == Instead::No;
+    if site.routes.iter().filter(answers).count() < 2 {
+        return Vec::new();
+    }
+    let is_one =
+        |at: &usize| has_gate(&site.routes[*at]) && site.routes[*at].matcher.regex.is_some();
+    (0..site.routes.len()).filter(is_one).collect()
 }
 
 fn add(found: &mut Vec<Around>, around: Around) {
@@ -291,7 +310,8 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
 }
 
 /// Returns the route that serves `path`, unless it refuses some requests or an earlier rule
-/// decides. A route above `rule` for a part of its paths is an intended exception.
+/// decides. A route above `rule` for a part of its paths is an intended exception. A route with
+/// `when` may leave the path to the routes below.
 fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
@@ -300,6 +320,9 @@ fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Opt
         }
         if protects(route) || at < rule && matcher.covers(&route.matcher) {
             return None;
+        }
+        if route.matcher.when.is_some() {
+            continue;
         }
         let is_handed_on = match &route.action {
             Action::Files(_) => kept[at].is_empty() && route.passes_on(),
@@ -408,6 +431,6 @@ fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
                 Some(Place { space: format!("app {name}"), path })
             }
         },
-        Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) => None,
+        Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) | Action::Rewrite => None,
     }
 }

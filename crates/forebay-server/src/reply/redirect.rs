@@ -9,6 +9,15 @@ pub enum InternalRedirect {
     Route(Vec<u8>),
     /// The site's answer for this normalized path. The request otherwise stays unchanged.
     Path(Vec<u8>),
+    /// The site's answer for this target, with the method and body of the request.
+    Target(Vec<u8>),
+    /// The page for an error.
+    Page {
+        /// Status of the origin's reply.
+        status: u16,
+        /// Field lines of that reply that belong to the error.
+        fields: Vec<u8>,
+    },
     /// A file.
     File {
         /// Location of the file.

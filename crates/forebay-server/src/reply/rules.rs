@@ -1,17 +1,28 @@
 //! A route's changes to the fields of replies.
 
 use std::iter;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use forebay_conf::{Cors, ReplyField};
+use forebay_net::head::Request;
+use forebay_net::template::Escape;
 use forebay_wire::http1::{KnownField, encode};
+
+use super::changes::FieldChanges;
+use super::cors;
 
 /// A route's changes to the head of a reply.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Field lines to add, each ending in CRLF.
-    pub add: Vec<u8>,
-    /// Names of fields to remove, in lower case.
-    pub remove: Vec<String>,
+    /// Changes to replies with a status below 400.
+    pub unless_error: FieldChanges,
+    /// Changes to all replies.
+    pub always: FieldChanges,
+    /// Fields whose values depend on the request.
+    pub by_request: Vec<ReplyField>,
+    /// Web pages of other origins that may use the route.
+    pub cors: Option<Rc<Cors>>,
     /// Lifetime in caches in seconds: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
     /// True if `X-Accel-Redirect` and `X-Sendfile` make the server send a file in place of the
@@ -20,29 +31,78 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Returns the rules of a route with these fields to set and to remove.
+    pub fn new(set: &[ReplyField], removed: &[String]) -> Self {
+        let mut rules = Self::default();
+        rules.always.remove.extend_from_slice(removed);
+        for field in set {
+            match field.value.constant() {
+                Some(value) => rules.set(field, value.as_bytes()),
+                None => rules.by_request.push(field.clone()),
+            }
+        }
+        rules
+    }
+
+    /// Returns true if a value depends on the request.
+    pub(crate) fn is_by_request(&self) -> bool {
+        !self.by_request.is_empty() || self.cors.is_some()
+    }
+
+    /// Returns the rules with the values of `request`.
+    pub(crate) fn of_request(self: &Rc<Self>, request: &Request) -> Rc<Self> {
+        if !self.is_by_request() {
+            return self.clone();
+        }
+        let mut rules = Self { by_request: Vec::new(), cors: None, ..Self::clone(self) };
+        if let Some(cors) = &self.cors {
+            cors::change_reply(cors, request, &mut rules.always);
+        }
+        let mut value = Vec::new();
+        for field in &self.by_request {
+            value.clear();
+            request.fill(&field.value, Escape::Field, &mut value);
+            rules.set(field, value.trim_ascii());
+        }
+        Rc::new(rules)
+    }
+
+    /// Sets or adds a field. A field without a value is only removed, as in nginx.
+    fn set(&mut self, field: &ReplyField, value: &[u8]) {
+        let changes = if field.always { &mut self.always } else { &mut self.unless_error };
+        if !field.is_added {
+            changes.remove.push(field.name.to_ascii_lowercase());
+        }
+        if !value.is_empty() || field.value.constant().is_some() {
+            encode::field(&mut changes.add, &field.name, value);
+        }
+    }
+
+    /// Returns the names of all fields that the rules may remove.
+    pub(crate) fn removed(&self) -> Vec<String> {
+        [&self.always.remove[..], &self.unless_error.remove].concat()
+    }
+
     /// Changes the field lines of `out`, from `start` on, of a reply with this status.
     pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, status: u16) {
-        self.remove_from(out, start);
-        out.extend_from_slice(&self.add);
-        if let Some(seconds) = self.expires.filter(|_| matches!(status, 200..=399)) {
+        let is_error = status >= 400;
+        self.always.remove_from(out, start);
+        if !is_error {
+            self.unless_error.remove_from(out, start);
+            out.extend_from_slice(&self.unless_error.add);
+        }
+        out.extend_from_slice(&self.always.add);
+        if let Some(seconds) = self.expires.filter(|_| !is_error) {
             let at = SystemTime::now() + Duration::from_secs(seconds);
             encode::field(out, "Expires", httpdate::fmt_http_date(at).as_bytes());
             encode::field(out, "Cache-Control", format!("max-age={seconds}").as_bytes());
         }
     }
 
-    /// Removes the fields named in `remove` from `out`, from `start` on.
+    /// Removes all fields that the rules may remove from `out`, from `start` on.
     pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
-        if self.remove.is_empty() {
-            return;
-        }
-        let lines = out.split_off(start);
-        for line in lines.split_inclusive(|&b| b == b'\n') {
-            let name = line.split(|&b| b == b':').next().unwrap_or_default();
-            if !self.remove.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name)) {
-                out.extend_from_slice(line);
-            }
-        }
+        self.always.remove_from(out, start);
+        self.unless_error.remove_from(out, start);
     }
 }
 
@@ -59,6 +119,20 @@ pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
             out.extend_from_slice(line);
         }
     }
+}
+
+/// Returns the field lines of an error that a page in its place keeps.
+pub(super) fn of_error(lines: &[u8]) -> Vec<u8> {
+    const KEPT: [&[u8]; 5] =
+        [b"www-authenticate", b"proxy-authenticate", b"retry-after", b"allow", b"set-cookie"];
+    let lines = lines.split_inclusive(|&b| b == b'\n');
+    let is_kept = |line: &&[u8]| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name_of(line)));
+    lines.filter(is_kept).flatten().copied().collect()
+}
+
+/// Returns true if one of the lines has this name, in lower case.
+pub(super) fn has(lines: &[u8], name: &[u8]) -> bool {
+    lines.split(|&b| b == b'\n').any(|line| name_of(line).eq_ignore_ascii_case(name))
 }
 
 fn name_of(line: &[u8]) -> &[u8] {

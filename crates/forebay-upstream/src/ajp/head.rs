@@ -95,15 +95,16 @@ fn append_fields(
     let claims = request.claims();
     for field in &head.fields {
         let name = field.name.of(bytes);
-        let is_dropped = field.known.is_hop_by_hop()
-            || is_replaced(field)
-            || claims.are_forged(field, bytes)
-            || name.contains(&b'_')
-            || is_disguised(field, &head.fields, bytes)
-            || head.connection_names_fields && head.connection_lists(name, bytes)
-            // After Forebay's own login, the application does not get the password. Apache does the
-            // same.
-            || !request.user.is_empty() && name.eq_ignore_ascii_case(b"authorization");
+        let is_dropped = field.known != KnownField::Gateway
+            && (field.known.is_hop_by_hop()
+                || is_replaced(field)
+                || claims.are_forged(field, bytes)
+                || name.contains(&b'_')
+                || is_disguised(field, &head.fields, bytes)
+                || head.connection_names_fields && head.connection_lists(name, bytes)
+                // After Forebay's own login, the application does not get the password. Apache does
+                // the same.
+                || !request.user.is_empty() && name.eq_ignore_ascii_case(b"authorization"));
         if !is_dropped {
             forward.field(name, field.value.of(bytes));
         }

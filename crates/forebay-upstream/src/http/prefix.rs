@@ -21,7 +21,9 @@ pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
 /// removed, and the `Destination` without it. `host` replaces the client's host.
 pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
     let prefix = prefix.trim_end_matches('/');
-    if !prefix.is_empty() && strip_prefix(request.target(), prefix.as_bytes()).is_some() {
+    let is_removed =
+        !prefix.is_empty() && strip_prefix(request.target(), prefix.as_bytes()).is_some();
+    if is_removed && !request.is_changed(PREFIX) {
         let is_trusted = request.claims() == Claims::XForwarded;
         let outer = claimed_value(request, PREFIX).filter(|_| is_trusted).unwrap_or_default();
         let outer = outer.strip_suffix(b"/").unwrap_or(outer);

@@ -199,7 +199,9 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
                 && other.name.of(bytes).eq_ignore_ascii_case(text)
         };
         // The password stays with the server that has authenticated the user, as in Apache.
-        let is_password = !user.is_empty() && text.eq_ignore_ascii_case(b"authorization");
+        let is_password = !user.is_empty()
+            && field.known != KnownField::Gateway
+            && text.eq_ignore_ascii_case(b"authorization");
         let has_own_variable =
             matches!(field.known, KnownField::ContentLength | KnownField::ContentType);
         let is_about_framing =

@@ -20,8 +20,10 @@ impl Claims {
     /// Returns true if `field` is about the origin of the request and the client may have forged
     /// it.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
-        if field.known == KnownField::Forwarded {
-            return self != Self::Forwarded;
+        match field.known {
+            KnownField::Forwarded => return self != Self::Forwarded,
+            KnownField::Gateway => return false,
+            _ => {}
         }
         self != Self::XForwarded && is_claim(field.name.of(bytes))
     }

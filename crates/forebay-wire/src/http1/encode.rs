@@ -115,7 +115,9 @@ pub fn forward_request_fields(
     copy_lines(out, &head.fields, bytes, |field| {
         field.known.is_hop_by_hop()
             || drop(field)
-            || head.connection_names_fields && head.connection_lists(field.name.of(bytes), bytes)
+            || head.connection_names_fields
+                && field.known != super::KnownField::Gateway
+                && head.connection_lists(field.name.of(bytes), bytes)
     });
 }
 

@@ -53,6 +53,8 @@ pub(super) fn reuse(fields: &mut Vec<Field>) -> Vec<Field> {
 pub enum KnownField {
     /// Any other name.
     Other,
+    /// Any name, in a field that the gateway itself has set. Peers must not be able to remove it.
+    Gateway,
     Accept,
     AcceptEncoding,
     Connection,

@@ -1,0 +1,37 @@
+//! Changes to the fields of requests and replies, as typed.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::shape::{At, OneOrMany, TextOr};
+
+/// Request fields by name.
+pub type RequestFields = BTreeMap<String, At<TextOr<RequestField>>>;
+
+/// Reply fields by name.
+pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
+
+/// A field of requests.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["value"]))]
+pub struct RequestField {
+    /// The value, with placeholders. If it is empty, the request has no such field.
+    pub value: Option<At<String>>,
+    /// Adds the field to those of the client. Otherwise it replaces them. Default: false.
+    pub add: Option<bool>,
+}
+
+/// A field of replies.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["value"]))]
+pub struct ReplyField {
+    /// The value, with placeholders, or a list of values for several fields of this name.
+    pub value: Option<At<OneOrMany<String>>>,
+    /// Sets the field also in replies with a status of 400 or more. Default: `always` of the
+    /// route.
+    pub always: Option<bool>,
+}

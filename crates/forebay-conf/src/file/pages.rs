@@ -1,0 +1,46 @@
+//! Error pages, maintenance pages and cross-origin requests, as typed.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::shape::{At, OneOrMany, Time};
+
+/// Files by status ("404") or class of statuses ("5xx").
+pub type ErrorPages = BTreeMap<String, At<String>>;
+
+/// A page for all requests while a site is closed.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["page"]))]
+pub struct Maintenance {
+    /// The file of the page, with placeholders as in `error_pages`.
+    pub page: Option<At<String>>,
+    /// The time after which clients should try again (Retry-After). Default: "10m".
+    pub retry_after: Option<Time>,
+    /// Addresses or networks of clients that may use the site nevertheless. Default: none.
+    pub except: Option<At<OneOrMany<String>>>,
+    /// The site is closed only while this file exists, so that `touch` closes it. Forebay looks once
+    /// a second. Default: it is closed until the next reload.
+    pub while_exists: Option<At<String>>,
+}
+
+/// Web pages of other origins that may use a route (the CORS protocol).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["origins"]))]
+pub struct Cors {
+    /// The origins, such as "https://app.example.org" or "https://*.example.org", or "*" for all.
+    pub origins: Option<At<OneOrMany<String>>>,
+    /// The methods that pages may use. Default: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].
+    pub methods: Option<At<OneOrMany<String>>>,
+    /// The request headers that pages may send. Default: all that they ask for.
+    pub headers: Option<At<OneOrMany<String>>>,
+    /// The reply headers that pages may read, besides the usual ones. Default: none.
+    pub expose: Option<At<OneOrMany<String>>>,
+    /// Lets pages send cookies and passwords. Default: false.
+    pub credentials: Option<bool>,
+    /// The time that browsers may keep the answer to a preflight request. Default: "10m".
+    pub max_age: Option<Time>,
+}

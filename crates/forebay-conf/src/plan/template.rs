@@ -1,0 +1,273 @@
+//! Templates: text with placeholders such as `{client}`, which each request fills in.
+//!
+//! A template is parsed when the configuration is loaded, so that an unknown placeholder is an
+//! error at that time. A brace that does not enclose a name is text, because values of fields may
+//! contain JSON. `{{` is a brace before a letter.
+
+/// A text with placeholders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<TemplatePart>,
+}
+
+/// A part of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplatePart {
+    /// Text; never empty.
+    Text(String),
+    /// A value of the request.
+    Value(Placeholder),
+}
+
+/// A value of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placeholder {
+    /// `{client}`: the client's address.
+    Client,
+    /// `{client_port}`: the client's port; 0 if a proxy named the client.
+    ClientPort,
+    /// `{scheme}`: `http` or `https`.
+    Scheme,
+    /// `{host}`: the requested host, without its port.
+    Host,
+    /// `{port}`: the port of the listener.
+    Port,
+    /// `{method}`: the method.
+    Method,
+    /// `{path}`: the path in the form that a backend would get, percent-encoded.
+    Path,
+    /// `{query}`: the query without its question mark.
+    Query,
+    /// `{uri}`: path and query.
+    Uri,
+    /// `{rest}`: the part of the path that the `*` of the route matched, or all of it.
+    Rest,
+    /// `{prefix}`: the part of the path before the slash that precedes `{rest}`.
+    Prefix,
+    /// `{user}`: the authenticated user; empty without one.
+    User,
+    /// `{request_id}`: an identifier of the request, from a trusted proxy or a new one.
+    RequestId,
+    /// `{tls.subject}`: the subject of the client's certificate; empty without one.
+    TlsSubject,
+    /// `{NAME}`: the named group with this number in the route's `path_regex`, from 0.
+    Capture(usize),
+    /// `{header.NAME}`: the value of a request field. Fields of equal names are joined.
+    Header(String),
+    /// `{cookie.NAME}`: the value of a cookie.
+    Cookie(String),
+    /// `{query.NAME}`: the decoded value of a parameter of the query.
+    Parameter(String),
+    /// `{status}`: the status of the reply, for error pages.
+    Status,
+    /// `{reason}`: the reason phrase of the status, for error pages.
+    Reason,
+}
+
+/// The placeholders that a template may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope<'a> {
+    /// The names of the groups of the route's `path_regex`.
+    pub captures: &'a [String],
+    /// True for an error page, which has a status, and whose other braces are text.
+    pub is_page: bool,
+}
+
+/// A placeholder that does not exist, without its braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPlaceholder(pub String);
+
+/// The names of placeholders without a parameter.
+static NAMES: [(&str, Placeholder); 14] = [
+    ("client", Placeholder::Client),
+    ("client_port", Placeholder::ClientPort),
+    ("scheme", Placeholder::Scheme),
+    ("host", Placeholder::Host),
+    ("port", Placeholder::Port),
+    ("method", Placeholder::Method),
+    ("path", Placeholder::Path),
+    ("query", Placeholder::Query),
+    ("uri", Placeholder::Uri),
+    ("rest", Placeholder::Rest),
+    ("prefix", Placeholder::Prefix),
+    ("user", Placeholder::User),
+    ("request_id", Placeholder::RequestId),
+    ("tls.subject", Placeholder::TlsSubject),
+];
+
+/// The names of placeholders that only error pages have.
+static OF_PAGES: [(&str, Placeholder); 2] =
+    [("status", Placeholder::Status), ("reason", Placeholder::Reason)];
+
+impl Template {
+    /// Returns a template without placeholders.
+    pub fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let parts = if text.is_empty() { Vec::new() } else { vec![TemplatePart::Text(text)] };
+        Self { parts }
+    }
+
+    /// Returns a template of these parts.
+    pub fn of(parts: Vec<TemplatePart>) -> Self {
+        Self { parts }
+    }
+
+    /// Parses a template.
+    pub fn parse(typed: &str, scope: Scope<'_>) -> Result<Self, UnknownPlaceholder> {
+        let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), typed);
+        while let Some((before, after)) = rest.split_once('{') {
+            text.push_str(before);
+            if let Some(after) = after.strip_prefix('{').filter(|after| begins_with_letter(after)) {
+                text.push('{');
+                rest = after;
+                continue;
+            }
+            let Some((name, after_name)) = name(after) else {
+                text.push('{');
+                rest = after;
+                continue;
+            };
+            match placeholder(name, scope) {
+                Some(value) => {
+                    if !text.is_empty() {
+                        parts.push(TemplatePart::Text(std::mem::take(&mut text)));
+                    }
+                    parts.push(TemplatePart::Value(value));
+                    rest = after_name;
+                }
+                None if scope.is_page => {
+                    text.push('{');
+                    rest = after;
+                }
+                None => return Err(UnknownPlaceholder(name.to_owned())),
+            }
+        }
+        text.push_str(rest);
+        if !text.is_empty() {
+            parts.push(TemplatePart::Text(text));
+        }
+        Ok(Self { parts })
+    }
+
+    /// Returns the parts in their order.
+    pub fn parts(&self) -> &[TemplatePart] {
+        &self.parts
+    }
+
+    /// Returns the text of a template without placeholders; `None` for any other template.
+    pub fn constant(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [] => Some(""),
+            [TemplatePart::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns true if one of the values in the template meets the condition.
+    pub fn uses(&self, is_meant: impl Fn(&Placeholder) -> bool) -> bool {
+        self.parts.iter().any(|part| matches!(part, TemplatePart::Value(value) if is_meant(value)))
+    }
+}
+
+impl Placeholder {
+    /// Returns the names of all placeholders without a parameter.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+}
+
+fn begins_with_letter(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// Returns the name before the closing brace, and the text after that brace. `None` if the text in
+/// braces is no name.
+fn name(after_brace: &str) -> Option<(&str, &str)> {
+    let (name, after) = after_brace.split_once('}')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    (begins_with_letter(name) && name.chars().all(is_name)).then_some((name, after))
+}
+
+fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
+    if let Some(group) = scope.captures.iter().position(|capture| capture == name) {
+        return Some(Placeholder::Capture(group));
+    }
+    let of_pages = OF_PAGES.iter().filter(|_| scope.is_page);
+    let mut fixed = NAMES.iter().chain(of_pages);
+    if let Some((_, value)) = fixed.find(|(fixed, _)| *fixed == name) {
+        return Some(value.clone());
+    }
+    let (kind, parameter) = name.split_once('.').filter(|(_, parameter)| !parameter.is_empty())?;
+    let parameter = parameter.to_owned();
+    match kind {
+        "header" => Some(Placeholder::Header(parameter)),
+        "cookie" => Some(Placeholder::Cookie(parameter)),
+        "query" => Some(Placeholder::Parameter(parameter)),
+        _ => None,
+    }
+}
+
+/// Returns true if a group of a `path_regex` cannot have this name.
+pub(crate) fn is_taken(name: &str) -> bool {
+    NAMES.iter().chain(&OF_PAGES).any(|(taken, _)| *taken == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<TemplatePart>, UnknownPlaceholder> {
+        let captures = ["title".to_owned()];
+        let scope = Scope { captures: &captures, is_page: false };
+        Template::parse(text, scope).map(|template| template.parts)
+    }
+
+    fn text(text: &str) -> TemplatePart {
+        TemplatePart::Text(text.into())
+    }
+
+    #[test]
+    fn placeholders_are_found_between_text() {
+        let value = TemplatePart::Value;
+        for (typed, parts) in [
+            ("", vec![]),
+            ("plain", vec![text("plain")]),
+            ("{client}", vec![value(Placeholder::Client)]),
+            ("a{host}b", vec![text("a"), value(Placeholder::Host), text("b")]),
+            ("{title}{rest}", vec![value(Placeholder::Capture(0)), value(Placeholder::Rest)]),
+            ("{header.X-A}", vec![value(Placeholder::Header("X-A".into()))]),
+            ("{cookie.a_b}", vec![value(Placeholder::Cookie("a_b".into()))]),
+            ("{query.q}", vec![value(Placeholder::Parameter("q".into()))]),
+            ("{tls.subject}", vec![value(Placeholder::TlsSubject)]),
+        ] {
+            assert_eq!(parse(typed), Ok(parts), "{typed}");
+        }
+    }
+
+    #[test]
+    fn other_braces_are_text() {
+        for typed in
+            ["{\"group\":{\"a\":[1]}}", "{ client }", "{", "}", "{}", "{client", "{1}", "a{b c}"]
+        {
+            assert_eq!(parse(typed), Ok(vec![text(typed)]), "{typed}");
+        }
+        assert_eq!(parse("{{client}"), Ok(vec![text("{client}")]));
+        assert_eq!(parse("{{\"a\""), Ok(vec![text("{{\"a\"")]));
+    }
+
+    #[test]
+    fn an_unknown_placeholder_is_named() {
+        for (typed, name) in [("a{clent}", "clent"), ("{header.}", "header."), ("{env.A}", "env.A")]
+        {
+            assert_eq!(parse(typed), Err(UnknownPlaceholder(name.into())));
+        }
+        assert_eq!(parse("{status}"), Err(UnknownPlaceholder("status".into())));
+    }
+
+    #[test]
+    fn a_page_keeps_braces_that_it_does_not_know() {
+        let scope = Scope { is_page: true, ..Scope::default() };
+        let page = Template::parse("a{color:red}{b}{status}", scope).unwrap();
+        assert_eq!(page.parts, [text("a{color:red}{b}"), TemplatePart::Value(Placeholder::Status)]);
+    }
+}

@@ -1,0 +1,70 @@
+//! `rate_limit` of a route.
+
+use std::time::Duration;
+
+use super::Outcome;
+use super::template::template;
+use super::value::{required, text};
+use crate::duration::parse_duration;
+use crate::error::Problem;
+use crate::file::{self, At, OneOrMany, Table};
+use crate::plan::RateLimit;
+
+/// The longest time that a request of a burst may wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The longest period of a rate.
+const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Resolves the limits of a route.
+pub(super) fn rate_limits(
+    typed: &Option<At<OneOrMany<Table<file::RateLimit>>>>,
+    captures: &[String],
+) -> Outcome<Vec<RateLimit>> {
+    let items = typed.as_ref().map(At::items).unwrap_or_default();
+    items.iter().map(|at| rate_limit(at, captures)).collect()
+}
+
+fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Outcome<RateLimit> {
+    let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
+    let (requests, period) = parse_rate(rate)?;
+    let key = match &typed.key {
+        Some(at) => template(text(at)?, at, captures)?,
+        None => template("{client}", typed, captures)?,
+    };
+    let burst = typed.burst.as_ref().map_or(requests - 1, |at| at.value);
+    let delay = typed.delay.as_ref().is_some_and(|at| at.value);
+    let limit = RateLimit { requests, period, burst, key, delay };
+    match &typed.delay {
+        Some(at) if delay && limit.ahead() > LONGEST_WAIT => {
+            let longest = limit.ahead().as_secs();
+            Err(Problem::new(&at.span, format!("a request could wait for {longest} s")).help(
+                "lower `burst`, so that requests wait for at most 60 s, or leave `delay` out",
+            ))
+        }
+        _ => Ok(limit),
+    }
+}
+
+/// Returns the number of requests and the time of a rate such as "10/s" or "5/10s".
+fn parse_rate(typed: &At<String>) -> Outcome<(u32, Duration)> {
+    let rate = text(typed)?;
+    let wrong = |why: String| {
+        Problem::new(&typed.span, why)
+            .help("write requests and a time, such as \"10/s\", \"100/m\" or \"5/10s\"")
+    };
+    let unclear = || wrong(format!("\"{rate}\" is not a rate"));
+    let (requests, period) = rate.split_once('/').ok_or_else(unclear)?;
+    // nginx writes 10r/s.
+    let requests = requests.strip_suffix('r').unwrap_or(requests);
+    let requests: u32 = requests.parse().map_err(|_| unclear())?;
+    if requests == 0 {
+        return Err(wrong("a rate of zero admits nobody".to_owned()));
+    }
+    let starts_with_digit = period.starts_with(|c: char| c.is_ascii_digit());
+    let period = if starts_with_digit { period.to_owned() } else { format!("1{period}") };
+    let period = parse_duration(&period).map_err(|_| unclear())?;
+    if period.is_zero() || period > LONGEST_PERIOD {
+        return Err(wrong("the time of a rate is above zero and at most 30 days".to_owned()));
+    }
+    Ok((requests, period))
+}

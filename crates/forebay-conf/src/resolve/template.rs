@@ -1,0 +1,204 @@
+//! Templates of a route, and the targets of redirects and rewrites.
+
+use super::Outcome;
+use super::value::text;
+use crate::error::Problem;
+use crate::file::At;
+use crate::plan::{Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder};
+use crate::suggest::nearest;
+
+/// Parses a template. `typed` is the value that contains it.
+pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Outcome<Template> {
+    let scope = Scope { captures, is_page: false };
+    Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
+        let problem = Problem::new(&typed.span, format!("there is no placeholder \"{{{name}}}\""));
+        let mut names: Vec<&str> = Placeholder::names().collect();
+        names.extend(captures.iter().map(String::as_str));
+        match nearest(&name, names) {
+            Some(near) => problem.label(format!("did you mean {{{near}}}?")),
+            None => problem,
+        }
+        .help(
+            "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
+             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {tls.subject}, {header.NAME}, \
+             {cookie.NAME}, {query.NAME} and the groups of `path_regex`; for a brace before a \
+             letter write {{",
+        )
+    })
+}
+
+/// Parses the target of a redirect. Refuses a target if the client could choose its host or scheme.
+/// Returns true with it if the client's query is kept.
+pub(super) fn redirect_target(
+    typed: &At<&String>,
+    captures: &[String],
+) -> Outcome<(Template, bool)> {
+    let target = text(typed)?;
+    let problem = || Problem::new(&typed.span, format!("cannot redirect to \"{target}\""));
+    if target.contains(' ') || !target.is_ascii() {
+        return Err(problem()
+            .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
+    }
+    let (target, ends_query) = without_question_mark(target);
+    let to = template(target, typed, captures)?;
+    if let Some(open) = unclosed_brace(&to) {
+        return Err(Problem::new(&typed.span, format!("there is no placeholder \"{open}\""))
+            .help("close it with }, or write %7B for a brace"));
+    }
+    host_is_the_files(&to, target, typed)?;
+    let is_path = |first: &TemplatePart| match first {
+        TemplatePart::Text(text) => text.starts_with('/'),
+        TemplatePart::Value(value) => matches!(value, Placeholder::Path | Placeholder::Uri),
+    };
+    if after_scheme(&to).is_none() && !to.parts().first().is_some_and(is_path) {
+        return Err(problem()
+            .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
+    }
+    let keep_query = !ends_query && !has_query_of_client(&to);
+    Ok((to, keep_query))
+}
+
+/// Parses the target of `rewrite` or `fallback_to`. The path is typed decoded, as in `path`.
+pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Outcome<Rewrite> {
+    let target = text(typed)?;
+    let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
+    let (target, ends_query) = without_question_mark(target);
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let starts = path.starts_with('/') || path.starts_with("{path}") || path.starts_with("{uri}");
+    if !starts || path.starts_with("//") {
+        return Err(problem().help("a path begins with one slash, such as \"/index.php\""));
+    }
+    if target.contains('#') {
+        return Err(problem().help("leave off `#` and the rest: only browsers use it"));
+    }
+    if path.contains('*') {
+        return Err(Problem::new(
+            &typed.span,
+            format!("\"{target}\" is not the path of one thing"),
+        )
+        .help("leave off the `*`: give a path such as \"/index.php\", or use {rest}"));
+    }
+    let hex = |at: usize| path.as_bytes().get(at..at + 2);
+    let is_escape = |(at, _): (usize, &str)| {
+        hex(at + 1).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
+    };
+    if path.match_indices('%').any(is_escape) {
+        return Err(problem().help("the path is typed decoded: write the character itself"));
+    }
+    if path.split('/').any(|part| part == "." || part == "..") || path.contains("//") {
+        return Err(problem().help("leave out `//`, `.` and `..`"));
+    }
+    if query.is_some_and(|query| !query.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(problem().help("percent-encode the query, such as %20 for a space"));
+    }
+    let mut parts = encoded(template(path, typed, captures)?);
+    if let Some(query) = query {
+        let query = template(query, typed, captures)?;
+        parts.push(TemplatePart::Text("?".into()));
+        parts.extend_from_slice(query.parts());
+    }
+    let to = Template::of(merged(parts));
+    let keep_query = !ends_query && !has_query_of_client(&to);
+    let has_query =
+        query.is_some() || ends_query || to.uses(|value| matches!(value, Placeholder::Uri));
+    Ok(Rewrite { to, has_query, keep_query })
+}
+
+/// Removes a final question mark. True with it: the client's query is dropped, as in nginx.
+fn without_question_mark(target: &str) -> (&str, bool) {
+    match target.strip_suffix('?') {
+        Some(rest) if !rest.is_empty() => (rest, true),
+        _ => (target, false),
+    }
+}
+
+fn has_query_of_client(to: &Template) -> bool {
+    to.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri))
+}
+
+/// Returns the first part of a text that looks like a placeholder that is not closed.
+fn unclosed_brace(to: &Template) -> Option<String> {
+    to.parts().iter().find_map(|part| match part {
+        TemplatePart::Text(text) => text.find('{').map(|at| text[at..].to_owned()),
+        TemplatePart::Value(_) => None,
+    })
+}
+
+/// Percent-encodes the text of a path.
+fn encoded(path: Template) -> Vec<TemplatePart> {
+    let encode = |text: &str| {
+        let byte = |byte: u8| match byte {
+            b'!'..=b'~' if !b"\"<>\\^`{|}#?%".contains(&byte) => (byte as char).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        text.bytes().map(byte).collect()
+    };
+    let part = |part: &TemplatePart| match part {
+        TemplatePart::Text(text) => TemplatePart::Text(encode(text)),
+        value => value.clone(),
+    };
+    path.parts().iter().map(part).collect()
+}
+
+/// Joins adjacent texts.
+fn merged(parts: Vec<TemplatePart>) -> Vec<TemplatePart> {
+    let mut merged: Vec<TemplatePart> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match (merged.last_mut(), part) {
+            (Some(TemplatePart::Text(last)), TemplatePart::Text(text)) => last.push_str(&text),
+            (_, part) => merged.push(part),
+        }
+    }
+    merged
+}
+
+/// Returns the parts after `https://`, `http://` or `{scheme}://`, the first with its remaining
+/// text. `None` if the target begins otherwise.
+fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
+    match to.parts() {
+        [TemplatePart::Text(text), rest @ ..] => {
+            let after = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
+            Some((after, rest))
+        }
+        [TemplatePart::Value(Placeholder::Scheme), TemplatePart::Text(text), rest @ ..] => {
+            Some((text.strip_prefix("://")?, rest))
+        }
+        _ => None,
+    }
+}
+
+/// Checks that the host does not depend on the path that a client requests. After the scheme a host
+/// must follow, and then a slash, a path or the end.
+fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Outcome<()> {
+    let problem = || {
+        Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
+            .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
+    };
+    // Browsers read a backslash as a slash.
+    if to.constant().is_none() && (target.contains('\\') || target.starts_with("//")) {
+        let message = format!("\"{target}\" may lead to a host that clients choose");
+        return Err(Problem::new(&typed.span, message)
+            .help("write \"https://{host}/...\", or a path that begins with one slash"));
+    }
+    let Some((mut text, rest)) = after_scheme(to) else { return Ok(()) };
+    let mut has_host = false;
+    for part in rest.iter().map(Some).chain([None]) {
+        if let Some(end) = text.find(['/', '?', '#']) {
+            return if end > 0 || has_host { Ok(()) } else { Err(problem()) };
+        }
+        has_host |= !text.is_empty();
+        match part {
+            Some(TemplatePart::Text(next)) => text = next,
+            Some(TemplatePart::Value(Placeholder::Host)) => (text, has_host) = ("", true),
+            Some(TemplatePart::Value(Placeholder::Port)) if text.ends_with(':') => text = "",
+            Some(TemplatePart::Value(Placeholder::Path | Placeholder::Uri)) | None if has_host => {
+                return Ok(());
+            }
+            _ => return Err(problem()),
+        }
+    }
+    Ok(())
+}

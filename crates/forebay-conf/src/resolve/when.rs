@@ -1,0 +1,117 @@
+//! `when` and `path_regex`: conditions of a route.
+
+use std::collections::BTreeMap;
+
+use super::Outcome;
+use super::peer::clients;
+use super::value::{is_token, method, no_control, text};
+use crate::error::Problem;
+use crate::file::{self, At, OneOrMany, Table, Values};
+use crate::plan::{Regex, ValuePattern, ValueTest, When, is_taken};
+
+/// Compiles a regular expression for paths. Its groups are placeholders of the route.
+pub(super) fn path_regex(typed: &At<String>) -> Outcome<Regex> {
+    let at = typed.with(&typed.value);
+    let regex = regex(text(&at)?, &at)?;
+    for name in regex.names() {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if is_taken(name) || !name.chars().all(is_name) {
+            return Err(Problem::new(&typed.span, format!("a group cannot have the name {name}"))
+                .label(format!("{{{name}}} means something else"))
+                .help("choose another name of letters and digits"));
+        }
+    }
+    Ok(regex)
+}
+
+/// Compiles a regular expression. A sign before it says if the case matters, as in nginx.
+fn regex<T>(typed: &str, at: &At<T>) -> Outcome<Regex> {
+    let (ignores_case, pattern) = match typed.strip_prefix("~*") {
+        Some(pattern) => (true, pattern),
+        None => (false, typed.strip_prefix('~').unwrap_or(typed)),
+    };
+    let (pattern, problem) = (pattern.trim_start(), |why: String| {
+        let help = "expressions are those of the Rust crate `regex`: no look-around, no \
+                    backreferences; write literal strings in single quotes";
+        Problem::new(&at.span, format!("this regular expression is refused: {why}")).help(help)
+    });
+    Regex::new(pattern, ignores_case).map_err(problem)
+}
+
+/// Returns the conditions of `when`.
+pub(super) fn when(typed: &At<Table<file::When>>) -> Outcome<When> {
+    conditions(typed, true)
+}
+
+fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Outcome<When> {
+    let list = |typed: &Option<At<OneOrMany<String>>>| {
+        let Some(at) = typed else { return Ok(Vec::new()) };
+        match at.items() {
+            items if items.is_empty() => Err(empty(&at.span)),
+            items => Ok(items.into_iter().map(|item| item.with(item.value.clone())).collect()),
+        }
+    };
+    let not = match &typed.not {
+        Some(at) if !may_negate => {
+            return Err(Problem::new(&at.span, "`not` within `not`")
+                .help("write the conditions without either"));
+        }
+        Some(at) => Some(Box::new(conditions(at, false)?)),
+        None => None,
+    };
+    let methods: Vec<At<String>> = list(&typed.method)?;
+    let addresses: Vec<At<String>> = list(&typed.client)?;
+    let when = When {
+        methods: methods.iter().map(|at| method(&at.with(&at.value))).collect::<Outcome<_>>()?,
+        headers: tests(&typed.header, "header")?,
+        cookies: tests(&typed.cookie, "cookie")?,
+        query: tests(&typed.query, "parameter")?,
+        clients: addresses.iter().map(clients).collect::<Outcome<_>>()?,
+        https: typed.scheme.as_ref().map(|at| matches!(at.value, file::Scheme::Https)),
+        certificate: typed.client_certificate.as_ref().map(test).transpose()?,
+        not,
+    };
+    if when == When::default() {
+        return Err(Problem::new(&typed.span, "there is no condition here")
+            .help("name one, such as method = \"GET\", or leave the key out"));
+    }
+    Ok(when)
+}
+
+fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Outcome<Vec<(String, ValueTest)>> {
+    let one = |(name, at): (&String, &At<Values>)| {
+        if what != "parameter" && !is_token(name) {
+            return Err(Problem::new(
+                &at.span,
+                format!("\"{name}\" cannot be the name of a {what}"),
+            )
+            .help("a name is letters, digits and hyphens"));
+        }
+        Ok((name.clone(), test(at)?))
+    };
+    typed.iter().map(one).collect()
+}
+
+fn test(typed: &At<Values>) -> Outcome<ValueTest> {
+    let values = match &typed.value {
+        Values::Any(true) => return Ok(ValueTest::Present),
+        Values::Any(false) => return Ok(ValueTest::Absent),
+        Values::OneOf(values) => typed.with(values.clone()),
+    };
+    let pattern = |at: At<&String>| {
+        let value = no_control(at.value, &at)?;
+        Ok(match value.starts_with('~') {
+            true => ValuePattern::Regex(regex(value, &at)?),
+            false => ValuePattern::Exact(value.to_owned()),
+        })
+    };
+    match values.items() {
+        items if items.is_empty() => Err(empty(&typed.span)),
+        items => items.into_iter().map(pattern).collect::<Outcome<_>>().map(ValueTest::OneOf),
+    }
+}
+
+fn empty(span: &std::ops::Range<usize>) -> Problem {
+    Problem::new(span, "this list is empty, so that no request matches")
+        .help("add what it should match, or leave the key out to match all")
+}

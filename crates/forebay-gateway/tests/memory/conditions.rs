@@ -1,0 +1,154 @@
+//! `when` and `path_regex`: the routes that requests reach.
+
+use crate::http2_client::Http2Client;
+use crate::world::{World, in_memory};
+
+async fn asked(world: &World, request: &str) -> String {
+    world.ask(request).await.text().to_owned()
+}
+
+fn with(target: &str, fields: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
+}
+
+/// A route for each condition, and one for all other requests.
+fn routes(conditions: &[(&str, &str)]) -> String {
+    let one = |(name, when): &(&str, &str)| {
+        format!("[[site.route]]\npath = \"/{name}\"\nwhen = {when}\nrespond = \"yes\"\n")
+    };
+    let all: String = conditions.iter().map(one).collect();
+    format!("{all}[[site.route]]\nrespond = \"no\"\n")
+}
+
+#[test]
+fn a_request_meets_all_conditions_or_goes_on() {
+    let site = routes(&[
+        ("method", "{ method = [\"GET\", \"PUT\"] }"),
+        ("header", "{ header.X-Beta = \"1\" }"),
+        ("list", "{ header.x-beta = [\"1\", \"~^2\"] }"),
+        ("absent", "{ header.X-Beta = false }"),
+        ("cookie", "{ cookie.beta = \"1\" }"),
+        ("query", "{ query.v = \"a b\" }"),
+        ("present", "{ query.v = true }"),
+        ("client", "{ client = [\"192.0.2.0/24\"] }"),
+        ("scheme", "{ scheme = \"https\" }"),
+        ("certificate", "{ client_certificate = true }"),
+        ("not", "{ client = \"192.0.2.0/24\", not = { client = \"192.0.2.7\" } }"),
+        ("both", "{ header.X-Beta = \"1\", cookie.beta = \"1\" }"),
+        ("host", "{ header.Host = \"h\" }"),
+    ]);
+    in_memory(&site, async |world| {
+        for (target, fields, answer) in [
+            ("/method", "", "yes"),
+            ("/header", "X-Beta: 1\r\n", "yes"),
+            ("/header", "x-beta: 2\r\nX-BETA: 1\r\n", "yes"),
+            ("/header", "X-Beta: 11\r\n", "no"),
+            ("/header", "X_Beta: 1\r\n", "no"),
+            ("/header", "", "no"),
+            ("/list", "X-Beta: 23\r\n", "yes"),
+            ("/list", "X-Beta: 12\r\n", "no"),
+            ("/absent", "", "yes"),
+            ("/absent", "X-Beta:\r\n", "no"),
+            ("/cookie", "Cookie: a=b; beta=1\r\n", "yes"),
+            ("/cookie", "Cookie: a=b; xbeta=1; beta=2\r\n", "no"),
+            ("/query?v=a+b", "", "yes"),
+            ("/query?x&%76=a%20b", "", "yes"),
+            ("/query?v=a", "", "no"),
+            ("/present?v", "", "yes"),
+            ("/present?vv", "", "no"),
+            ("/client", "", "yes"),
+            ("/scheme", "", "no"),
+            ("/certificate", "", "no"),
+            ("/not", "", "no"),
+            ("/both", "X-Beta: 1\r\nCookie: beta=1\r\n", "yes"),
+            ("/both", "X-Beta: 1\r\n", "no"),
+            ("/host", "", "yes"),
+        ] {
+            assert_eq!(asked(world, &with(target, fields)).await, answer, "{target} {fields}");
+        }
+        assert_eq!(asked(world, "POST /method HTTP/1.1\r\nHost: h\r\n\r\n").await, "no");
+        let head = world.ask("HEAD /method HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert_eq!(head.field("content-length"), Some("3"));
+        let mut other = world.client_from("192.0.2.8:1");
+        other.send(with("/not", "")).await;
+        assert_eq!(other.reply("GET").await.text(), "yes");
+        let mut client = Http2Client::connect(world).await;
+        let fields = [("x-beta", "1"), ("cookie", "a=b"), ("cookie", "beta=1")];
+        let stream = client.ask("GET", "/both", &fields, true);
+        assert_eq!(client.reply(stream).await.text(), "yes");
+    });
+}
+
+#[test]
+fn groups_of_an_expression_are_placeholders() {
+    let site = "[[site.route]]\npath_regex = '^/(?<lang>de|en)/(?<page>[^/]+)(?:/(?<more>.*))?$'\n\
+                redirect = \"/{page}?lang={lang}&more={more}\"\n\
+                set_headers = { X-Page = \"{page}\" }\n\
+                [[site.route]]\npath_regex = '~*\\.jpe?g$'\nrespond = \"picture\"\n\
+                [[site.route]]\npath = \"/a/*\"\npath_regex = 'x$'\nrespond = \"both\"\n\
+                [[site.route]]\nrespond = \"no\"\n";
+    in_memory(site, async |world| {
+        for (target, location, page) in [
+            ("/de/a%20b", "/a%20b?lang=de&more=", "a%20b"),
+            ("/en/x%3Fy/z%26lang=fr", "/x%3Fy?lang=en&more=z%26lang%3Dfr", "x%3Fy"),
+            ("/de/%0d%0aX:y", "/%0D%0AX:y?lang=de&more=", "%0D%0AX:y"),
+        ] {
+            let reply = world.ask(&with(target, "")).await;
+            assert_eq!(reply.field("location"), Some(location), "{target}");
+            let shown = reply.field("x-page").unwrap();
+            assert_eq!(shown.replace(' ', "%20").replace('?', "%3F"), page, "{target}");
+        }
+        for (target, answer) in [
+            ("/A.JPEG", "picture"),
+            ("/a.jpg/", "no"),
+            ("/a/x", "both"),
+            ("/b/x", "no"),
+            ("/a/y", "no"),
+            ("/fr/x", "no"),
+        ] {
+            assert_eq!(asked(world, &with(target, "")).await, answer, "{target}");
+        }
+    });
+}
+
+#[test]
+fn a_path_that_other_engines_need_hours_for_is_answered() {
+    let site = "[[site.route]]\npath_regex = '^/(([a-z])+.)+[A-Z]([a-z])+$'\nrespond = \"yes\"\n\
+                [[site.route]]\nrespond = \"no\"\n";
+    in_memory(site, async |world| {
+        let target = format!("/{}", "a".repeat(6000));
+        assert_eq!(asked(world, &with(&target, "")).await, "no");
+    });
+}
+
+#[test]
+fn a_rule_with_conditions_holds_for_other_paths_of_its_resource_when_they_are_met() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("admin.php"), "").unwrap();
+    let site = format!(
+        "[[site.route]]\npath_regex = '^/admin\\.php$'\nallow = [\"10.0.0.0/8\"]\n\
+         when = {{ not = {{ header.X-Skip = \"1\" }} }}\nrespond = \"in\"\n\
+         [[site.route]]\nsuffix = \".php\"\n\
+         fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{}\" }}\n",
+        root.path().display()
+    );
+    in_memory(&site, async |world| {
+        for target in ["/admin.php", "/admin.php/x", "/%61dmin.php/x"] {
+            assert_eq!(world.ask(&with(target, "")).await.status(), 403, "{target}");
+        }
+        // The application is not there.
+        assert_eq!(world.ask(&with("/admin.php/x", "X-Skip: 1\r\n")).await.status(), 502);
+    });
+}
+
+#[test]
+fn encoded_slashes_decide_about_no_route_with_conditions() {
+    let site = "[[site]]\nlisten = \"127.0.0.1:80\"\nencoded_slashes = \"pass\"\n\
+                [[site.route]]\npath_regex = '^/admin/'\nallow = [\"10.0.0.0/8\"]\nrespond = \"in\"\n\
+                [[site.route]]\nrespond = \"no\"\n";
+    in_memory(site, async |world| {
+        assert_eq!(world.ask(&with("/admin/x", "")).await.status(), 403);
+        assert_eq!(world.ask(&with("/admin%2fx", "")).await.status(), 404);
+        assert_eq!(asked(world, &with("/open%2fx", "")).await, "no");
+    });
+}

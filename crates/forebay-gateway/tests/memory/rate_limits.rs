@@ -1,0 +1,146 @@
+//! Limits on the number of requests: bursts, keys, spellings, passwords, waiting requests.
+
+use std::time::Duration;
+
+use forebay_net::limit::Limit;
+use tokio::time::{Instant, sleep};
+
+use crate::world::in_memory;
+
+const LOGIN: &str = "[[site.route]]\npath = \"/login.php\"\nLIMIT\nrespond = \"in\"\n\
+                     [[site.route]]\nrespond = \"other\"\n";
+
+/// Returns routes whose first one has this limit.
+fn limited(limit: &str) -> String {
+    LOGIN.replace("LIMIT", &format!("rate_limit = {limit}"))
+}
+
+fn get(path: &str, fields: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+}
+
+#[test]
+fn requests_beyond_a_burst_get_429_until_the_rate_admits_them() {
+    in_memory(&limited("{ rate = \"10/m\", burst = 2 }"), async |world| {
+        let login = get("/login.php", "");
+        for status in [200, 200, 200, 429, 429] {
+            assert_eq!(world.ask(&login).await.status(), status);
+        }
+        let refused = world.ask(&login).await;
+        assert_eq!(refused.field("retry-after"), Some("6"));
+        assert_eq!(refused.field("ratelimit-policy"), Some("\"default\";q=10;w=60"));
+        assert_eq!(refused.field("ratelimit"), Some("\"default\";r=0;t=6"));
+        assert_eq!(world.gateway.reached(Limit::RateLimit), 3);
+        assert_eq!(world.ask(&get("/", "")).await.status(), 200, "another route");
+        let mut other = world.client_from("192.0.2.8:4000");
+        other.send(&login[..]).await;
+        assert_eq!(other.reply(&login).await.status(), 200, "another client");
+        sleep(Duration::from_secs(7)).await;
+        assert_eq!(world.ask(&login).await.status(), 200);
+        assert_eq!(world.ask(&login).await.status(), 429);
+    });
+}
+
+#[test]
+fn the_default_burst_is_the_number_of_the_rate() {
+    in_memory(&limited("{ rate = \"5/s\" }"), async |world| {
+        let login = get("/login.php", "");
+        for status in [200, 200, 200, 200, 200, 429] {
+            assert_eq!(world.ask(&login).await.status(), status);
+        }
+    });
+}
+
+#[test]
+fn a_key_is_taken_from_the_request_and_an_empty_one_is_not_limited() {
+    let limit = "{ rate = \"1/h\", key = \"{header.X-Key}\" }";
+    in_memory(&limited(limit), async |world| {
+        for (fields, status) in [
+            ("X-Key: a\r\n", 200),
+            ("X-Key: a\r\n", 429),
+            ("X-Key: b\r\n", 200),
+            ("", 200),
+            ("", 200),
+        ] {
+            let status_now = world.ask(&get("/login.php", fields)).await.status();
+            assert_eq!(status_now, status, "{fields:?}");
+        }
+    });
+}
+
+#[test]
+fn several_limits_hold_at_once_and_a_refused_request_counts_for_none() {
+    let limits = "[{ rate = \"3/h\" }, { rate = \"1/s\", key = \"{header.X-Key}\" }]";
+    in_memory(&limited(limits), async |world| {
+        for (key, status) in [("a", 200), ("a", 429), ("a", 429), ("b", 200), ("c", 200)] {
+            let request = get("/login.php", &format!("X-Key: {key}\r\n"));
+            assert_eq!(world.ask(&request).await.status(), status, "{key}");
+        }
+        let fourth = world.ask(&get("/login.php", "X-Key: d\r\n")).await;
+        assert_eq!((fourth.status(), fourth.field("retry-after")), (429, Some("1200")));
+    });
+}
+
+#[test]
+fn other_spellings_of_a_limited_script_count_too() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("login.php"), "<?php").unwrap();
+    let php =
+        format!("fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{}\" }}\n", root.path().display());
+    let routes = format!(
+        "[[site.route]]\npath = \"/login.php\"\nrate_limit = {{ rate = \"2/h\" }}\n{php}\
+         [[site.route]]\nsuffix = \".php\"\n{php}"
+    );
+    in_memory(&routes, async |world| {
+        let mut backend = world.backend("10.0.0.1:9000");
+        for (path, status) in [
+            ("/login.php", 502),
+            ("/login.php/x", 502),
+            ("/login.php/y", 429),
+            ("/%6cogin.php/z", 429),
+        ] {
+            let request = get(path, "");
+            let asking = world.ask(&request);
+            let mut asking = std::pin::pin!(asking);
+            let reply = loop {
+                tokio::select! {
+                    reply = &mut asking => break reply,
+                    connection = backend.accept() => drop(connection),
+                }
+            };
+            assert_eq!(reply.status(), status, "{path}");
+        }
+    });
+}
+
+#[test]
+fn guessed_passwords_are_limited_before_they_are_checked() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("users");
+    std::fs::write(&file, "ann:$apr1$x$6wRqOCMdAMVYbNfNlKCsJ/\n").unwrap();
+    let limit = format!("{{ rate = \"2/m\" }}\nbasic_auth = {{ file = \"{}\" }}", file.display());
+    in_memory(&limited(&limit), async |world| {
+        let guess = get("/login.php", "Authorization: Basic YW5uOndyb25n\r\n");
+        for status in [401, 401, 429] {
+            assert_eq!(world.ask(&guess).await.status(), status);
+        }
+    });
+}
+
+#[test]
+fn a_burst_with_delay_reaches_the_route_at_the_rate() {
+    in_memory(&limited("{ rate = \"2/s\", burst = 2, delay = true }"), async |world| {
+        let (login, since) = (get("/login.php", ""), Instant::now());
+        let (first, second, third, fourth) = tokio::join!(
+            world.ask(&login),
+            world.ask(&login),
+            world.ask(&login),
+            world.ask(&login)
+        );
+        let mut statuses = [first, second, third, fourth].map(|reply| reply.status());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 200, 200, 429]);
+        let waited = since.elapsed();
+        assert!(waited >= Duration::from_millis(990), "{waited:?}");
+    });
+}

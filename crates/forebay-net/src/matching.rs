@@ -1,0 +1,83 @@
+//! Compares a request with the conditions of a route.
+
+use forebay_conf::{Matcher, ValueTest, When};
+use forebay_wire::cookies::cookies;
+use forebay_wire::forms::{self, Dialect};
+
+use crate::head::Request;
+
+impl Request {
+    /// Returns true if the request meets the conditions, apart from access rules.
+    pub fn meets(&self, matcher: &Matcher) -> bool {
+        matcher.matches(self.method(), &self.path).is_some() && self.meets_when(matcher)
+    }
+
+    /// Returns true if the request meets the conditions that are not about its path.
+    pub fn meets_when(&self, matcher: &Matcher) -> bool {
+        matcher.when.as_ref().is_none_or(|when| self.meets_all(when))
+    }
+
+    /// Sets the part of the path that a route looks up, and the groups of its expression. Returns
+    /// false if the request does not meet the conditions.
+    pub fn take(&mut self, matcher: &Matcher) -> bool {
+        let method = self.head.method.of(&self.bytes);
+        let Some(found) = matcher.matches(method, &self.path) else { return false };
+        let rest = self.path.len() - found.rest.len()..self.path.len();
+        if !self.meets_when(matcher) {
+            return false;
+        }
+        self.rest = rest;
+        if let Some(regex) = &matcher.regex {
+            regex.captures(&self.path, &mut self.captures.groups);
+            self.captures.path.clone_from(&self.path);
+        }
+        true
+    }
+
+    fn meets_all(&self, when: &When) -> bool {
+        let method = self.method();
+        let is_method =
+            |typed: &String| typed.as_bytes() == method || typed == "GET" && method == b"HEAD";
+        let is_https = when.https.is_none_or(|https| https == self.https);
+        is_https
+            && (when.methods.is_empty() || when.methods.iter().any(is_method))
+            && (when.clients.is_empty()
+                || when.clients.iter().any(|clients| clients.contains(self.client.ip())))
+            && when.headers.iter().all(|(name, test)| self.meets_header(name, test))
+            && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test))
+            && when.query.iter().all(|(name, test)| self.meets_parameter(name, test))
+            && when.certificate.as_ref().is_none_or(|test| {
+                let subject = self.certificate_subject();
+                test.holds((!subject.is_empty()).then_some(subject))
+            })
+            && when.not.as_ref().is_none_or(|not| !self.meets_all(not))
+    }
+
+    fn meets_header(&self, name: &str, test: &ValueTest) -> bool {
+        // A request always has its host, also with an absolute target or over HTTP/2.
+        if name.eq_ignore_ascii_case("host") {
+            return test.holds(self.head.authority.map(|span| span.of(&self.bytes)));
+        }
+        let fields = self.head.fields.iter();
+        test.holds(
+            fields
+                .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(name.as_bytes()))
+                .map(|field| field.value.of(&self.bytes)),
+        )
+    }
+
+    fn meets_cookie(&self, name: &str, test: &ValueTest) -> bool {
+        let fields = self.head.fields.iter();
+        let lines = fields
+            .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(b"cookie"))
+            .flat_map(|field| cookies(field.value.of(&self.bytes)));
+        let named = lines.filter(|cookie| cookie.name == name.as_bytes());
+        test.holds(named.map(|cookie| cookie.unquoted()))
+    }
+
+    fn meets_parameter(&self, name: &str, test: &ValueTest) -> bool {
+        let pairs = forms::pairs(self.query().unwrap_or_default(), Dialect::Whatwg);
+        let named = pairs.filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes());
+        test.holds(named.map(|pair| forms::decode(pair.value)))
+    }
+}

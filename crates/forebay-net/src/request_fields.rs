@@ -1,0 +1,111 @@
+//! A route's changes to the fields of a request, before its origin gets them.
+//!
+//! The changed fields replace those of the head, so that each protocol to a backend carries them
+//! without code of its own. The client's fields come back afterwards, for the log and for other
+//! routes.
+//!
+//! A client must not shadow a field of a rule. So the client's fields of this name are removed, in
+//! any case and with any marks for hyphens, because CGI and its successors do not distinguish
+//! these. A field of a rule also stays if the client's `Connection` lists its name.
+
+use std::rc::Rc;
+
+use forebay_conf::{RequestChange, RequestField};
+use forebay_wire::Span;
+use forebay_wire::http1::{Field, KnownField};
+
+use crate::head::{Request, is_alike};
+use crate::template::Escape;
+
+/// Changes to the fields of requests.
+#[derive(Debug)]
+pub struct RequestFields {
+    changes: Vec<RequestField>,
+    names: Rc<[String]>,
+}
+
+impl RequestFields {
+    /// Returns the changes; `None` if there are none.
+    pub fn new(changes: &[RequestField]) -> Option<Rc<Self>> {
+        let names = changes.iter().map(|field| field.name.clone()).collect();
+        (!changes.is_empty()).then(|| Rc::new(Self { changes: changes.to_vec(), names }))
+    }
+
+    /// Changes the fields of `request`. Returns the client's, for [`Self::restore`].
+    pub fn apply(&self, request: &mut Request) -> Box<[Field]> {
+        let clients = request.head.fields.clone();
+        let at = request.head.len;
+        let (mut lines, mut made, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        for RequestField { name, change } in &self.changes {
+            let (RequestChange::Set(value) | RequestChange::Add(value)) = change else { continue };
+            let start = lines.len();
+            lines.extend_from_slice(name.as_bytes());
+            lines.extend_from_slice(b": ");
+            let value_at = lines.len();
+            text.clear();
+            request.fill(value, Escape::Field, &mut text);
+            lines.extend_from_slice(text.trim_ascii());
+            let value_end = lines.len();
+            if value_end == value_at {
+                lines.truncate(start);
+                continue;
+            }
+            lines.extend_from_slice(b"\r\n");
+            made.push(Field {
+                name: Span::new(at + start, at + start + name.len()),
+                value: Span::new(at + value_at, at + value_end),
+                line: Span::new(at + start, at + lines.len()),
+                known: known(name.as_bytes()),
+            });
+        }
+        self.remove_clients(request);
+        request.bytes.splice(at..at, lines.iter().copied());
+        request.head.len += lines.len();
+        request.head.fields.append(&mut made);
+        request.changed = Some(self.names.clone());
+        clients.into_boxed_slice()
+    }
+
+    /// Gives `request` the client's fields again.
+    pub fn restore(request: &mut Request, clients: Box<[Field]>) {
+        request.head.fields = clients.into_vec();
+        request.changed = None;
+    }
+
+    /// Removes the client's fields that a rule replaces. Fields that a rule adds to get its kind,
+    /// so that they are joined with it.
+    fn remove_clients(&self, request: &mut Request) {
+        let bytes = &request.bytes;
+        for RequestField { name, change } in &self.changes {
+            let is_same = |field: &Field| is_alike(field.name.of(bytes), name);
+            match change {
+                RequestChange::Add(_) => {
+                    let fields = request.head.fields.iter_mut();
+                    let is_plain =
+                        |field: &Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
+                    fields.filter(|field| is_plain(field)).for_each(|field| {
+                        field.known = known(name.as_bytes());
+                    });
+                }
+                _ => request.head.fields.retain(|field| !is_same(field)),
+            }
+        }
+    }
+}
+
+/// Returns the kind of a field that the configuration sets.
+fn known(name: &[u8]) -> KnownField {
+    match KnownField::of(name) {
+        // These have a place of their own in CGI and AJP, and files read the others.
+        known @ (KnownField::ContentType
+        | KnownField::Accept
+        | KnownField::AcceptEncoding
+        | KnownField::IfMatch
+        | KnownField::IfModifiedSince
+        | KnownField::IfNoneMatch
+        | KnownField::IfRange
+        | KnownField::IfUnmodifiedSince
+        | KnownField::Range) => known,
+        _ => KnownField::Gateway,
+    }
+}

@@ -1,0 +1,271 @@
+//! Limits on the number of requests with the same key (`rate_limit`).
+//!
+//! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371): a key has the time at
+//! which its next request is due. Each admitted request moves that time by the interval of the
+//! rate. A request is refused if its key's time is more than a whole burst ahead of the clock.
+//!
+//! All threads share the table of a limit. Its size is fixed: 64 Ki buckets of eight keys, 8 MiB.
+//! The system provides only the used pages. If a bucket is full, the key with the earliest time
+//! makes room, because it has the least to lose.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_conf::{Placeholder, RateLimit, Template, TemplatePart};
+use forebay_net::head::Request;
+use forebay_net::template::Escape;
+
+/// Parts of a table, each with its own lock.
+const PARTS: usize = 16;
+/// Buckets of a part.
+const BUCKETS: usize = 4096;
+/// Keys of a bucket.
+const KEYS: usize = 8;
+
+/// The hashes of keys, and the times at which their next requests are due, in nanoseconds.
+type Bucket = [u64; 2 * KEYS];
+
+/// A limit with the state of its keys.
+pub struct RateLimiter {
+    limit: RateLimit,
+    key: Vec<KeyPart>,
+    /// Nanoseconds between requests at the rate.
+    interval: u64,
+    /// Nanoseconds that a key may be ahead of the clock.
+    ahead: u64,
+    start: Instant,
+    hasher: RandomState,
+    parts: Vec<Mutex<Vec<Bucket>>>,
+}
+
+/// A part of a key.
+enum KeyPart {
+    /// The client's address; of an IPv6 address only the network (/64), because a client may use
+    /// all addresses of its network.
+    Client,
+    Other(Template),
+}
+
+/// The decision on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The request is admitted after this time.
+    Admitted(Duration),
+    /// The request is refused. The next one is admitted after this time.
+    Refused(Duration),
+}
+
+impl RateLimiter {
+    /// Creates the state of a limit, without any keys.
+    pub fn new(limit: RateLimit) -> Self {
+        let part = |part: &TemplatePart| match part {
+            TemplatePart::Value(Placeholder::Client) => KeyPart::Client,
+            other => KeyPart::Other(Template::of(vec![other.clone()])),
+        };
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
+        Self {
+            key: limit.key.parts().iter().map(part).collect(),
+            interval: nanoseconds(limit.interval()),
+            ahead: nanoseconds(limit.ahead()).min(u64::MAX / 4),
+            limit,
+            start: Instant::now(),
+            hasher: RandomState::new(),
+            parts: (0..PARTS).map(|_| Mutex::new(Vec::new())).collect(),
+        }
+    }
+
+    /// Returns the limit.
+    pub fn limit(&self) -> &RateLimit {
+        &self.limit
+    }
+
+    /// Returns true if the key contains the user, who is known only after authentication.
+    pub fn needs_user(&self) -> bool {
+        self.limit.key.uses(|value| *value == Placeholder::User)
+    }
+
+    /// Returns the hash of the request's key. `None` if the key is empty, so that the request is
+    /// not limited.
+    pub fn key(&self, request: &Request) -> Option<u64> {
+        let mut key = Vec::new();
+        for part in &self.key {
+            match part {
+                KeyPart::Client => append_network(request.client.ip(), &mut key),
+                KeyPart::Other(template) => request.fill(template, Escape::Field, &mut key),
+            }
+        }
+        // Zero marks a free place.
+        (!key.is_empty()).then(|| self.hasher.hash_one(&key).max(1))
+    }
+
+    /// Decides on a request with this key. A decision that admits the request counts it, unless
+    /// `counts` is false.
+    pub fn decide(&self, key: u64, now: Instant, counts: bool) -> Decision {
+        // Times start at the longest burst, so that zero is a time in the past.
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        let now = self.ahead.saturating_add(since as u64);
+        let part = &self.parts[(key as usize) % PARTS];
+        let mut buckets = part.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.is_empty() {
+            *buckets = vec![[0; 2 * KEYS]; BUCKETS];
+        }
+        let bucket = &mut buckets[(key as usize / PARTS) % BUCKETS];
+        let (keys, times) = bucket.split_at_mut(KEYS);
+        let known = keys.iter().position(|known| *known == key);
+        let due = known.map_or(now, |at| times[at].max(now));
+        let early = due - now;
+        if early > self.ahead {
+            return Decision::Refused(Duration::from_nanos(early - self.ahead));
+        }
+        if counts {
+            let earliest = || (0..KEYS).min_by_key(|at| times[*at]).unwrap_or(0);
+            let at = known.unwrap_or_else(earliest);
+            (keys[at], times[at]) = (key, due.saturating_add(self.interval));
+        }
+        let wait = if self.limit.delay { early } else { 0 };
+        Decision::Admitted(Duration::from_nanos(wait))
+    }
+}
+
+/// Decides on a request for all limits: returns the time that it has to wait, or the limit that
+/// refuses it for the longest time, and that time. A refused request counts for no limit.
+pub fn decide_all<'l>(
+    limits: &[(&'l RateLimiter, u64)],
+    now: Instant,
+) -> Result<Duration, (&'l RateLimiter, Duration)> {
+    // Another thread may admit a request with the same key between the two rounds.
+    decide_each(limits, now, false)?;
+    decide_each(limits, now, true)
+}
+
+fn decide_each<'l>(
+    limits: &[(&'l RateLimiter, u64)],
+    now: Instant,
+    counts: bool,
+) -> Result<Duration, (&'l RateLimiter, Duration)> {
+    let (mut longest, mut refusal) = (Duration::ZERO, None);
+    for (limiter, key) in limits {
+        match limiter.decide(*key, now, counts) {
+            Decision::Admitted(wait) => longest = longest.max(wait),
+            Decision::Refused(after) => match refusal {
+                Some((_, longer)) if longer >= after => {}
+                _ => refusal = Some((*limiter, after)),
+            },
+        }
+    }
+    refusal.map_or(Ok(longest), Err)
+}
+
+/// Returns the fields of a refusal: `Retry-After`, and those of
+/// draft-ietf-httpapi-ratelimit-headers-10.
+pub fn refusal_fields(limit: &RateLimit, after: Duration) -> Vec<u8> {
+    let seconds = |time: Duration| (time.as_nanos().div_ceil(1_000_000_000)).max(1);
+    let (after, window) = (seconds(after), seconds(limit.period));
+    let quota = limit.requests;
+    format!(
+        "Retry-After: {after}\r\nRateLimit-Policy: \"default\";q={quota};w={window}\r\n\
+         RateLimit: \"default\";r=0;t={after}\r\n"
+    )
+    .into_bytes()
+}
+
+fn append_network(client: Option<IpAddr>, key: &mut Vec<u8>) {
+    match client.map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => key.extend_from_slice(&address.octets()),
+        Some(IpAddr::V6(address)) => key.extend_from_slice(&address.octets()[..8]),
+        // A client of a Unix socket has no address.
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter(requests: u32, seconds: u64, burst: u32, delay: bool) -> RateLimiter {
+        let period = Duration::from_secs(seconds);
+        RateLimiter::new(RateLimit { requests, period, burst, key: Template::text("all"), delay })
+    }
+
+    fn admitted(limiter: &RateLimiter, key: u64, at: Instant) -> bool {
+        matches!(limiter.decide(key, at, true), Decision::Admitted(_))
+    }
+
+    #[test]
+    fn a_burst_is_admitted_and_then_the_rate() {
+        let limiter = limiter(10, 1, 4, false);
+        let start = limiter.start;
+        let first = (0..20).filter(|_| admitted(&limiter, 1, start)).count();
+        assert_eq!(first, 5, "the next one and a burst of four");
+        assert_eq!(
+            limiter.decide(1, start, true),
+            Decision::Refused(Duration::from_millis(100)),
+            "the next place is free after one interval"
+        );
+        assert!(admitted(&limiter, 2, start), "another key has its own rate");
+        let mut count = 0;
+        for millisecond in 0..10_000 {
+            let at = start + Duration::from_millis(millisecond);
+            count += usize::from(admitted(&limiter, 1, at));
+        }
+        assert_eq!(count, 99, "ten in a second for ten seconds");
+    }
+
+    #[test]
+    fn requests_of_a_burst_wait_with_delay() {
+        let limiter = limiter(2, 1, 2, true);
+        let waits: Vec<_> = (0..4).map(|_| limiter.decide(1, limiter.start, true)).collect();
+        let after = |milliseconds| Decision::Admitted(Duration::from_millis(milliseconds));
+        assert_eq!(waits[..3], [after(0), after(500), after(1000)]);
+        assert!(matches!(waits[3], Decision::Refused(_)));
+    }
+
+    #[test]
+    fn a_refused_request_counts_for_no_limit() {
+        let (wide, narrow) = (limiter(100, 1, 9, false), limiter(1, 1, 0, false));
+        let now = wide.start.max(narrow.start);
+        let both = [(&wide, 1), (&narrow, 1)];
+        assert_eq!(decide_all(&both, now).ok(), Some(Duration::ZERO));
+        for _ in 0..50 {
+            let refused_by = decide_all(&both, now).err().map(|(limiter, _)| limiter.limit());
+            assert_eq!(refused_by, Some(narrow.limit()));
+        }
+        let left = (0..50).filter(|_| admitted(&wide, 1, now)).count();
+        assert_eq!(left, 9);
+    }
+
+    #[test]
+    fn a_million_keys_take_no_more_memory_than_the_table_has() {
+        let limiter = limiter(1, 3600, 0, false);
+        for key in 1..=1_000_000_u64 {
+            // Keys as a hash function spreads them.
+            let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert!(admitted(&limiter, key.rotate_left(32).max(1), limiter.start));
+        }
+        let keys = |part: &Mutex<Vec<Bucket>>| part.lock().unwrap().len() * KEYS;
+        assert_eq!(limiter.parts.iter().map(keys).sum::<usize>(), PARTS * BUCKETS * KEYS);
+    }
+
+    #[test]
+    fn addresses_of_an_ipv6_network_are_one_key() {
+        let network = |text: &str| {
+            let mut key = Vec::new();
+            append_network(text.parse().ok(), &mut key);
+            key
+        };
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    }
+
+    #[test]
+    fn the_longest_times_do_not_overflow() {
+        let limiter = limiter(1, 30 * 24 * 3600, u32::MAX, false);
+        let late = limiter.start + Duration::from_secs(100 * 365 * 24 * 3600);
+        assert!(admitted(&limiter, 1, limiter.start));
+        assert!(admitted(&limiter, 1, late));
+    }
+}

@@ -1,0 +1,91 @@
+//! Pages instead of replies: for errors, and while a route is closed.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_conf::{Maintenance, Page, PageKind};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::template::Escape;
+use forebay_wire::http1::encode;
+
+use crate::exchange::Exchange;
+
+impl Exchange {
+    /// Sends the page of the route or site for an error, with additional field lines. Without one,
+    /// or to a gRPC client, sends [`Reply::respond_error_with`](crate::Reply::respond_error_with).
+    pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
+        let pages = self.reply.pages();
+        match pages.as_ref().and_then(|pages| pages.of(status)) {
+            Some(page) if !self.reply.is_to_grpc() => {
+                let body = rendered(page, status, &self.request);
+                self.reply.respond_page(status, content_type(page), lines, &body).await
+            }
+            _ => self.reply.respond_error_with(status, lines).await,
+        }
+    }
+}
+
+/// Returns the text of a page for this request.
+fn rendered(page: &Page, status: u16, request: &Request) -> Vec<u8> {
+    let escape = match page.kind {
+        PageKind::Html => Escape::Html,
+        PageKind::Json => Escape::Json,
+        PageKind::Text => Escape::Field,
+    };
+    let mut body = Vec::new();
+    request.fill_page(&page.text, status, escape, &mut body);
+    body
+}
+
+fn content_type(page: &Page) -> &'static str {
+    match page.kind {
+        PageKind::Html => "text/html; charset=utf-8",
+        PageKind::Json => "application/json",
+        PageKind::Text => "text/plain; charset=utf-8",
+    }
+}
+
+/// A closed route.
+pub struct Closed {
+    settings: Arc<Maintenance>,
+    /// The second of the last look at `while_exists`, and true if the file existed.
+    looked: Cell<(u64, bool)>,
+}
+
+impl Closed {
+    /// Creates the state of a route with this page.
+    pub fn new(settings: Arc<Maintenance>) -> Self {
+        Self { settings, looked: Cell::new((u64::MAX, true)) }
+    }
+
+    /// Returns true if the route is closed for the client of `request`.
+    pub(crate) fn is_for(&self, request: &Request, second: u64) -> bool {
+        let client = request.client.ip();
+        self.is_closed(second) && !self.settings.except.iter().any(|one| one.contains(client))
+    }
+
+    fn is_closed(&self, second: u64) -> bool {
+        let Some(file) = &self.settings.while_exists else { return true };
+        let (looked_at, existed) = self.looked.get();
+        if looked_at == second {
+            return existed;
+        }
+        let exists = Path::new(file).exists();
+        self.looked.set((second, exists));
+        exists
+    }
+
+    /// Sends the page.
+    pub(crate) async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        if exchange.reply.is_to_grpc() {
+            return exchange.reply.respond_error(503).await;
+        }
+        let page = &self.settings.page;
+        let body = rendered(page, 503, &exchange.request);
+        let mut lines = Vec::new();
+        encode::field_number(&mut lines, "Retry-After", self.settings.retry_after.as_secs());
+        exchange.reply.respond_page(503, content_type(page), &lines, &body).await
+    }
+}

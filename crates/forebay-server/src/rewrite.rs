@@ -1,0 +1,98 @@
+//! Other paths for a request: `rewrite` of a route, and `fallback_to` after it has declined.
+//!
+//! The new path goes through the same preparation as a client's: it is decoded once and has no dot
+//! segments. A route that only rewrites sends the request to the first route again, so that the
+//! rules of the new path hold. A route that rewrites and answers is subject to the rules of the
+//! route that the new path would reach.
+
+use forebay_conf::{EncodedSlashes, Rewrite};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::template::{Escape, append_escaped};
+use forebay_wire::path;
+
+use crate::exchange::Exchange;
+use crate::route::{Route, Site};
+
+/// Returns the target of `rewrite` for the request.
+pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
+    let mut target = Vec::new();
+    request.fill(&rewrite.to, Escape::Target, &mut target);
+    if rewrite.keep_query {
+        append_query(&mut target, request);
+    }
+    // A placeholder at the start may begin with a slash, too.
+    let slashes = target.iter().take_while(|&&byte| byte == b'/').count();
+    target.drain(..slashes.saturating_sub(1));
+    target
+}
+
+/// Appends the client's query to a target, before its fragment.
+pub fn append_query(target: &mut Vec<u8>, request: &Request) {
+    let Some(query) = request.query().filter(|query| !query.is_empty()) else { return };
+    let end = memchr::memchr(b'#', target).unwrap_or(target.len());
+    let fragment = target.split_off(end);
+    target.push(if target.contains(&b'?') { b'&' } else { b'?' });
+    append_escaped(query, target);
+    target.extend_from_slice(&fragment);
+}
+
+/// Replaces the reply of a route that declined by the answer for the path of `fallback_to`.
+pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<(), Fault> {
+    let target = target(rewrite, &exchange.request);
+    if rewrite.has_query {
+        exchange.reply.rewrite(target);
+        return Ok(());
+    }
+    exchange.reply.reroute(fallback_path(&target)?);
+    Ok(())
+}
+
+/// Returns the decoded path of a target without a query of its own.
+pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut path = Vec::new();
+    path::normalize(target, &mut path)
+        .map_err(|error| Fault::client(error.status(), error.to_string()))?;
+    Ok(path)
+}
+
+/// Gives the request the path of a route that answers it, too. Returns the rules for the new path:
+/// the number of each with the path.
+pub fn rewrite_here(
+    rewrite: &Rewrite,
+    (site, at): (&Site, usize),
+    request: &mut Request,
+    second: u64,
+) -> Result<Vec<(usize, Vec<u8>)>, Fault> {
+    rewrite_request(&target(rewrite, request), request, site.encoded_slashes)?;
+    let reached = site.routes.iter().position(|route| request.meets(&route.matcher));
+    let takes_unmasked = |route: &Route| {
+        route.matcher.matches(request.method(), &request.unmasked).is_some()
+            && request.meets_when(&route.matcher)
+    };
+    if !request.unmasked.is_empty() && site.routes.iter().position(takes_unmasked) != reached {
+        let why = "an encoded slash or a backslash in the rewritten path decides about its rules";
+        return Err(Fault::client(404, why));
+    }
+    let is_rule =
+        |&number: &usize| number < at || number > at && site.routes[number].gate.is_some();
+    let mut rules: Vec<_> =
+        reached.filter(is_rule).map(|number| (number, request.path.clone())).into_iter().collect();
+    if !request.take(&site.routes[at].matcher) {
+        // Look up the path without its leading slash.
+        request.rest = request.path.len().min(1)..request.path.len();
+    }
+    rules.extend(site.rules_above(at, request, second)?);
+    Ok(rules)
+}
+
+/// Gives the request another target.
+pub fn rewrite_request(
+    target: &[u8],
+    request: &mut Request,
+    slashes: EncodedSlashes,
+) -> Result<(), Fault> {
+    request
+        .rewrite(target, slashes)
+        .map_err(|error| Fault::client(error.status(), format!("the rewritten path: {error}")))
+}
