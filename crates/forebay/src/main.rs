@@ -7,6 +7,7 @@ mod check;
 mod compare;
 mod completions;
 mod explain;
+mod import;
 mod init;
 mod man;
 mod serve;
@@ -29,6 +30,7 @@ enum Verb {
     Serve(serve::Args),
     Check(check::Args),
     Explain(explain::Args),
+    Import(import::Args),
     Bench(Box<bench::Args>),
     Compare(compare::Args),
     Init(init::Args),
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
         Verb::Init(args) => init::run(&args),

@@ -1,0 +1,259 @@
+//! The mapping of paths: `ProxyPass`, `Redirect`, `Alias`, `ScriptAlias` and `DocumentRoot`, in Apache's
+//! order.
+
+use super::Cx;
+use super::sections::{Sections, is_below};
+use super::syntax::{Directive, is, line};
+use crate::draft::Route;
+use crate::matcher::Matcher;
+use crate::pattern::{Found, Use, as_regex, classify};
+use crate::template::{group, is_redirect_target, literal, redirect_target};
+
+/// Paths with one content.
+#[derive(Clone, Debug)]
+pub struct Base<'a> {
+    pub directive: &'a Directive,
+    /// The path that the content begins at.
+    pub url: String,
+    pub matcher: Matcher,
+    /// The directory of that path.
+    pub dir: Option<String>,
+    pub content: Content,
+}
+
+/// The content of paths.
+#[derive(Clone, Debug)]
+pub enum Content {
+    Files,
+    /// A directory of CGI scripts, or a program.
+    Cgi,
+    /// A server, by its URL.
+    Pass(String),
+    /// A finished route.
+    Fixed(Box<Route>),
+}
+
+/// Returns the matcher for a path and all paths below it.
+pub fn below(path: &str) -> Matcher {
+    if path.ends_with('/') {
+        return Matcher::prefix(path);
+    }
+    Matcher { paths: vec![path.to_owned(), format!("{path}/*")], ..Matcher::default() }
+}
+
+/// Returns the contents of a virtual host; the first one that matches holds.
+pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
+    let levels: Vec<&'a [Directive]> = sections.levels.iter().rev().copied().collect();
+    let all = || levels.iter().copied().flatten();
+    let root = all().find(|directive| is(directive, "DocumentRoot"));
+    let mut found = Vec::new();
+    let mut aliases = Vec::new();
+    for directive in all().filter(|d| ["Alias", "ScriptAlias"].iter().any(|name| is(d, name))) {
+        aliases.push(alias(cx, directive));
+    }
+    if let Some(root) = root {
+        let dir = Some(cx.path(root.arg(0)));
+        let matcher = Matcher::path("/*");
+        aliases.push(Base {
+            directive: root,
+            url: "/".into(),
+            matcher,
+            dir,
+            content: Content::Files,
+        });
+    }
+    for directive in all().filter(|d| is(d, "ProxyPass")) {
+        found.extend(proxy(directive, directive.arg(0), directive.arg(1), &aliases));
+    }
+    for section in &sections.locations {
+        for directive in section.block.iter().filter(|d| is(d, "ProxyPass")) {
+            found.extend(proxy(directive, &section.path, directive.arg(0), &aliases));
+        }
+    }
+    for directive in all().filter(|d| is(d, "ProxyPassMatch")) {
+        found.extend(proxy_match(cx, directive));
+    }
+    for directive in all() {
+        found.extend(redirect(cx, directive));
+    }
+    for directive in all().filter(|d| is(d, "AliasMatch") || is(d, "ScriptAliasMatch")) {
+        found.extend(alias_match(cx, directive));
+    }
+    found.extend(aliases);
+    found
+}
+
+fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
+    let url = directive.arg(0).to_owned();
+    let content = if is(directive, "ScriptAlias") { Content::Cgi } else { Content::Files };
+    let dir = Some(cx.path(directive.arg(1)));
+    Base { directive, matcher: below(&url), url, dir, content }
+}
+
+/// Returns the content for `ProxyPass PATH URL`; for `!` that of the directories.
+fn proxy<'a>(
+    directive: &'a Directive,
+    path: &str,
+    url: &str,
+    aliases: &[Base<'a>],
+) -> Vec<Base<'a>> {
+    if url != "!" {
+        let content = Content::Pass(url.to_owned());
+        let (url, dir) = (path.to_owned(), None);
+        return vec![Base { directive, matcher: below(path), url, dir, content }];
+    }
+    let holds = |base: &&Base<'a>| is_below(path, &base.url);
+    let Some(base) = aliases.iter().find(holds) else {
+        let route = Route::new(&directive.place, line(directive), below(path)).respond(404);
+        let content = Content::Fixed(Box::new(route));
+        return vec![Base {
+            directive,
+            matcher: below(path),
+            url: path.into(),
+            dir: None,
+            content,
+        }];
+    };
+    let rest = path.strip_prefix(base.url.trim_end_matches('/')).unwrap_or("");
+    let dir = base.dir.as_ref().map(|dir| crate::files::joined(dir, rest));
+    vec![Base { matcher: below(path), url: path.into(), dir, ..base.clone() }]
+}
+
+fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next: &str) -> Base<'a> {
+    let comment = cx.note(directive, next);
+    let route = Route::new(&directive.place, line(directive), matcher.clone()).closed(comment);
+    Base {
+        directive,
+        url: "/".into(),
+        matcher,
+        dir: None,
+        content: Content::Fixed(Box::new(route)),
+    }
+}
+
+/// Returns the conditions of an expression, or closed conditions for more paths.
+fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<Found, Matcher> {
+    let found = classify(text, false, cx.keys, of).map_err(|unknown| {
+        unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
+    })?;
+    let lacks = (1..10).any(|n| target.contains(&format!("${n}")) && group(n, &found).is_none());
+    if lacks && of == Use::Exact {
+        return as_regex(text, false, cx.keys).ok_or(found.matcher);
+    }
+    Ok(found)
+}
+
+fn proxy_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
+    let (text, target) = (directive.arg(0), directive.arg(1));
+    let is_fastcgi = target.starts_with("fcgi:") || target.contains("|fcgi:");
+    let of = if is_fastcgi { Use::Scripts } else { Use::Exact };
+    let next = "write a route with `proxy` or `fastcgi` for these paths";
+    let found = match found(cx, text, target, of) {
+        Ok(found) => found,
+        Err(matcher) => return vec![closed(cx, directive, matcher, next)],
+    };
+    // `fcgi://host/dir/$1` and `http://host/$1` keep the path.
+    let target = target.split('$').next().unwrap_or_default();
+    let base = target.strip_suffix('/').unwrap_or(target);
+    let keeps = is_fastcgi || Base::has_no_path(base);
+    if !keeps || target.is_empty() {
+        return vec![closed(cx, directive, found.matcher, next)];
+    }
+    let content = Content::Pass(base.to_owned());
+    vec![Base { directive, url: "/".into(), matcher: found.matcher, dir: None, content }]
+}
+
+impl Base<'_> {
+    fn has_no_path(url: &str) -> bool {
+        url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
+    }
+}
+
+/// Returns the contents for `Redirect` and its like.
+fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
+    let mut args: Vec<&str> = directive.args.iter().map(String::as_str).collect();
+    let is_match = is(directive, "RedirectMatch");
+    let mut status = match () {
+        () if is(directive, "Redirect") || is(directive, "RedirectTemp") || is_match => 302,
+        () if is(directive, "RedirectPermanent") => 301,
+        () => return Vec::new(),
+    };
+    if (is(directive, "Redirect") || is_match) && args.len() > 1 {
+        let named = match args[0].to_ascii_lowercase().as_str() {
+            "permanent" => Some(301),
+            "temp" => Some(302),
+            "seeother" => Some(303),
+            "gone" => Some(410),
+            number => number.parse().ok(),
+        };
+        if let Some(named) = named {
+            status = named;
+            args.remove(0);
+        }
+    }
+    let (from, to) = (args.first().copied().unwrap_or("/"), args.get(1).copied().unwrap_or(""));
+    let base = |matcher: Matcher, route: Route| Base {
+        directive,
+        url: from.to_owned(),
+        matcher,
+        dir: None,
+        content: Content::Fixed(Box::new(route)),
+    };
+    let route = |matcher: &Matcher| Route::new(&directive.place, line(directive), matcher.clone());
+    let next = "write the target in `redirect`";
+    if is_match {
+        let found = match found(cx, from, to, Use::Exact) {
+            Ok(found) => found,
+            Err(matcher) => return vec![closed(cx, directive, matcher, next)],
+        };
+        if to.is_empty() {
+            return vec![base(found.matcher.clone(), route(&found.matcher).respond(status))];
+        }
+        let target = super::rewrites::with_groups(to, &found, cx.keys);
+        let target = target.map(|target| redirect_target(&target, true, cx.keys));
+        return match target.filter(|target| is_redirect_target(target)) {
+            Some(target) => {
+                vec![base(found.matcher.clone(), route(&found.matcher).redirect(&target, status))]
+            }
+            None => vec![closed(cx, directive, found.matcher, next)],
+        };
+    }
+    if to.is_empty() {
+        return vec![base(below(from), route(&below(from)).respond(status))];
+    }
+    let bare = literal(to.trim_end_matches('/'), cx.keys);
+    let prefix = format!("{}/*", from.trim_end_matches('/'));
+    let rest = if prefix == "/*" { format!("{bare}{{path}}") } else { format!("{bare}/{{rest}}") };
+    let exact = Matcher::path(from.trim_end_matches('/'));
+    let mut found = Vec::new();
+    for (matcher, to) in [(exact, literal(to, cx.keys)), (Matcher::path(prefix), rest)] {
+        let to = redirect_target(&to, true, cx.keys);
+        if matcher.paths[0].is_empty() {
+            continue;
+        }
+        found.push(match is_redirect_target(&to) {
+            true => base(matcher.clone(), route(&matcher).redirect(&to, status)),
+            false => closed(cx, directive, matcher, next),
+        });
+    }
+    found
+}
+
+fn alias_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
+    let (text, target) = (directive.arg(0), directive.arg(1));
+    let next = "write a route with `files` or `cgi` for these paths";
+    let found = match found(cx, text, target, Use::Exact) {
+        Ok(found) => found,
+        Err(matcher) => return vec![closed(cx, directive, matcher, next)],
+    };
+    let rest = found.rest.map(|number| format!("${number}"));
+    match rest.and_then(|rest| target.strip_suffix(rest.as_str())) {
+        Some(dir) if found.matcher.paths.len() == 1 => {
+            let url = found.matcher.paths[0].trim_end_matches('*').to_owned();
+            let content = if is(directive, "AliasMatch") { Content::Files } else { Content::Cgi };
+            let dir = Some(cx.path(dir));
+            vec![Base { directive, url, matcher: found.matcher, dir, content }]
+        }
+        _ => vec![closed(cx, directive, found.matcher, next)],
+    }
+}

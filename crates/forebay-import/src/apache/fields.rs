@@ -1,0 +1,215 @@
+//! Changes to replies: fields, expiry, compression and limits.
+
+use super::Cx;
+use super::sections::{all, last};
+use super::syntax::{Directive, is};
+use crate::draft::Route;
+use crate::template::literal;
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// Adds the keys for layers to a route.
+pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut Route) {
+    let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
+    for directive in all(layers, "Header") {
+        header(cx, directive, route);
+    }
+    for directive in all(layers, "RequestHeader").into_iter().filter(|_| !is_fixed) {
+        request_header(cx, directive, route);
+    }
+    if let Some(expires) = last(layers, "ExpiresDefault").filter(|_| !is_fixed) {
+        match access_plus(&expires.args.join(" ")) {
+            Some(time) => route.keys.set("expires", time),
+            None => {
+                let next = "write a time since the request, such as expires = \"30d\"";
+                route.comments.push(cx.note(expires, next));
+            }
+        }
+    } else if let Some(expires) = last(layers, "ExpiresByType").filter(|_| !is_fixed) {
+        let next = "expiry has no types: write routes with `suffix` and `expires`";
+        route.comments.push(cx.note(expires, next));
+    }
+    let compressed = all(layers, "AddOutputFilterByType");
+    let mut types: Vec<&str> = Vec::new();
+    for directive in compressed.iter().filter(|_| !is_fixed) {
+        let is_compression =
+            directive.arg(0).contains("DEFLATE") || directive.arg(0).contains("BROTLI");
+        if is_compression {
+            types.extend(
+                directive.args[1..].iter().map(String::as_str).filter(|kind| is_type(kind)),
+            );
+        } else {
+            route.comments.push(cx.note(directive, "change the text in the application"));
+        }
+    }
+    types.sort_unstable();
+    types.dedup();
+    if !types.is_empty() {
+        route.keys.set("compress", Table::default().with("types", types));
+    }
+    let limit = last(layers, "LimitRequestBody").and_then(|limit| limit.arg(0).parse::<u64>().ok());
+    if let Some(limit) = limit.filter(|_| !is_fixed) {
+        let limit = if limit == 0 { Value::from("unlimited") } else { Value::Number(limit) };
+        route.keys.set("max_body", limit);
+    }
+}
+
+fn is_type(kind: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
+    };
+    kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
+}
+
+/// Translates `Header [always] set|append|add|merge|unset NAME VALUE`.
+fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut Route) {
+    let mut args = &directive.args[..];
+    let mut always = false;
+    if let Some(first) =
+        args.first().filter(|first| matches!(first.as_str(), "always" | "onsuccess"))
+    {
+        always = first == "always";
+        args = &args[1..];
+    }
+    let word = |at: usize| args.get(at).map_or("", String::as_str);
+    let (action, name, value) = (word(0).to_ascii_lowercase(), word(1), word(2));
+    let has_condition = args.len() > 3;
+    let is_name = !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    let is_ours = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+    .contains(&name.to_ascii_lowercase().as_str());
+    if !is_name || is_ours || has_condition {
+        let next = "a field of every reply is written in `set_headers`";
+        route.comments.push(cx.note(directive, next));
+        return;
+    }
+    match action.as_str() {
+        "unset" => {
+            let mut list = match route.keys.get("remove_headers") {
+                Some(Value::List(list)) => list.clone(),
+                _ => Vec::new(),
+            };
+            if !list.contains(&Value::from(name)) {
+                list.push(name.into());
+            }
+            route.keys.set("remove_headers", Value::List(list));
+        }
+        "set" | "append" | "add" | "merge" | "setifempty"
+            if !value.contains("%{") && !value.contains("expr=") =>
+        {
+            let value: String =
+                value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let value = literal(value.trim(), cx.keys);
+            let value = match always && cx.keys.route("always") {
+                true => Value::Table(Table::default().with("value", value).with("always", true)),
+                false => Value::from(value),
+            };
+            let repeats = action == "add" && cx.keys.route("add_headers");
+            route.keys.table(if repeats { "add_headers" } else { "set_headers" }).set(name, value);
+        }
+        _ => {
+            let next = "write a fixed value in `set_headers`";
+            route.comments.push(cx.note(directive, next));
+        }
+    }
+}
+
+/// Translates `RequestHeader set|unset NAME VALUE`.
+fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut Route) {
+    let mut args = directive.args.iter().map(String::as_str);
+    let first = args.next().unwrap_or("");
+    let action = if first == "early" { args.next().unwrap_or("") } else { first };
+    let (name, value) = (args.next().unwrap_or("").replace('_', "-"), args.next().unwrap_or(""));
+    if name.eq_ignore_ascii_case("x-forwarded-proto")
+        || name.eq_ignore_ascii_case("x-forwarded-for")
+    {
+        return;
+    }
+    if !cx.keys.route("request_headers") || name.is_empty() {
+        let next = "write it in `request_headers` if this version has it";
+        route.comments.push(cx.note(directive, next));
+        return;
+    }
+    let value = match (action.to_ascii_lowercase().as_str(), value) {
+        ("unset", _) => String::new(),
+        ("set" | "append" | "add", value) => match placeholder(value, cx) {
+            Some(value) => value,
+            None => {
+                let next = "the value has no placeholder, so the client's own field is removed";
+                route.comments.push(cx.note(directive, next));
+                String::new()
+            }
+        },
+        _ => {
+            route.comments.push(cx.note(directive, "write a fixed value in `request_headers`"));
+            return;
+        }
+    };
+    route.keys.table("request_headers").set(&name, value);
+}
+
+/// Returns a value with the placeholders for `%{REMOTE_ADDR}s` and its like.
+fn placeholder(value: &str, cx: &Cx<'_>) -> Option<String> {
+    if !value.contains("%{") && !value.contains("expr=") {
+        return Some(literal(value, cx.keys));
+    }
+    let inner = value.trim_start_matches("expr=").strip_prefix("%{")?;
+    let (name, end) = inner.split_once('}')?;
+    let is_whole = matches!(end, "" | "s" | "e");
+    let found = match name {
+        "REMOTE_ADDR" => "{client}",
+        "REMOTE_USER" => "{user}",
+        "REQUEST_SCHEME" => "{scheme}",
+        "HTTP_HOST" | "SERVER_NAME" => "{host}",
+        "SERVER_PORT" => "{port}",
+        "REQUEST_URI" => "{path}",
+        "UNIQUE_ID" => "{request_id}",
+        "SSL_CLIENT_S_DN" => "{tls.subject}",
+        _ => return None,
+    };
+    is_whole.then(|| found.to_owned())
+}
+
+/// Returns the time of `access plus 1 month 2 days` or of `A2592000`.
+fn access_plus(text: &str) -> Option<String> {
+    let text = text.trim_matches('"').to_ascii_lowercase();
+    if let Some(seconds) = text.strip_prefix('a').filter(|rest| rest.parse::<u64>().is_ok()) {
+        return duration(seconds);
+    }
+    let rest = text.strip_prefix("access").or_else(|| text.strip_prefix("now"))?;
+    let rest = rest.trim().strip_prefix("plus").unwrap_or(rest).trim();
+    let mut words = rest.split_whitespace();
+    let mut seconds: u64 = 0;
+    while let Some(number) = words.next() {
+        let number: u64 = number.parse().ok()?;
+        let unit = match words.next()?.trim_end_matches('s') {
+            "second" => 1,
+            "minute" => 60,
+            "hour" => 3_600,
+            "day" => 86_400,
+            "week" => 604_800,
+            "month" => 2_592_000,
+            "year" => 31_536_000,
+            _ => return None,
+        };
+        seconds = seconds.checked_add(number.checked_mul(unit)?)?;
+    }
+    duration(&seconds.to_string())
+}
+
+/// Returns true if the layers say that PHP runs inside Apache.
+pub fn runs_php(layers: &[&[Directive]]) -> bool {
+    let is_php = |directive: &&Directive| {
+        (is(directive, "SetHandler") || is(directive, "AddHandler") || is(directive, "AddType"))
+            && directive.arg(0).contains("php")
+    };
+    layers.iter().copied().flatten().any(|directive| is_php(&directive))
+}

@@ -1,0 +1,166 @@
+//! Handlers of scripts: PHP, CGI and FastCGI by file name.
+
+use super::Cx;
+use super::fields::runs_php;
+use super::regions::{has_option, of_name, whole_root};
+use super::sections::{Sections, all, is_below, last};
+use super::syntax::{Directive, is};
+use super::targets::{self, Target};
+use crate::draft::Route;
+use crate::files;
+use crate::matcher::Matcher;
+use crate::pattern::{Use, classify};
+use crate::value::{Table, Value};
+
+/// The application that runs PHP scripts as Apache's own module does.
+const PHP_APP: &str = "php";
+
+/// Returns the routes of scripts below a directory.
+pub fn handlers(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    (url, dir): (&str, &str),
+    route: &Route,
+) -> Vec<Route> {
+    let mut out = Vec::new();
+    let root = whole_root(url, dir);
+    let mut is_php_known = false;
+    for (section, around) in &sections.files {
+        let holds = around.as_deref().is_none_or(|around| is_below(dir, around));
+        let block = [section.inside()];
+        let Some((target, _)) = targets::handler(&block).filter(|_| holds) else { continue };
+        let text = section.args.last().map_or("", String::as_str);
+        let found = match is(section, "FilesMatch") {
+            true => classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher),
+            false => of_name(text),
+        };
+        let Some(matcher) = found.filter(|m| !m.suffixes.is_empty()) else {
+            cx.note(section, "write a route with `fastcgi` for these scripts");
+            continue;
+        };
+        is_php_known |= matcher.suffixes.iter().any(|suffix| suffix == ".php");
+        out.extend(script_route(cx, section, &target, (root.as_deref(), &matcher), route));
+    }
+    if let Some((target, _)) = targets::handler(layers) {
+        let mut all = route.clone();
+        match root.as_deref().filter(|_| target.is_fastcgi()) {
+            Some(root) => targets::scripts(&target, root, &[], &mut all),
+            None => all = all.respond(404),
+        }
+        out.push(all);
+    }
+    out.extend(cgi_handler(layers, (dir, route)));
+    if !is_php_known {
+        out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
+    }
+    out
+}
+
+fn script_route(
+    cx: &mut Cx<'_>,
+    section: &Directive,
+    target: &Target,
+    (root, matcher): (Option<&str>, &Matcher),
+    route: &Route,
+) -> Option<Route> {
+    let mut scripts = route.clone();
+    scripts.matcher = route.matcher.and(matcher)?;
+    scripts.matcher.paths.retain(|path| path.ends_with('*'));
+    match root.filter(|_| target.is_fastcgi()) {
+        Some(root) => targets::scripts(target, root, &matcher.suffixes, &mut scripts),
+        None => {
+            let comment = cx.note(
+                section,
+                "the directory of this alias has another name: write a route with `fastcgi`",
+            );
+            return Some(scripts.closed(comment));
+        }
+    }
+    Some(scripts)
+}
+
+/// Returns the route for `AddHandler cgi-script`.
+fn cgi_handler(layers: &[&[Directive]], (dir, route): (&str, &Route)) -> Option<Route> {
+    let handlers = all(layers, "AddHandler");
+    let handler =
+        handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;
+    let mut scripts = route.clone();
+    let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
+    scripts.matcher.suffixes = handler.args[1..].iter().map(dotted).collect();
+    scripts.matcher.paths.retain(|path| path.ends_with('*'));
+    if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
+        return None;
+    }
+    if has_option(layers, "ExecCGI") && files::is_directory(dir) {
+        scripts.keys.set("cgi", dir);
+        return Some(scripts);
+    }
+    scripts.comments.push("Options has no ExecCGI here.".into());
+    Some(scripts.respond(403))
+}
+
+/// Returns the route for PHP inside Apache. Its sources are never sent, whoever runs them.
+fn php_module(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    (root, dir): (Option<&str>, &str),
+    route: &Route,
+) -> Option<Route> {
+    let in_files = sections.files.iter().any(|(section, _)| runs_php(&[section.inside()]));
+    let index = last(layers, "DirectoryIndex");
+    let names_php = index.is_some_and(|index| index.args.iter().any(|name| name.ends_with(".php")));
+    let is_named = runs_php(layers) || in_files;
+    if !is_named && !names_php && !has_php(dir) {
+        return None;
+    }
+    let mut scripts = route.clone();
+    scripts.matcher.suffixes = vec![".php".into()];
+    scripts.matcher.paths.retain(|path| path.ends_with('*'));
+    if scripts.matcher.paths.is_empty() {
+        return None;
+    }
+    let root = root.filter(|root| files::is_directory(root) && has_php_fpm());
+    let Some(root) = root else {
+        let text = "PHP runs inside Apache, or in a file that was not given: write a route with `fastcgi` or `app`";
+        let comment = cx.draft.notes.add(&route.place, &route.source, text);
+        return Some(scripts.closed(comment));
+    };
+    let is_same = |(name, table): &(String, Table)| {
+        name.starts_with(PHP_APP) && table.get("root") == Some(&Value::from(root))
+    };
+    let name = match cx.draft.apps.iter().find(|app| is_same(app)) {
+        Some((name, _)) => name.clone(),
+        None => {
+            let count = cx.draft.apps.len();
+            let name =
+                if count == 0 { PHP_APP.to_owned() } else { format!("{PHP_APP}{}", count + 1) };
+            let mut table = Table::default().with("kind", "php").with("root", root);
+            if files::has_user("www-data") && is_root() {
+                table.set("user", "www-data");
+            }
+            cx.draft.apps.push((name.clone(), table));
+            name
+        }
+    };
+    scripts.keys.set("app", name);
+    Some(scripts)
+}
+
+/// Returns true if the importing user is root, who may give an application another user.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn has_php(dir: &str) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(1000);
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with(".php"))
+}
+
+/// Returns true if Forebay can start PHP here.
+fn has_php_fpm() -> bool {
+    let pattern = std::path::Path::new("/usr/sbin/php-fpm*");
+    crate::source::matching(pattern).is_some_and(|found| !found.is_empty())
+}

@@ -1,0 +1,277 @@
+//! The routes of paths with one content, region by region.
+
+use super::Cx;
+use super::access::gate;
+use super::bases::{Base, Content};
+use super::fields::decorate;
+use super::handlers::handlers;
+use super::regions::{guarded, has_option, of_name, region_matcher, regions, whole_root};
+use super::rewrites::{self, Around};
+use super::sections::{Sections, all, last};
+use super::syntax::{Directive, is, line};
+use super::targets;
+use crate::draft::Route;
+use crate::files;
+use crate::matcher::Matcher;
+use crate::pattern::{Use, as_regex, classify};
+use crate::value::{Table, Value};
+
+/// Returns the routes of sections by file name that restrict access.
+pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<Route> {
+    let mut out = Vec::new();
+    for (section, around) in &sections.files {
+        let rules = gate(cx, &[section.inside()]);
+        if rules.is_open() {
+            continue;
+        }
+        let text = section.args.last().map_or("", String::as_str);
+        let is_regex = is(section, "FilesMatch") || section.arg(0) == "~";
+        if text.starts_with("^\\.ht") || text == ".htaccess" || text == ".ht*" {
+            // Files whose names begin with a dot do not exist for clients.
+            continue;
+        }
+        let matcher = if is_regex { of_regex(cx, text) } else { of_name(text) };
+        let matcher = match around.as_deref().and_then(|around| url_below(around, bases)) {
+            Some(url) => matcher.and_then(|matcher| matcher.within(&url)),
+            None => matcher,
+        };
+        let route = Route::new(&section.place, line(section), matcher.clone().unwrap_or_default());
+        out.push(match matcher {
+            Some(_) if rules.keys.get("deny") == Some(&Value::from("all")) => route.respond(403),
+            Some(_) => {
+                let text = "write these rules in the routes that answer for these files";
+                let comment = cx.note(section, text);
+                route.closed(comment)
+            }
+            None => {
+                let comment = cx.note(
+                    section,
+                    "write a route with `respond` for these files, before the others",
+                );
+                let mut route = route;
+                route.matcher = Matcher::path("/*");
+                route.closed(comment)
+            }
+        });
+    }
+    out
+}
+
+/// Returns the path of requests for a directory.
+fn url_below(dir: &str, bases: &[Base<'_>]) -> Option<String> {
+    bases.iter().find_map(|base| super::sections::url_of(dir, base.dir.as_deref()?, &base.url))
+}
+
+/// Returns the conditions for an expression on file names.
+fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
+    let (ignore_case, text) = match text.strip_prefix("(?i)") {
+        Some(text) => (true, text),
+        None => (false, text),
+    };
+    match text.strip_prefix('^') {
+        // The name follows the last slash of the path.
+        Some(name) => {
+            as_regex(&format!("/{name}"), ignore_case, cx.keys).map(|found| found.matcher)
+        }
+        None => {
+            // Path info may follow the name.
+            let found = classify(text, ignore_case, cx.keys, Use::Exact).ok()?;
+            Some(found.matcher)
+        }
+    }
+}
+
+/// Returns the routes of a base.
+pub fn routes(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    base: &Base<'_>,
+    scheme: &str,
+) -> Vec<Route> {
+    let mut out = Vec::new();
+    let whole = (base.url.clone(), base.dir.clone());
+    let own = answers(cx, sections, base, &whole, base.matcher.clone(), scheme);
+    for region in regions(sections, base) {
+        let Some(matcher) = region_matcher(base, &region.0) else { continue };
+        let routes = answers(cx, sections, base, &region, matcher, scheme);
+        if !is_same(&routes, &own) {
+            out.extend(routes);
+        }
+    }
+    out.extend(own);
+    out
+}
+
+/// Returns true if routes of a region say the same as those of the base, for a directory below.
+fn is_same(region: &[Route], own: &[Route]) -> bool {
+    let keys = |route: &Route| {
+        let mut keys = route.keys.clone();
+        if let Some(Value::Table(table)) = keys.get("files").cloned() {
+            let mut table = table;
+            table.remove("root");
+            keys.set("files", table);
+        } else if keys.get("files").is_some() {
+            keys.set("files", Table::default());
+        }
+        keys
+    };
+    region.len() == own.len() && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b))
+}
+
+/// Returns the routes of one region of a base.
+fn answers(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    base: &Base<'_>,
+    (url, dir): &(String, Option<String>),
+    matcher: Matcher,
+    scheme: &str,
+) -> Vec<Route> {
+    let mut layers = sections.layers(url, dir.as_deref());
+    let is_proxy = matches!(base.content, Content::Pass(_));
+    if is_proxy {
+        let proxies =
+            all(&sections.levels, "Proxy").into_iter().filter(|proxy| proxy.arg(0) == "*");
+        layers.extend(proxies.map(Directive::inside));
+    }
+    let rules = gate(cx, &layers);
+    let route = Route::new(&base.directive.place, line(base.directive), matcher);
+    let mut routes = match &base.content {
+        Content::Fixed(fixed) => {
+            // A redirect precedes the rules on access.
+            let mut fixed = (**fixed).clone();
+            decorate(cx, &layers, &mut fixed);
+            return vec![fixed];
+        }
+        Content::Pass(target) => {
+            let mut route = route;
+            match targets::pass(cx, &layers, base.directive, (&base.url, target), &mut route) {
+                Ok(()) => vec![route],
+                Err(next) => {
+                    let comment = cx.note(base.directive, next);
+                    vec![route.closed(comment)]
+                }
+            }
+        }
+        Content::Cgi => scripts(cx, base, route),
+        Content::Files => {
+            let place = (url.as_str(), dir.as_deref().unwrap_or("/"));
+            directory(cx, sections, &layers, place, route, scheme)
+        }
+    };
+    for route in &mut routes {
+        decorate(cx, &layers, route);
+        *route = guarded(route.clone(), &rules);
+    }
+    routes
+}
+
+/// Returns the route for `ScriptAlias`: a directory of scripts, or one program.
+fn scripts(cx: &mut Cx<'_>, base: &Base<'_>, mut route: Route) -> Vec<Route> {
+    let path = base.dir.clone().unwrap_or_default();
+    if files::is_directory(&path) {
+        route.matcher.paths.retain(|path| path.ends_with('*'));
+        route.keys.set("cgi", path);
+    } else if files::is_readable(&path) {
+        route.keys.set("cgi", Table::default().with("program", path));
+    } else {
+        let comment = cx.note(
+            base.directive,
+            format!("{path} does not exist here: copy it, and write cgi = \"{path}\""),
+        );
+        route.comments.push(comment);
+        route = route.respond(404);
+    }
+    vec![route]
+}
+
+/// Returns the routes of a directory: its rewrites, its scripts, and its files.
+fn directory(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    (url, dir): (&str, &str),
+    route: Route,
+    scheme: &str,
+) -> Vec<Route> {
+    let mut out = Vec::new();
+    let mut fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
+    let mut own = sections.directories.iter().filter(|section| {
+        let is_whole = super::sections::is_below(dir, &section.path);
+        is_whole && section.block.iter().any(|d| is(d, "RewriteEngine"))
+    });
+    // The rules of the nearest directory replace those of others.
+    if let Some(section) = own.next_back() {
+        let rules =
+            rewrites::rules(cx, section.block, Around { url: Some(url), scheme: Some(scheme) });
+        out.extend(rules.routes.into_iter().filter_map(|mut rule| {
+            rule.matcher = rule.matcher.and(&route.matcher)?;
+            Some(rule)
+        }));
+        fallback = rules.fallback.or(fallback);
+    }
+    let page = last(layers, "ErrorDocument").filter(|page| page.arg(0) == "404");
+    let page =
+        page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
+    let fallback = fallback.or(page.map(str::to_owned)).filter(|to| to != "disabled");
+    out.extend(handlers(cx, sections, layers, (url, dir), &route));
+    for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
+        let mut files_route = route.clone();
+        files_route.matcher = matcher;
+        files_route.keys.set_some("fallback_to", fallback.clone().filter(|to| to.starts_with('/')));
+        out.push(with_files(layers, &dir, files_route));
+    }
+    out
+}
+
+/// Returns the directory for each part of a region's paths.
+fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
+    let prefix = format!("{}/*", url.trim_end_matches('/'));
+    let mut found = Vec::new();
+    for path in &matcher.paths {
+        let part = Matcher { paths: vec![path.clone()], ..matcher.clone() };
+        let root = crate::files::joined(dir, "");
+        if *path == prefix || path == "/*" && prefix == "/*" {
+            if files::is_directory(&root) {
+                found.push((part, root));
+                continue;
+            }
+            // A region that is no directory: the whole path is below the root of the site.
+            let whole = whole_root(url, dir);
+            let regex = format!("^{}", regex_syntax::escape(path.trim_end_matches('*')));
+            match (whole, as_regex(&regex, false, cx.keys)) {
+                (Some(whole), Some(regex)) => found
+                    .push((Matcher { methods: matcher.methods.clone(), ..regex.matcher }, whole)),
+                _ => found.push((part, root)),
+            }
+        } else if !path.ends_with('*') {
+            // The whole path is looked up.
+            if let Some(whole) = whole_root(url, dir) {
+                found.push((part, whole));
+            }
+        }
+    }
+    found
+}
+
+fn with_files(layers: &[&[Directive]], dir: &str, mut route: Route) -> Route {
+    let mut table = Table::default().with("root", dir);
+    let index = last(layers, "DirectoryIndex").map(|index| &index.args[..]).unwrap_or_default();
+    let index: Vec<&str> =
+        index.iter().map(String::as_str).filter(|name| !name.contains('/')).collect();
+    if !index.is_empty() && index[..] != ["index.html"] && index[..] != ["disabled"] {
+        table.set("index", index);
+    }
+    if has_option(layers, "Indexes") {
+        table.set("listing", true);
+    }
+    let value = if table.0.len() == 1 { Value::from(dir) } else { Value::Table(table) };
+    if files::is_directory(dir) {
+        route.keys.set("files", value);
+        return route;
+    }
+    route
+        .comments
+        .push(format!("There is no directory {dir} here. When there is: files = {value}"));
+    route.respond(404)
+}

@@ -1,0 +1,84 @@
+//! Parts of a site by path and directory.
+
+use super::access::Gate;
+use super::bases::{Base, below};
+use super::sections::{Section, Sections, all, url_of};
+use super::syntax::Directive;
+use crate::draft::Route;
+use crate::files;
+use crate::matcher::Matcher;
+
+/// Returns the regions of a base: the sections below it, the longest first, and then itself.
+pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Option<String>)> {
+    let mut found: Vec<(String, Option<String>)> = Vec::new();
+    let bare = base.url.trim_end_matches('/');
+    if let Some(dir) = &base.dir {
+        let inner = |section: &&Section<'a>| {
+            section.path != *dir && super::sections::is_below(&section.path, dir)
+        };
+        for section in sections.directories.iter().filter(inner) {
+            if let Some(url) = url_of(&section.path, dir, &base.url) {
+                found.push((url, Some(section.path.clone())));
+            }
+        }
+    }
+    for section in &sections.locations {
+        let path = section.path.trim_end_matches('/');
+        if path != bare && super::sections::is_below(path, bare) {
+            let rest = path.strip_prefix(bare).unwrap_or("");
+            let dir = base.dir.as_ref().map(|dir| files::joined(dir, rest));
+            found.push((section.path.clone(), dir));
+        }
+    }
+    found.sort_by_key(|(url, _)| std::cmp::Reverse(url.len()));
+    found.dedup_by(|a, b| a.0 == b.0);
+    found
+}
+
+/// Returns the matcher of a region within a base.
+pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
+    base.matcher.and(&below(url))
+}
+
+/// Adds a gate to a route.
+pub fn guarded(mut route: Route, gate: &Gate) -> Route {
+    if let Some(comment) = &gate.closed {
+        return route.closed(comment.clone());
+    }
+    gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
+    route
+}
+
+/// Returns the conditions for a file name, which may begin with a wildcard.
+pub fn of_name(text: &str) -> Option<Matcher> {
+    let end = text.strip_prefix('*').unwrap_or(text);
+    let is_suffix =
+        !end.contains(['*', '?', '/', '[']) && end.bytes().any(|b| !b.is_ascii_alphanumeric());
+    is_suffix.then(|| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() })
+}
+
+/// Returns the directory that has the whole path of a region below it.
+pub fn whole_root(url: &str, dir: &str) -> Option<String> {
+    let root = dir.trim_end_matches('/').strip_suffix(url.trim_end_matches('/'))?;
+    Some(if root.is_empty() { "/".into() } else { root.to_owned() })
+}
+
+/// Returns true if the merged options have one.
+pub fn has_option(layers: &[&[Directive]], name: &str) -> bool {
+    let mut is_on = false;
+    for options in all(layers, "Options") {
+        let is_absolute = !options.args.iter().any(|option| option.starts_with(['+', '-']));
+        if is_absolute {
+            is_on = false;
+        }
+        for option in &options.args {
+            let plain = option.trim_start_matches(['+', '-']);
+            let is_meant = plain.eq_ignore_ascii_case(name)
+                || (plain.eq_ignore_ascii_case("all") && !name.eq_ignore_ascii_case("multiviews"));
+            if is_meant {
+                is_on = !option.starts_with('-');
+            }
+        }
+    }
+    is_on
+}

@@ -1,0 +1,156 @@
+//! Sections by directory, path and file name, and how they are merged.
+
+use std::path::{Path, PathBuf};
+
+use super::Cx;
+use super::syntax::{Directive, is};
+
+/// The largest number of directories that are searched for `.htaccess`.
+const MOST_DIRECTORIES: usize = 2_000;
+
+/// A section that holds below a path.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    /// The directory or the path of requests.
+    pub path: String,
+    pub block: &'a [Directive],
+}
+
+/// The sections of a virtual host.
+pub struct Sections<'a> {
+    /// By directory, the shortest first.
+    pub directories: Vec<Section<'a>>,
+    /// By path, in the order of the file.
+    pub locations: Vec<Section<'a>>,
+    /// By file name: the section, and the directory around it.
+    pub files: Vec<(&'a Directive, Option<String>)>,
+    /// Sections with expressions on directories and paths.
+    pub expressions: Vec<&'a Directive>,
+    /// The blocks without a section, the outermost first.
+    pub levels: Vec<&'a [Directive]>,
+}
+
+impl<'a> Sections<'a> {
+    pub fn new(cx: &Cx<'_>, levels: Vec<&'a [Directive]>) -> Self {
+        let mut sections = Self {
+            directories: Vec::new(),
+            locations: Vec::new(),
+            files: Vec::new(),
+            expressions: Vec::new(),
+            levels: levels.clone(),
+        };
+        for directive in levels.into_iter().flatten() {
+            sections.add(cx, directive, None);
+        }
+        sections.directories.sort_by_key(|section| section.path.len());
+        sections
+    }
+
+    fn add(&mut self, cx: &Cx<'_>, directive: &'a Directive, around: Option<&str>) {
+        let is_regex = directive.arg(0) == "~";
+        let block = directive.inside();
+        if is(directive, "Directory") && !is_regex && !directive.arg(0).contains('*') {
+            let path = cx.path(directive.arg(0));
+            block.iter().for_each(|inner| self.add(cx, inner, Some(&path)));
+            self.directories.push(Section { path, block });
+        } else if is(directive, "Location") && !is_regex && !directive.arg(0).contains('*') {
+            let path = directive.arg(0).to_owned();
+            self.locations.push(Section { path, block });
+        } else if is(directive, "Files") || is(directive, "FilesMatch") {
+            self.files.push((directive, around.map(str::to_owned)));
+        } else if [
+            "Directory",
+            "DirectoryMatch",
+            "Location",
+            "LocationMatch",
+            "If",
+            "ElseIf",
+            "Else",
+        ]
+        .iter()
+        .any(|name| is(directive, name))
+        {
+            self.expressions.push(directive);
+        }
+    }
+
+    /// Adds a section for each `.htaccess` below a directory.
+    pub fn add_htaccess(&mut self, files: &'a [(String, Directive)]) {
+        for (path, directive) in files {
+            for inner in directive.inside() {
+                if is(inner, "Files") || is(inner, "FilesMatch") {
+                    self.files.push((inner, Some(path.clone())));
+                } else if is(inner, "If") {
+                    self.expressions.push(inner);
+                }
+            }
+            self.directories.push(Section { path: path.clone(), block: directive.inside() });
+        }
+        self.directories.sort_by_key(|section| section.path.len());
+    }
+
+    /// Returns the blocks that hold for a path, and for its directory; the last one precedes.
+    pub fn layers(&self, url: &str, dir: Option<&str>) -> Vec<&'a [Directive]> {
+        let mut layers = self.levels.clone();
+        let holds = |section: &&Section<'_>| dir.is_some_and(|dir| is_below(dir, &section.path));
+        layers.extend(self.directories.iter().filter(holds).map(|section| section.block));
+        let holds = |section: &&Section<'_>| is_below(url, &section.path);
+        layers.extend(self.locations.iter().filter(holds).map(|section| section.block));
+        layers
+    }
+
+    /// Returns true if `.htaccess` files may restrict access below a directory.
+    pub fn allows_override(&self, dir: &str) -> bool {
+        let named =
+            |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, "AllowOverride"));
+        let mut holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
+        let last = holding.by_ref().filter_map(named).last();
+        last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
+    }
+}
+
+/// Returns true if a path is another one, or below it.
+pub fn is_below(path: &str, above: &str) -> bool {
+    let above = above.trim_end_matches('/');
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the last directive of a name in the layers.
+pub fn last<'a>(layers: &[&'a [Directive]], name: &str) -> Option<&'a Directive> {
+    layers.iter().rev().find_map(|layer| layer.iter().rfind(|directive| is(directive, name)))
+}
+
+/// Returns all directives of a name in the layers, the outermost first.
+pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
+    layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
+}
+
+/// Returns the `.htaccess` files below a directory.
+pub fn find_htaccess(dir: &str) -> Vec<PathBuf> {
+    let (mut found, mut open, mut count) = (Vec::new(), vec![PathBuf::from(dir)], 0);
+    while let Some(dir) = open.pop() {
+        count += 1;
+        if count > MOST_DIRECTORIES {
+            break;
+        }
+        let file = dir.join(".htaccess");
+        if file.is_file() {
+            found.push(file);
+        }
+        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+            // Symbolic links may lead back.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns the path of requests for a directory below another one.
+pub fn url_of(dir: &str, base_dir: &str, base_url: &str) -> Option<String> {
+    let rest = Path::new(dir).strip_prefix(base_dir).ok()?.to_str()?;
+    let base = base_url.trim_end_matches('/');
+    Some(if rest.is_empty() { format!("{base}/") } else { format!("{base}/{rest}/") })
+}

@@ -1,0 +1,365 @@
+//! Apache's syntax: directives, sections, continued lines, variables and includes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+pub use crate::directive::Directive;
+use crate::draft::Place;
+use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
+
+/// The largest number of lines.
+const MOST_LINES: usize = 200_000;
+
+/// Values of Debian's `/etc/apache2/envvars`.
+const DEBIAN: [(&str, &str); 6] = [
+    ("APACHE_LOG_DIR", "/var/log/apache2"),
+    ("APACHE_RUN_DIR", "/var/run/apache2"),
+    ("APACHE_RUN_USER", "www-data"),
+    ("APACHE_RUN_GROUP", "www-data"),
+    ("APACHE_LOCK_DIR", "/var/lock/apache2"),
+    ("APACHE_PID_FILE", "/var/run/apache2/apache2.pid"),
+];
+
+/// Reads a configuration and its includes.
+pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let dir = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+    let defines = DEBIAN.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let mut parser = Parser {
+        reader: Reader::default(),
+        root: dir,
+        defines: defines.collect(),
+        modules: Vec::new(),
+        lines: 0,
+    };
+    let mut found = Vec::new();
+    parser.file(file, None, &mut found)?;
+    Ok(found)
+}
+
+/// Returns true if a directive has this name, in any case.
+pub fn is(directive: &Directive, name: &str) -> bool {
+    directive.name.eq_ignore_ascii_case(name)
+}
+
+/// Returns a directive as one line.
+pub fn line(directive: &Directive) -> String {
+    let args = directive.args.join(" ");
+    let text = format!("{} {args}", directive.name);
+    let text = text.trim_end();
+    if directive.block.is_some() { format!("<{text}>") } else { text.to_owned() }
+}
+
+struct Parser {
+    reader: Reader,
+    /// The directory that relative includes begin at.
+    root: PathBuf,
+    defines: HashMap<String, String>,
+    /// The modules that `LoadModule` names; empty if no line does.
+    modules: Vec<String>,
+    lines: usize,
+}
+
+/// A line without its comment, with the number of its first part.
+struct Line {
+    text: String,
+    place: Place,
+}
+
+impl Parser {
+    fn file(
+        &mut self,
+        path: &Path,
+        from: Option<&Place>,
+        found: &mut Vec<Directive>,
+    ) -> Result<(), ImportError> {
+        let source = self.reader.open(path, from)?;
+        let lines = lines(&source.text, &source.name);
+        self.lines += lines.len();
+        if self.lines > MOST_LINES {
+            let message = format!("the configuration has more than {MOST_LINES} lines");
+            return Err(ImportError::new(message, "import the file of one site"));
+        }
+        let mut rest = lines.into_iter();
+        let outcome = self.block(&mut rest, None, 0, found);
+        self.reader.close();
+        outcome
+    }
+
+    /// Reads lines up to the end of a section, or of the file.
+    fn block(
+        &mut self,
+        lines: &mut std::vec::IntoIter<Line>,
+        opened: Option<(&str, &Place)>,
+        depth: usize,
+        found: &mut Vec<Directive>,
+    ) -> Result<(), ImportError> {
+        while let Some(Line { text, place }) = lines.next() {
+            if depth > DEEPEST_BLOCK {
+                let message = format!("sections are more than {DEEPEST_BLOCK} deep");
+                return Err(ImportError::at(&place, message, "close a section"));
+            }
+            if let Some(name) = text.strip_prefix("</") {
+                let name = name.trim_end_matches('>').trim();
+                return match opened {
+                    Some((open, _)) if open.eq_ignore_ascii_case(name) => Ok(()),
+                    _ => {
+                        let message = format!("</{}> ends no section", plain(name));
+                        Err(ImportError::at(
+                            &place,
+                            message,
+                            "remove it, or add the line that opens the section",
+                        ))
+                    }
+                };
+            }
+            let section =
+                text.strip_prefix('<').map(|inner| inner.strip_suffix('>').unwrap_or(inner));
+            let mut words = words(&self.expand(section.unwrap_or(&text)));
+            if words.is_empty() {
+                continue;
+            }
+            let name = words.remove(0);
+            match section {
+                Some(_) => self.section(lines, (name, words), place, depth, found)?,
+                None => self.directive(name, words, place, found)?,
+            }
+        }
+        match opened {
+            None => Ok(()),
+            Some((name, place)) => {
+                let message = format!("<{}> has no end", plain(name));
+                Err(ImportError::at(
+                    place,
+                    message,
+                    format!("add </{}> after its last line", plain(name)),
+                ))
+            }
+        }
+    }
+
+    fn section(
+        &mut self,
+        lines: &mut std::vec::IntoIter<Line>,
+        (name, args): (String, Vec<String>),
+        place: Place,
+        depth: usize,
+        found: &mut Vec<Directive>,
+    ) -> Result<(), ImportError> {
+        let lower = name.to_ascii_lowercase();
+        let condition = args.first().map_or("", String::as_str);
+        let (wanted, condition) = match condition.strip_prefix('!') {
+            Some(condition) => (false, condition),
+            None => (true, condition),
+        };
+        let holds = match lower.as_str() {
+            "ifmodule" => Some(self.has_module(condition) == wanted),
+            "ifdefine" => Some(self.defines.contains_key(condition) == wanted),
+            "ifversion" | "ifdirective" | "ifsection" | "iffile" => Some(wanted),
+            _ => None,
+        };
+        let mut inner = Vec::new();
+        // Directives of a condition that does not hold must not define anything.
+        let before = (holds == Some(false)).then(|| (self.defines.clone(), self.modules.clone()));
+        self.block(lines, Some((&name, &place)), depth + 1, &mut inner)?;
+        if let Some((defines, modules)) = before {
+            (self.defines, self.modules) = (defines, modules);
+        }
+        match holds {
+            Some(true) => found.extend(inner),
+            Some(false) => {}
+            None => found.push(Directive { name, args, block: Some(inner), place }),
+        }
+        Ok(())
+    }
+
+    fn directive(
+        &mut self,
+        name: String,
+        args: Vec<String>,
+        place: Place,
+        found: &mut Vec<Directive>,
+    ) -> Result<(), ImportError> {
+        let argument = |at: usize| args.get(at).cloned().unwrap_or_default();
+        match name.to_ascii_lowercase().as_str() {
+            "define" => drop(self.defines.insert(argument(0), argument(1))),
+            "undefine" => drop(self.defines.remove(&argument(0))),
+            "loadmodule" => self.modules.push(argument(0)),
+            "serverroot" => self.root = PathBuf::from(argument(0)),
+            "include" | "includeoptional" => {
+                let Some(files) = self.locate(&argument(0)) else {
+                    if name.eq_ignore_ascii_case("include") {
+                        found.push(Directive { name, args, block: None, place });
+                    }
+                    return Ok(());
+                };
+                for path in files.iter().filter(|path| path.is_file()) {
+                    self.file(path, Some(&place), found)?;
+                }
+            }
+            _ => found.push(Directive { name, args, block: None, place }),
+        }
+        Ok(())
+    }
+
+    /// Returns the files of an include; `None` if they do not exist.
+    fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
+        let relative = pattern.strip_prefix("/etc/apache2/").unwrap_or(pattern);
+        let below = [
+            self.root.join(relative),
+            self.root.join("..").join(relative),
+            self.root.join(pattern),
+        ];
+        let mut empty = None;
+        for candidate in below {
+            let candidate = if candidate.is_dir() { candidate.join("*") } else { candidate };
+            match matching(&candidate) {
+                Some(files) if files.is_empty() => empty = Some(files),
+                Some(files) => return Some(files),
+                None => {}
+            }
+        }
+        empty
+    }
+
+    /// Returns true if a module is loaded. Without `LoadModule` lines, all usual ones are.
+    fn has_module(&self, name: &str) -> bool {
+        let name = name.trim_start_matches("mod_").trim_end_matches(".c");
+        let is_named = |module: &String| {
+            module.trim_end_matches("_module") == name.trim_end_matches("_module")
+        };
+        if self.modules.is_empty() {
+            return !name.starts_with("php") && !name.contains("security") && name != "itk";
+        }
+        self.modules.iter().any(is_named)
+    }
+
+    /// Replaces `${NAME}`.
+    fn expand(&self, text: &str) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once("${") {
+            out.push_str(before);
+            let value = after
+                .split_once('}')
+                .and_then(|(name, behind)| self.defines.get(name).map(|value| (value, behind)));
+            match value {
+                Some((value, behind)) => {
+                    out.push_str(value);
+                    rest = behind;
+                }
+                None => {
+                    out.push_str("${");
+                    rest = after;
+                }
+            }
+        }
+        out + rest
+    }
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(60).collect()
+}
+
+/// Returns the lines that are no comments. A backslash at the end continues a line.
+fn lines(text: &str, file: &std::rc::Rc<str>) -> Vec<Line> {
+    let mut found: Vec<Line> = Vec::new();
+    let mut open: Option<Line> = None;
+    for (at, typed) in text.lines().enumerate() {
+        let (part, continues) = match typed.strip_suffix('\\') {
+            Some(part) => (part, true),
+            None => (typed, false),
+        };
+        match &mut open {
+            Some(line) => line.text.push_str(part),
+            None => {
+                let place = Place { file: file.clone(), line: at + 1 };
+                open = Some(Line { text: part.trim_start().to_owned(), place });
+            }
+        }
+        if !continues && let Some(line) = open.take() {
+            found.push(line);
+        }
+    }
+    found.extend(open);
+    for line in &mut found {
+        line.text = line.text.trim().to_owned();
+    }
+    found.retain(|line| !line.text.is_empty() && !line.text.starts_with('#'));
+    found
+}
+
+/// Splits a line into words, which may be in quotation marks.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(&first) = chars.peek() {
+        if first.is_whitespace() {
+            chars.next();
+            continue;
+        }
+        let mut word = String::new();
+        if first == '"' || first == '\'' {
+            chars.next();
+            while let Some(c) = chars.next() {
+                match c {
+                    c if c == first => break,
+                    '\\' if chars.peek() == Some(&first) || chars.peek() == Some(&'\\') => {
+                        word.extend(chars.next());
+                    }
+                    c => word.push(c),
+                }
+            }
+        } else {
+            while let Some(&c) = chars.peek() {
+                if c.is_whitespace() {
+                    break;
+                }
+                word.push(c);
+                chars.next();
+            }
+        }
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<Directive>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x.conf"), text).unwrap();
+        read(&dir.path().join("x.conf")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lines_are_continued_quoted_and_expanded() {
+        let found = parse(
+            "Define ROOT /srv\n# no\nDocumentRoot \"${ROOT}/a b\"\nServerAlias a \\\n  b\n\
+             <IfModule mod_ssl.c>\nX \"q\\\"r\" ${NONE}\n</IfModule>\n<IfModule !mod_ssl.c>\nY\n\
+             </IfModule>\n<directory /x>\nZ\n</Directory>\n",
+        )
+        .unwrap();
+        let all: Vec<String> = found.iter().map(line).collect();
+        let expected =
+            ["DocumentRoot /srv/a b", "ServerAlias a b", "X q\"r ${NONE}", "<directory /x>"];
+        assert_eq!(all, expected);
+        assert_eq!((found[1].place.line, found[3].inside()[0].name.as_str()), (4, "Z"));
+    }
+
+    #[test]
+    fn unbalanced_sections_are_an_error_with_their_line() {
+        for (text, error) in [
+            ("A\n<VirtualHost *:80>\nB\n", ":2: <VirtualHost> has no end"),
+            ("A\n</Directory>\n", ":2: </Directory> ends no section"),
+            ("<A>\n</B>\n", ":2: </B> ends no section"),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert!(found.contains(error), "{found}");
+        }
+        assert!(parse(&"<A>\n".repeat(10_000)).unwrap_err().contains("deep"));
+        assert!(parse("Include x.conf\n").unwrap_err().contains("includes itself"));
+    }
+}

@@ -1,0 +1,311 @@
+//! Virtual hosts as sites.
+
+use super::access::gate;
+use super::bases::bases;
+use super::rewrites::{self, Around};
+use super::sections::{Sections, all, find_htaccess, last};
+use super::syntax::{self, Directive, is, line};
+use super::{Cx, place};
+use crate::draft::{Place, Route, Site};
+use crate::files;
+use crate::matcher::Matcher;
+use crate::pattern::{Use, classify};
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// Translates the main server and all virtual hosts.
+pub fn translate(cx: &mut Cx<'_>) {
+    let main = cx.main;
+    let comments = cx.note_unread(main);
+    cx.draft.comments.extend(comments);
+    process(cx);
+    let hosts: Vec<&Directive> = main.iter().filter(|d| is(d, "VirtualHost")).collect();
+    let htaccess = read_htaccess(cx, &hosts);
+    for host in &hosts {
+        let comments = cx.note_unread(host.inside());
+        site(cx, Some(host), &htaccess);
+        if let Some(site) = cx.draft.sites.last_mut() {
+            site.comments.extend(comments);
+        }
+    }
+    if hosts.is_empty() {
+        site(cx, None, &htaccess);
+    }
+}
+
+/// Translates settings of the whole process.
+fn process(cx: &mut Cx<'_>) {
+    let main = [cx.main];
+    if let Some(user) = last(&main, "User").filter(|user| files::has_user(user.arg(0))) {
+        cx.draft.server.set("user", user.arg(0));
+    }
+    let group = last(&main, "Group").map(|group| group.arg(0));
+    if let Some(group) = group.filter(|group| files::has_group(group))
+        && cx.draft.server.get("user").is_some_and(|user| *user != Value::from(group))
+    {
+        cx.draft.server.set("group", group);
+    }
+    let off = last(&main, "KeepAlive").is_some_and(|keep| keep.arg(0).eq_ignore_ascii_case("off"));
+    let time = last(&main, "KeepAliveTimeout").and_then(|time| duration(time.arg(0)));
+    cx.draft.timeouts.set_some("keep_alive", if off { Some("0s".into()) } else { time });
+    let requests = last(&main, "MaxKeepAliveRequests").and_then(|n| n.arg(0).parse::<u64>().ok());
+    cx.draft.limits.set_some("keepalive_requests", requests.filter(|n| *n > 0));
+    if let Some(log) = last(&main, "CustomLog") {
+        let next = "choose a file that Forebay may write: [log] with access = \"FILE\" and format = \"combined\"";
+        cx.note(log, next);
+    }
+}
+
+/// Reads the `.htaccess` files below the directories of all hosts that allow them.
+fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
+    let mut found = Vec::new();
+    let levels = hosts.iter().map(|host| vec![cx.main, host.inside()]);
+    let levels: Vec<Vec<&[Directive]>> = std::iter::once(vec![cx.main]).chain(levels).collect();
+    for levels in levels {
+        let sections = Sections::new(cx, levels.clone());
+        let roots = all(&levels, "DocumentRoot").into_iter().chain(all(&levels, "Alias"));
+        for root in roots {
+            let dir = cx.path(root.args.last().map_or("", String::as_str));
+            for file in find_htaccess(&dir) {
+                let path = file.parent().unwrap_or(&file).display().to_string();
+                let is_known = found.iter().any(|(known, _): &(String, Directive)| *known == path);
+                if is_known || !sections.allows_override(&path) {
+                    continue;
+                }
+                let name: std::rc::Rc<str> = file.display().to_string().into();
+                let place = Place { file: name.clone(), line: 1 };
+                match syntax::read(&file) {
+                    Ok(block) => {
+                        let args = vec![path.clone()];
+                        let directive =
+                            Directive { name: "Directory".into(), args, block: Some(block), place };
+                        let unread = cx.note_unread(directive.inside());
+                        cx.draft.comments.extend(unread);
+                        found.push((path, directive));
+                    }
+                    Err(error) => {
+                        // Apache refuses all requests for such a directory.
+                        cx.draft.notes.add(&place, ".htaccess", error.to_string());
+                        let args = vec!["all".into(), "denied".into()];
+                        let rule = Directive {
+                            name: "Require".into(),
+                            args,
+                            block: None,
+                            place: place.clone(),
+                        };
+                        let args = vec![path.clone()];
+                        let directive = Directive {
+                            name: "Directory".into(),
+                            args,
+                            block: Some(vec![rule]),
+                            place,
+                        };
+                        found.push((path, directive));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directive)]) {
+    let main = cx.main;
+    let mut levels: Vec<&[Directive]> = vec![main];
+    levels.extend(host.map(Directive::inside));
+    let mut site = Site::default();
+    let place = host.or(main.first()).map(|directive| directive.place.clone());
+    let Some(place) = place else { return };
+    site.comments.push(format!("{place}: {}", host.map_or("the main server".into(), line)));
+    site.hosts = hosts(cx, &levels);
+    let is_tls =
+        last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
+    let tls = if is_tls { tls(cx, &levels, host) } else { None };
+    site.listen = listen(cx, host, (is_tls, tls.is_some()));
+    if is_tls && tls.is_none() {
+        site.comments.push(
+            "Without its certificate, the site listens on this machine only, without TLS.".into(),
+        );
+    }
+    site.keys.set_some("tls", tls);
+    let is_taken = |other: &Site| {
+        let shares = other.listen.iter().any(|listen| site.listen.contains(listen));
+        shares
+            && (site.hosts.is_empty() && other.hosts.is_empty()
+                || site.hosts.iter().any(|host| other.hosts.contains(host)))
+    };
+    if cx.draft.sites.iter().any(is_taken) {
+        cx.draft.comments.push(format!("{place}: another host has the same names."));
+        return;
+    }
+    let mut sections = Sections::new(cx, levels);
+    sections.add_htaccess(htaccess);
+    let scheme = if is_tls { "https" } else { "http" };
+    site.routes = routes(cx, &sections, scheme);
+    if site.routes.is_empty() {
+        site.routes.push(Route::new(&place, "no content", Matcher::path("/*")).respond(404));
+    }
+    cx.draft.sites.push(site);
+}
+
+fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
+    let own = levels.last().copied().unwrap_or_default();
+    let mut names: Vec<String> = Vec::new();
+    for directive in own.iter().filter(|d| is(d, "ServerName") || is(d, "ServerAlias")) {
+        for name in &directive.args {
+            let name = name.split_once("://").map_or(name.as_str(), |(_, name)| name);
+            let name = name.split(':').next().unwrap_or_default().to_ascii_lowercase();
+            let plain = name.strip_prefix("*.").unwrap_or(&name);
+            let is_host = !plain.is_empty()
+                && plain.split('.').all(|label| {
+                    !label.is_empty()
+                        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+                });
+            if !is_host {
+                cx.note(directive, "a name is a host, or `*.` before one: see `hosts`");
+            } else if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Returns the listeners of a host.
+fn listen(cx: &Cx<'_>, host: Option<&Directive>, (is_tls, has_tls): (bool, bool)) -> Vec<String> {
+    let typed: Vec<&str> = match host {
+        Some(host) => host.args.iter().map(String::as_str).collect(),
+        None => {
+            let listens = all(&[cx.main], "Listen");
+            listens.iter().map(|listen| listen.arg(0)).collect()
+        }
+    };
+    let mut found: Vec<String> = Vec::new();
+    for text in typed {
+        let (address, port) = match text.rsplit_once(':') {
+            Some((address, port)) if port.parse::<u16>().is_ok() => (address, port),
+            Some((address, _)) if !address.contains(':') => {
+                (address, if is_tls { "443" } else { "80" })
+            }
+            _ if text.parse::<u16>().is_ok() => ("*", text),
+            _ => (text, if is_tls { "443" } else { "80" }),
+        };
+        let whole = format!("{address}:{port}");
+        let listen = match whole.parse::<std::net::SocketAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) => format!(":{port}"),
+        };
+        let listen = match (is_tls, has_tls) {
+            (true, true) => format!("https://{listen}"),
+            (true, false) => format!("127.0.0.1:{port}"),
+            _ => listen,
+        };
+        if !found.contains(&listen) {
+            found.push(listen);
+        }
+    }
+    if found.is_empty() {
+        found.push(":80".into());
+    }
+    found
+}
+
+fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Option<Table> {
+    let mut tls = Table::default();
+    let certificate = last(levels, "SSLCertificateFile");
+    let Some(certificate) = certificate else {
+        if let Some(host) = host {
+            cx.note(host, "the host has no certificate: set tls = { certificate, key }");
+        }
+        return None;
+    };
+    // The key may be in the certificate's file.
+    let key = last(levels, "SSLCertificateKeyFile").unwrap_or(certificate);
+    for (directive, name) in [(certificate, "certificate"), (key, "key")] {
+        let file = cx.path(directive.arg(0));
+        if !files::is_readable(&file) {
+            cx.note(
+                directive,
+                format!("{file} cannot be read here: copy it, and set {name} of `tls`"),
+            );
+            return None;
+        }
+        tls.set(name, file);
+    }
+    if let Some(chain) = last(levels, "SSLCertificateChainFile") {
+        cx.note(chain, "append the intermediate certificates to the file of `certificate`");
+    }
+    let verify =
+        last(levels, "SSLVerifyClient").map(|verify| (verify, verify.arg(0).to_lowercase()));
+    let Some((verify, mode)) = verify.filter(|(_, mode)| mode != "none") else { return Some(tls) };
+    let ca = last(levels, "SSLCACertificateFile").map(|ca| cx.path(ca.arg(0)));
+    match ca.filter(|ca| files::is_readable(ca)) {
+        Some(ca) => {
+            tls.set("client_ca", ca);
+            if mode.starts_with("optional") {
+                tls.set("client_auth", "request");
+            }
+            Some(tls)
+        }
+        None => {
+            cx.note(
+                verify,
+                "the authority's file cannot be read here: copy it, and set client_ca of `tls`",
+            );
+            None
+        }
+    }
+}
+
+/// Returns the routes of a site.
+fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Route> {
+    let mut out = Vec::new();
+    for level in sections.levels.iter().rev() {
+        let around = Around { url: None, scheme: Some(scheme) };
+        out.extend(rewrites::rules(cx, level, around).routes);
+    }
+    out.extend(expressions(cx, sections));
+    let bases = bases(cx, sections);
+    out.extend(place::of_files(cx, sections, &bases));
+    for base in &bases {
+        out.extend(place::routes(cx, sections, base, scheme));
+    }
+    out
+}
+
+/// Closes the paths of sections with expressions, if they restrict access.
+fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<Route> {
+    let mut out = Vec::new();
+    for section in &sections.expressions {
+        let rules = gate(cx, &[section.inside()]);
+        let unread = cx.note_unread(section.inside());
+        let text = section.args.last().map_or("", String::as_str);
+        let is_location = is(section, "LocationMatch") || is(section, "Location");
+        let found =
+            if is_location { classify(text, false, cx.keys, Use::Exact).ok() } else { None };
+        if rules.is_open() && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require"))
+        {
+            continue;
+        }
+        let matcher = found.map(|found| found.matcher);
+        let denies = rules.keys.get("deny") == Some(&Value::from("all"));
+        let mut route = Route::new(
+            &section.place,
+            line(section),
+            matcher.clone().unwrap_or_else(|| Matcher::path("/*")),
+        );
+        match (denies, matcher) {
+            (true, Some(_)) => route = route.respond(403),
+            (_, _) if rules.is_open() => {
+                cx.note(section, "write a route for these paths, before the others");
+                continue;
+            }
+            _ => {
+                let comment = cx.note(section, "write a route with these rules, before the others");
+                route = route.closed(comment);
+            }
+        }
+        out.push(route);
+    }
+    out
+}

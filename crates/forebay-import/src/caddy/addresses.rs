@@ -1,0 +1,17 @@
+//! Addresses of servers.
+
+/// Returns an address of `reverse_proxy` as a URL.
+pub fn url(text: &str) -> Option<String> {
+    if let Some(path) = text.strip_prefix("unix/") {
+        return path.starts_with('/').then(|| format!("unix:{path}"));
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
+    let rest = rest.trim_end_matches('/');
+    let rest = if rest.starts_with(':') { format!("127.0.0.1{rest}") } else { rest.to_owned() };
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "._-:[]".contains(c);
+    let is_plain = !rest.is_empty() && rest.chars().all(is_host);
+    let port = rest.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let is_port = port.is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
+    (is_plain && is_port && matches!(scheme, "http" | "https" | "h2c"))
+        .then(|| format!("{scheme}://{rest}"))
+}

@@ -1,0 +1,194 @@
+//! `reverse_proxy`, and the choice of what answers.
+
+use super::addresses::url;
+use super::around::Around;
+use super::fill::fill;
+use super::syntax::Directive;
+use super::{Cx, files};
+use crate::draft::Route;
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// Returns true for a directive that restricts access.
+pub fn is_gate(name: &str) -> bool {
+    ["basic_auth", "basicauth", "forward_auth", "authenticate", "authorize", "jwtauth", "security"]
+        .contains(&name)
+}
+
+/// Returns the routes of a directive that passes requests on, or that sends files.
+pub fn answer(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    args: &[String],
+    route: Route,
+    here: &mut Around<'_>,
+) -> Vec<Route> {
+    match directive.name.as_str() {
+        "reverse_proxy" => proxy(cx, directive, args, route, here),
+        "php_fastcgi" => files::php(cx, directive, args, route, here),
+        "metrics" => {
+            cx.draft.server.set("admin", "127.0.0.1:9900");
+            let mut route = route.respond(404);
+            route.comments.push(
+                "Forebay's own figures are at `admin` of [server]: /status and /metrics.".into(),
+            );
+            vec![route]
+        }
+        _ => files::file_server(cx, directive, args, route, here),
+    }
+}
+
+fn proxy(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    args: &[String],
+    mut route: Route,
+    here: &Around<'_>,
+) -> Vec<Route> {
+    let mut servers: Vec<String> = args.to_vec();
+    let mut table = Table::default();
+    for inner in directive.inside() {
+        option(cx, inner, (&mut servers, &mut table), &mut route);
+    }
+    let urls: Option<Vec<String>> = servers.iter().map(|server| url(server)).collect();
+    let Some(urls) = urls.filter(|urls| !urls.is_empty() && urls.len() <= 64) else {
+        let comment = cx.note(directive, "write the addresses of the servers in `proxy`");
+        return vec![route.closed(comment)];
+    };
+    let is_tls = table.get("over_tls").is_some();
+    table.remove("over_tls");
+    let urls: Vec<String> = urls
+        .into_iter()
+        .map(|url| if is_tls { url.replacen("http://", "https://", 1) } else { url })
+        .collect();
+    let mut all = Table::default();
+    match &urls[..] {
+        [url] => all.set("to", url.as_str()),
+        urls => all.set("to", urls.to_vec()),
+    }
+    all.set_some("strip_prefix", here.strip.as_deref().filter(|prefix| !prefix.is_empty()));
+    all.0.extend(table.0);
+    let value = if all.0.len() == 1 && urls.len() == 1 { all.0.remove(0).1 } else { all.into() };
+    route.keys.set("proxy", value);
+    vec![route]
+}
+
+/// Translates a line within `reverse_proxy`.
+fn option(
+    cx: &mut Cx<'_>,
+    inner: &Directive,
+    (servers, table): (&mut Vec<String>, &mut Table),
+    route: &mut Route,
+) {
+    match inner.name.as_str() {
+        "to" => servers.extend(inner.args.iter().cloned()),
+        "lb_policy" => match inner.arg(0) {
+            "round_robin" | "random" | "first" | "weighted_round_robin" => {}
+            "least_conn" => table.set("balance", "least-connections"),
+            "cookie" => {
+                let name = if inner.arg(1).is_empty() { "lb" } else { inner.arg(1) };
+                table.set("sticky", Table::default().with("cookie", name));
+            }
+            _ => drop(
+                cx.note(inner, "requests go to each server in turn: see `balance` and `sticky`"),
+            ),
+        },
+        "health_uri" | "health_path" => {
+            let path = inner.arg(0).split('?').next().unwrap_or("/").to_owned();
+            table.table("health").set("path", path);
+        }
+        "health_interval" => table.table("health").set_some("interval", duration(inner.arg(0))),
+        "health_timeout" => table.table("health").set_some("timeout", duration(inner.arg(0))),
+        "fail_duration" => table.set_some("fail_timeout", duration(inner.arg(0))),
+        "max_fails" => table.set_some("max_fails", inner.arg(0).parse::<u64>().ok()),
+        "flush_interval" | "lb_try_duration" | "lb_try_interval" | "lb_retries" => {}
+        "header_up" => header_up(cx, inner, table, route),
+        "header_down" => {
+            let name = inner.arg(0);
+            match (name.strip_prefix('-'), inner.args.len()) {
+                (Some(name), _) => remove(&mut route.keys, name),
+                (None, 2) => {
+                    if let Some(value) = fill(cx, inner.arg(1), None) {
+                        route.keys.table("set_headers").set(name.trim_start_matches('+'), value);
+                    }
+                }
+                _ => drop(cx.note(inner, "write a fixed value in `set_headers`")),
+            }
+        }
+        "transport" => {
+            for line in inner.inside() {
+                match line.name.as_str() {
+                    "tls" => table.set("over_tls", true),
+                    "tls_insecure_skip_verify" => {
+                        table.set("over_tls", true);
+                        table.table("tls").set("verify", false);
+                    }
+                    "tls_server_name" => table.table("tls").set("server_name", line.arg(0)),
+                    "dial_timeout" => table.set_some("connect_timeout", duration(line.arg(0))),
+                    "response_header_timeout" | "read_timeout" => {
+                        table.set_some(
+                            "reply_timeout",
+                            duration(line.arg(0)).filter(|time| time != "0s"),
+                        );
+                    }
+                    "versions" if line.args.iter().any(|v| v == "h2c") => {
+                        table.set("http_version", "2")
+                    }
+                    "versions" | "compression" | "keepalive" | "read_buffer" | "write_buffer" => {}
+                    "proxy_protocol" => table.set("send_proxy", line.arg(0)),
+                    _ => drop(cx.note(line, "see the keys of `proxy`")),
+                }
+            }
+        }
+        _ => drop(cx.note(inner, "see the keys of `proxy`, or remove the line")),
+    }
+}
+
+/// Translates `header_up [-|+]NAME VALUE`.
+pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &mut Route) {
+    let (name, value) = (inner.arg(0), inner.arg(1));
+    if name.eq_ignore_ascii_case("host") {
+        if value.contains("upstream") {
+            table.set("host", "backend");
+        } else if !value.contains("{host}") && !value.contains("{http.request.host}") {
+            table.set("host", "backend");
+            route.comments.push(
+                cx.note(inner, "servers get the host of their own URL: write that host in `to`"),
+            );
+        }
+        return;
+    }
+    let bare = name.trim_start_matches(['-', '+', '?']).replace('_', "-");
+    let lower = bare.to_ascii_lowercase();
+    if ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "upgrade", "connection"]
+        .contains(&lower.as_str())
+        && !name.starts_with('-')
+    {
+        return;
+    }
+    if !cx.keys.route("request_headers")
+        || bare.is_empty()
+        || bare.contains('*')
+        || inner.args.len() > 2
+    {
+        route.comments.push(cx.note(inner, "write it in `request_headers` if this version has it"));
+        return;
+    }
+    let value = if name.starts_with('-') { Some(String::new()) } else { fill(cx, value, None) };
+    let value = value.unwrap_or_else(|| {
+        let next = "the value has no placeholder, so the client's own field is removed";
+        route.comments.push(cx.note(inner, next));
+        String::new()
+    });
+    route.keys.table("request_headers").set(&bare, value);
+}
+
+/// Removes a field from replies.
+pub fn remove(keys: &mut Table, name: &str) {
+    let mut list = match keys.get("remove_headers") {
+        Some(Value::List(list)) => list.clone(),
+        _ => Vec::new(),
+    };
+    list.push(name.into());
+    keys.set("remove_headers", Value::List(list));
+}

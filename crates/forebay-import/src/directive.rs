@@ -1,0 +1,34 @@
+//! Directives of nginx and Apache, and lines of a Caddyfile.
+
+use crate::draft::Place;
+
+/// A directive, with its block if it has one.
+#[derive(Debug)]
+pub struct Directive {
+    pub name: String,
+    pub args: Vec<String>,
+    pub block: Option<Vec<Directive>>,
+    pub place: Place,
+}
+
+impl Directive {
+    /// Returns an argument, or an empty text.
+    pub fn arg(&self, at: usize) -> &str {
+        self.args.get(at).map_or("", String::as_str)
+    }
+
+    /// Returns the directive as one line.
+    pub fn line(&self) -> String {
+        let mut line = self.name.clone();
+        self.args.iter().for_each(|arg| {
+            line.push(' ');
+            line.push_str(arg);
+        });
+        line + if self.block.is_some() { " { ... }" } else { ";" }
+    }
+
+    /// Returns the directives of the block.
+    pub fn inside(&self) -> &[Directive] {
+        self.block.as_deref().unwrap_or_default()
+    }
+}

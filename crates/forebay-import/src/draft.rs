@@ -1,0 +1,176 @@
+//! The draft of a configuration: tables, routes and notes, before they are printed.
+
+use std::fmt::{self, Display, Formatter};
+use std::rc::Rc;
+
+use crate::matcher::Matcher;
+use crate::value::{Table, Value};
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub file: Rc<str>,
+    pub line: usize,
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A line without a translation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The file, as the command line or an include names it.
+    pub file: String,
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// The directive, shortened.
+    pub directive: String,
+    /// The reason or the effect, and the next step.
+    pub next: String,
+}
+
+impl Note {
+    /// Returns the comment in the configuration.
+    pub(crate) fn comment(&self) -> String {
+        format!("NOT TRANSLATED {self}")
+    }
+}
+
+impl Display for Note {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.directive, self.next)
+    }
+}
+
+/// A configuration of Forebay.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// Comments at the top.
+    pub comments: Vec<String>,
+    pub server: Table,
+    pub limits: Table,
+    pub timeouts: Table,
+    pub sites: Vec<Site>,
+    pub upstreams: Vec<(String, Table)>,
+    pub apps: Vec<(String, Table)>,
+    pub notes: Notes,
+}
+
+/// The notes of a draft.
+#[derive(Debug, Default)]
+pub struct Notes(pub Vec<Note>);
+
+impl Notes {
+    /// Adds a note, and returns it as a comment.
+    pub fn add(&mut self, place: &Place, directive: &str, next: impl Into<String>) -> String {
+        let note = Note {
+            file: place.file.to_string(),
+            line: place.line,
+            directive: shortened(directive),
+            next: next.into(),
+        };
+        let comment = note.comment();
+        if !self.0.contains(&note) {
+            self.0.push(note);
+        }
+        comment
+    }
+}
+
+/// Returns a text without control characters, of at most 100 characters.
+fn shortened(text: &str) -> String {
+    let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let short: String = plain.take(100).collect();
+    if short.chars().count() < text.chars().count() { short + "..." } else { short }
+}
+
+/// A site.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    pub comments: Vec<String>,
+    pub listen: Vec<String>,
+    /// Host names; empty: any.
+    pub hosts: Vec<String>,
+    pub keys: Table,
+    pub routes: Vec<Route>,
+}
+
+/// A route.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The line that it translates.
+    pub place: Place,
+    /// The text of this line, for the comment.
+    pub source: String,
+    pub comments: Vec<String>,
+    pub matcher: Matcher,
+    /// The keys after the conditions.
+    pub keys: Table,
+    /// The changes to its replies have been added.
+    pub is_decorated: bool,
+}
+
+impl Route {
+    pub fn new(place: &Place, source: impl Into<String>, matcher: Matcher) -> Self {
+        Self {
+            place: place.clone(),
+            source: source.into(),
+            comments: Vec::new(),
+            matcher,
+            keys: Table::default(),
+            is_decorated: false,
+        }
+    }
+
+    /// Returns the route with a fixed status.
+    pub fn respond(mut self, status: u64) -> Self {
+        self.drop_answer();
+        self.keys.set("respond", Table::default().with("status", status));
+        self
+    }
+
+    /// Returns the route as a refusal, because of the note.
+    pub fn closed(self, comment: String) -> Self {
+        let mut route = Self { keys: Table::default(), ..self }.respond(403);
+        route.comments.push(comment);
+        route.comments.push("The route is closed until you have replaced this.".into());
+        route
+    }
+
+    /// Returns the route with a redirect.
+    pub fn redirect(mut self, to: &str, status: u64) -> Self {
+        self.drop_answer();
+        match status {
+            302 => self.keys.set("redirect", to),
+            _ => self.keys.set("redirect", Table::default().with("to", to).with("status", status)),
+        }
+        self
+    }
+
+    fn drop_answer(&mut self) {
+        ANSWERS.iter().for_each(|answer| self.keys.remove(answer));
+        for key in ["fallback", "fallback_to", "buffer", "request_buffering", "sendfile_root"] {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Returns true if some requests continue with the routes below.
+    pub fn passes_on(&self) -> bool {
+        self.keys.get("fallback") == Some(&Value::Bool(true))
+    }
+
+    /// Returns true if only some clients may use the route.
+    pub fn has_gate(&self) -> bool {
+        GATES.iter().any(|gate| self.keys.get(gate).is_some())
+    }
+}
+
+/// The keys that say what answers.
+pub const ANSWERS: [&str; 10] =
+    ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
+
+/// The keys that restrict access.
+pub const GATES: [&str; 5] = ["allow", "deny", "basic_auth", "forward_auth", "satisfy"];

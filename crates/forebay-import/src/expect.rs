@@ -1,0 +1,102 @@
+//! Tests of the rules of a site: requests with the answers that the old server gives.
+
+use crate::draft::{Route, Site};
+use crate::value::Value;
+
+/// The largest number of tests of a site.
+const MOST: usize = 50;
+
+/// Returns the tests of a site, as the key `expect` has them.
+pub fn expectations(site: &Site) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for (at, route) in site.routes.iter().enumerate() {
+        let Some(line) = expectation(&site.routes[..at], route) else { continue };
+        if found.len() < MOST && !found.contains(&line) {
+            found.push(line);
+        }
+    }
+    if site.keys.get("redirect_to_https").is_some() { Vec::new() } else { found }
+}
+
+fn expectation(above: &[Route], route: &Route) -> Option<String> {
+    let answer = answer(route)?;
+    let mut path = route.matcher.sample()?;
+    let is_plain = |c: char| c.is_ascii_graphic() && !"%?#;\\{}\"<>^`|".contains(c);
+    if !route.matcher.when.is_empty() || !path.chars().all(is_plain) {
+        return None;
+    }
+    let method = route.matcher.methods.first().map_or("GET", String::as_str);
+    // A route above may answer by another path of the same resource, if it has rules.
+    let is_clear = |other: &Route| other.matcher.takes(method, &path) == Some(false);
+    if !above.iter().all(is_clear) {
+        return None;
+    }
+    if let Some((target, status)) = redirect(route) {
+        if target.contains("{uri}") || target.contains("{query}") {
+            path.push_str("?a=1");
+        }
+        let to = location(&target, &path, route)?;
+        return Some(format!("{}{path} -> {status} {to}", method_of(method)));
+    }
+    Some(format!("{}{path} -> {answer}", method_of(method)))
+}
+
+fn method_of(method: &str) -> String {
+    if method == "GET" { String::new() } else { format!("{method} ") }
+}
+
+/// Returns the status that the route answers every client of this machine with.
+fn answer(route: &Route) -> Option<String> {
+    let keys = &route.keys;
+    if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {
+        return None;
+    }
+    if let Some((_, status)) = redirect(route) {
+        return (!route.has_gate()).then(|| status.to_string());
+    }
+    if keys.get("deny") == Some(&Value::from("all")) {
+        return Some("403".into());
+    }
+    if keys.get("allow").is_some() || keys.get("deny").is_some() {
+        return None;
+    }
+    if keys.get("basic_auth").is_some() {
+        return Some("401".into());
+    }
+    match keys.get("respond") {
+        Some(Value::Text(_)) => Some("200".into()),
+        Some(Value::Table(table)) => match table.get("status") {
+            Some(Value::Number(444)) => None,
+            Some(Value::Number(status)) => Some(status.to_string()),
+            _ => Some("200".into()),
+        },
+        _ => None,
+    }
+}
+
+fn redirect(route: &Route) -> Option<(String, u64)> {
+    match route.keys.get("redirect")? {
+        Value::Text(to) => Some((to.clone(), 302)),
+        Value::Table(table) => match (table.get("to")?, table.get("status")) {
+            (Value::Text(to), Some(Value::Number(status))) => Some((to.clone(), *status)),
+            (Value::Text(to), _) => Some((to.clone(), 302)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns the Location for a path; `None` if it depends on more than the path.
+fn location(target: &str, uri: &str, route: &Route) -> Option<String> {
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    let pattern = route.matcher.paths.first().map_or("/*", String::as_str);
+    let rest =
+        pattern.strip_suffix('*').map_or(path, |start| path.strip_prefix(start).unwrap_or(path));
+    let filled = target
+        .replace("{uri}", uri)
+        .replace("{path}", path)
+        .replace("{query}", query)
+        .replace("{rest}", rest.trim_start_matches('/'));
+    let filled = filled.strip_suffix('?').unwrap_or(&filled).to_owned();
+    (!filled.contains('{')).then_some(filled)
+}

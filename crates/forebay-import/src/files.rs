@@ -1,0 +1,52 @@
+//! Looks at the paths that a configuration names. `forebay check` refuses paths that do not exist.
+
+use std::path::Path;
+
+/// Returns true if the path is a directory.
+pub fn is_directory(path: &str) -> bool {
+    Path::new(path).is_dir()
+}
+
+/// Returns true if the path is a file that can be read.
+pub fn is_readable(path: &str) -> bool {
+    Path::new(path).is_file() && std::fs::File::open(path).is_ok()
+}
+
+/// Returns true if the path is a file of htpasswd with a user whose hash Forebay knows.
+pub fn has_users(path: &str) -> bool {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let known = ["$2y$", "$2a$", "$2b$", "$apr1$", "$5$", "$6$"];
+    text.lines().any(|line| {
+        let hash = line.split_once(':').map_or("", |(_, hash)| hash);
+        known.iter().any(|kind| hash.starts_with(kind)) && hash.len() > 30
+    })
+}
+
+/// Returns true if this machine has the user.
+pub fn has_user(name: &str) -> bool {
+    has_entry("/etc/passwd", name)
+}
+
+/// Returns true if this machine has the group.
+pub fn has_group(name: &str) -> bool {
+    has_entry("/etc/group", name)
+}
+
+fn has_entry(file: &str, name: &str) -> bool {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().any(|line| line.split(':').next() == Some(name))
+}
+
+/// Returns the path below a base, or the path itself if it is absolute.
+pub fn below(base: &Path, path: &str) -> String {
+    base.join(path).display().to_string()
+}
+
+/// Returns two parts of a path with one slash between them, without a final slash.
+pub fn joined(root: &str, below: &str) -> String {
+    let path = format!("{}/{}", root.trim_end_matches('/'), below.trim_matches('/'));
+    match path.trim_end_matches('/') {
+        "" => "/".into(),
+        path => path.to_owned(),
+    }
+}

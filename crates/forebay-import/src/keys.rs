@@ -1,0 +1,52 @@
+//! The keys of this version of Forebay, from the schema of its configuration.
+
+use serde_json::Value;
+
+/// The keys that a configuration may have.
+pub struct Keys {
+    tables: Value,
+}
+
+impl Keys {
+    /// Returns the keys of this version.
+    pub fn of_this_version() -> Self {
+        let schema: Value = serde_json::from_str(&forebay_conf::schema())
+            .expect("the schema is JSON that this program wrote");
+        Self { tables: schema["$defs"].clone() }
+    }
+
+    /// Returns true if a table of the schema, such as `Route`, has a key.
+    pub fn has(&self, table: &str, key: &str) -> bool {
+        self.tables[table]["properties"].get(key).is_some()
+    }
+
+    /// Returns true if a route has a key.
+    pub fn route(&self, key: &str) -> bool {
+        self.has("Route", key)
+    }
+
+    /// Returns true if texts of routes may have placeholders: fields, and targets with a query.
+    pub fn has_placeholders(&self) -> bool {
+        self.route("rewrite")
+    }
+}
+
+#[cfg(test)]
+impl Keys {
+    /// Returns the keys of this version and these keys of routes.
+    pub fn with(names: &[&str]) -> Self {
+        let mut keys = Self::of_this_version();
+        for name in names {
+            keys.tables["Route"]["properties"][name] = Value::Bool(true);
+        }
+        keys
+    }
+
+    /// Returns the keys of this version without these keys of routes.
+    pub fn without(names: &[&str]) -> Self {
+        let mut keys = Self::of_this_version();
+        let table = keys.tables["Route"]["properties"].as_object_mut().unwrap();
+        names.iter().for_each(|name| drop(table.remove(*name)));
+        keys
+    }
+}

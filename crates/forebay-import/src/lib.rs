@@ -1,0 +1,63 @@
+//! Translates configurations of nginx, Apache and Caddy into a configuration of Forebay.
+//!
+//! Each language has a parser and a translator, which fill a [`draft::Draft`]. The draft is printed
+//! as TOML. A line without a translation becomes a [`Note`] with its file, its number and the next
+//! step. If a line that restricts access has no translation, its paths are refused (403), so that
+//! the new site is never more open than the old one.
+//!
+//! The crate reads files and nothing else: the configuration, the files that it includes, and the
+//! existence of the paths that it names.
+#![forbid(unsafe_code)]
+
+mod apache;
+mod caddy;
+mod directive;
+mod draft;
+mod expect;
+mod files;
+mod keys;
+mod matcher;
+mod mount;
+mod nginx;
+mod pattern;
+mod print;
+mod source;
+mod template;
+mod units;
+mod value;
+
+use std::path::Path;
+
+pub use draft::Note;
+pub use source::ImportError;
+
+/// The language of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// nginx.
+    Nginx,
+    /// Apache httpd.
+    Apache,
+    /// Caddy's Caddyfile.
+    Caddy,
+}
+
+/// A translated configuration.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// The configuration of Forebay, in TOML, with comments.
+    pub toml: String,
+    /// The lines without a translation, in the order of the files.
+    pub notes: Vec<Note>,
+}
+
+/// Translates the configuration in `file`.
+pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> {
+    let keys = keys::Keys::of_this_version();
+    let draft = match language {
+        Language::Nginx => nginx::translate(file, &keys)?,
+        Language::Apache => apache::translate(file, &keys)?,
+        Language::Caddy => caddy::translate(file, &keys)?,
+    };
+    Ok(print::print(draft, file, &keys))
+}

@@ -1,0 +1,206 @@
+//! The conditions of a route, as the configuration states them.
+
+use crate::value::Table;
+
+/// The conditions of a route. All kinds that are given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matcher {
+    /// Paths such as `/x` and `/x/*`; one must match. Empty: any.
+    pub paths: Vec<String>,
+    /// Ends of paths; one must match. Empty: any.
+    pub suffixes: Vec<String>,
+    /// A regular expression that the path must match.
+    pub regex: Option<String>,
+    /// Methods; empty: any.
+    pub methods: Vec<String>,
+    /// The value of `when`.
+    pub when: Table,
+}
+
+impl Matcher {
+    pub fn path(path: impl Into<String>) -> Self {
+        Self { paths: vec![path.into()], ..Self::default() }
+    }
+
+    /// Returns the matcher of all paths that begin with this text.
+    pub fn prefix(prefix: &str) -> Self {
+        Self::path(format!("{prefix}*"))
+    }
+
+    pub fn with_methods(mut self, methods: Vec<String>) -> Self {
+        self.methods = methods;
+        self
+    }
+
+    /// Returns the matcher for paths that also begin with `prefix`; `None` if there are none.
+    pub fn within(&self, prefix: &str) -> Option<Self> {
+        if prefix == "/" || prefix.is_empty() {
+            return Some(self.clone());
+        }
+        let pattern = format!("{prefix}*");
+        let paths = if self.paths.is_empty() {
+            vec![pattern]
+        } else {
+            intersection(&self.paths, &[pattern])?
+        };
+        Some(Self { paths, ..self.clone() })
+    }
+
+    /// Returns the conditions of both matchers; `None` if no request meets them or if a route
+    /// cannot state them.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        let either = |ours: &[String], theirs: &[String]| match (ours.is_empty(), theirs.is_empty())
+        {
+            (true, _) => Some(theirs.to_vec()),
+            (_, true) => Some(ours.to_vec()),
+            _ => None,
+        };
+        let paths = match either(&self.paths, &other.paths) {
+            Some(paths) => paths,
+            None => intersection(&self.paths, &other.paths)?,
+        };
+        let suffixes = match either(&self.suffixes, &other.suffixes) {
+            Some(suffixes) => suffixes,
+            None => longer_suffixes(&self.suffixes, &other.suffixes)?,
+        };
+        let regex = match (&self.regex, &other.regex) {
+            (Some(ours), Some(theirs)) if ours != theirs => return None,
+            (ours, theirs) => ours.clone().or_else(|| theirs.clone()),
+        };
+        let methods = match either(&self.methods, &other.methods) {
+            Some(methods) => methods,
+            None => {
+                let both = self.methods.iter().filter(|method| other.methods.contains(method));
+                let both: Vec<_> = both.cloned().collect();
+                if both.is_empty() {
+                    return None;
+                }
+                both
+            }
+        };
+        let mut when = self.when.clone();
+        other.when.0.iter().for_each(|(key, value)| when.set(key, value.clone()));
+        Some(Self { paths, suffixes, regex, methods, when })
+    }
+
+    /// Returns true if the matcher takes every request that `other` takes. May return false
+    /// although it does.
+    pub fn covers(&self, other: &Self) -> bool {
+        let methods = self.methods.is_empty()
+            || (!other.methods.is_empty()
+                && other.methods.iter().all(|m| {
+                    self.methods.contains(m)
+                        || (m == "HEAD" && self.methods.iter().any(|own| own == "GET"))
+                }));
+        let suffixes = self.suffixes.is_empty()
+            || (!other.suffixes.is_empty()
+                && other.suffixes.iter().all(|s| self.suffixes.iter().any(|own| s.ends_with(own))));
+        let all = |paths: &[String]| paths.is_empty() || paths.iter().any(|path| path == "/*");
+        let paths = all(&self.paths)
+            || (!other.paths.is_empty()
+                && other.paths.iter().all(|p| self.paths.iter().any(|own| path_covers(own, p))));
+        let regex = self.regex.is_none() || self.regex == other.regex;
+        let when = self.when.is_empty() || self.when == other.when;
+        methods && suffixes && paths && regex && when
+    }
+
+    /// Returns true if the matcher takes a GET request with this path; `None` if that is unknown.
+    pub fn takes(&self, method: &str, path: &str) -> Option<bool> {
+        let takes_method = self.methods.is_empty()
+            || self.methods.iter().any(|m| m == method || (m == "GET" && method == "HEAD"));
+        let takes_path = self.paths.is_empty() || self.paths.iter().any(|p| path_covers(p, path));
+        let segments = || path.split('/');
+        let ends = |text: &str| self.suffixes.iter().any(|suffix| text.ends_with(suffix.as_str()));
+        if !takes_method || !takes_path {
+            return Some(false);
+        }
+        if !self.suffixes.is_empty() && !ends(path) {
+            // Path info may follow the name of a script.
+            return if segments().any(ends) { None } else { Some(false) };
+        }
+        if self.regex.is_some() || !self.when.is_empty() { None } else { Some(true) }
+    }
+
+    /// Returns a path that the matcher takes, if one is easily found.
+    pub fn sample(&self) -> Option<String> {
+        if self.regex.is_some() {
+            return None;
+        }
+        let path = self.paths.first().map_or("/*", String::as_str);
+        let suffix = self.suffixes.first().map_or("", String::as_str);
+        match path.strip_suffix('*') {
+            Some(start) if start == "/" && suffix.is_empty() => Some("/".into()),
+            // A suffix may be a whole name.
+            Some(start) if !suffix.is_empty() && !suffix.starts_with('.') => {
+                Some(format!("{start}{suffix}"))
+            }
+            Some(start) => Some(format!("{start}x{suffix}")),
+            None if path.ends_with(suffix) => Some(path.to_owned()),
+            None => None,
+        }
+    }
+}
+
+/// Returns true if a pattern matches every path that another one matches.
+fn path_covers(ours: &str, theirs: &str) -> bool {
+    match (ours.strip_suffix('*'), theirs.strip_suffix('*')) {
+        (Some(ours), Some(theirs)) => theirs.starts_with(ours),
+        (Some(ours), None) => theirs.starts_with(ours),
+        (None, Some(_)) => false,
+        (None, None) => ours == theirs,
+    }
+}
+
+fn intersection(ours: &[String], theirs: &[String]) -> Option<Vec<String>> {
+    let mut both = Vec::new();
+    for own in ours {
+        for other in theirs {
+            let narrow = if path_covers(own, other) {
+                other
+            } else if path_covers(other, own) {
+                own
+            } else {
+                continue;
+            };
+            if !both.contains(narrow) {
+                both.push(narrow.clone());
+            }
+        }
+    }
+    (!both.is_empty()).then_some(both)
+}
+
+fn longer_suffixes(ours: &[String], theirs: &[String]) -> Option<Vec<String>> {
+    let mut both = Vec::new();
+    for own in ours {
+        for other in theirs {
+            if own.ends_with(other.as_str()) {
+                both.push(own.clone());
+            } else if other.ends_with(own.as_str()) {
+                both.push(other.clone());
+            }
+        }
+    }
+    both.dedup();
+    (!both.is_empty()).then_some(both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_combined() {
+        let php = Matcher { suffixes: vec![".php".into()], ..Matcher::default() };
+        let admin = Matcher::prefix("/admin/");
+        let both = php.and(&admin).unwrap();
+        assert_eq!((both.paths.len(), both.suffixes.len()), (1, 1));
+        assert!(admin.covers(&both) && php.covers(&both) && !both.covers(&php));
+        assert_eq!(both.takes("GET", "/admin/x.php"), Some(true));
+        assert_eq!(both.takes("GET", "/admin/x.php/y"), None);
+        assert_eq!(both.takes("GET", "/x.php"), Some(false));
+        assert_eq!(both.sample().as_deref(), Some("/admin/x.php"));
+        assert_eq!(Matcher::path("/a").and(&Matcher::path("/b")), None);
+        assert_eq!(Matcher::prefix("/a").within("/ab").unwrap(), Matcher::prefix("/ab"));
+    }
+}

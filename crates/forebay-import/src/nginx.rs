@@ -1,0 +1,109 @@
+//! nginx: <https://nginx.org/en/docs/>.
+
+mod access;
+mod answer;
+mod backends;
+mod conditions;
+mod fields;
+mod files_of;
+mod here;
+mod listeners;
+mod locations;
+mod names;
+mod pages;
+mod process;
+mod rewrites;
+mod scope;
+mod server;
+mod servers;
+mod syntax;
+mod upstreams;
+mod variables;
+
+use std::path::{Path, PathBuf};
+
+use crate::draft::Draft;
+use crate::keys::Keys;
+use crate::source::ImportError;
+use crate::value::Value;
+use scope::Scope;
+use syntax::Directive;
+use upstreams::Protocol;
+
+/// The state of a translation.
+struct Cx<'a> {
+    keys: &'a Keys,
+    /// The block `http`, within the main block.
+    http: Scope<'a>,
+    /// The directory that relative paths begin at.
+    dir: PathBuf,
+    draft: Draft,
+    /// The upstreams in use, with their protocols.
+    groups: Vec<(String, Protocol)>,
+    /// The compression of the whole site, which routes need not repeat.
+    site_compress: Option<Value>,
+    /// The limit on bodies of the whole site.
+    site_max_body: Option<String>,
+    /// The number of named locations that are being translated.
+    depth: usize,
+}
+
+impl Cx<'_> {
+    /// Notes a directive without a translation, and returns the comment.
+    fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
+        self.draft.notes.add(&directive.place, &directive.line(), next)
+    }
+
+    /// Notes the directives that the translation does not read.
+    fn note_unread(&mut self, block: &[Directive]) -> Vec<String> {
+        let is_unread = |directive: &&Directive| {
+            let name = directive.name.as_str();
+            !names::READ.contains(&name) && !names::is_needless(name)
+        };
+        let unread: Vec<&Directive> = block.iter().filter(is_unread).collect();
+        unread.iter().map(|found| self.note(found, names::next_step(&found.name))).collect()
+    }
+
+    /// Returns true if the servers of an upstream look like php-fpm.
+    fn is_php(&self, upstream: &str) -> bool {
+        let mut upstreams = self.http.every("upstream");
+        upstreams.any(|found| {
+            found.arg(0) == upstream
+                && found.inside().iter().any(|server| server.arg(0).contains("php"))
+        }) || upstream.ends_with(":9000")
+    }
+}
+
+/// Translates a configuration.
+pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
+    let main = syntax::read(file)?;
+    let http = main.iter().find(|directive| directive.name == "http");
+    let scope = match http {
+        Some(http) => Scope::new(&main).inside(http.inside()),
+        // The file of one site has its servers at the top.
+        None => Scope::new(&main),
+    };
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let dir = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+    let is_site =
+        http.is_none() && dir.parent().is_some_and(|above| above.join("nginx.conf").is_file());
+    let mut cx = Cx {
+        keys,
+        http: scope.clone(),
+        dir: if is_site { dir.parent().unwrap_or(&dir).to_owned() } else { dir },
+        draft: Draft::default(),
+        groups: Vec::new(),
+        site_compress: None,
+        site_max_body: None,
+        depth: 0,
+    };
+    process::settings(&mut cx, &main, http.is_some());
+    let servers: Vec<&Directive> =
+        scope.own().iter().filter(|directive| directive.name == "server").collect();
+    if servers.is_empty() {
+        let message = format!("{} has no server {{ }} block", file.display());
+        return Err(ImportError::new(message, "give nginx.conf, or the file of a site"));
+    }
+    servers::translate(&mut cx, &servers);
+    Ok(cx.draft)
+}

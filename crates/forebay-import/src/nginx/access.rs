@@ -1,0 +1,178 @@
+//! Gates: addresses, passwords and forward authentication.
+
+use super::Cx;
+use super::names;
+use super::scope::Scope;
+use super::syntax::Directive;
+use crate::files;
+use crate::value::Table;
+
+/// The access rules of a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    pub keys: Table,
+    pub comments: Vec<String>,
+    /// The note on a rule without a translation. The route is then closed.
+    pub closed: Option<String>,
+}
+
+impl Gate {
+    /// Returns true if every client may use the place.
+    pub fn is_open(&self) -> bool {
+        self.keys.is_empty() && self.closed.is_none()
+    }
+}
+
+/// Returns the access rules of a scope.
+pub fn gate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Gate {
+    let mut gate = Gate::default();
+    addresses(cx, &scope.any(&["allow", "deny"]), &mut gate);
+    password(cx, scope, &mut gate);
+    subrequest(cx, scope, &mut gate);
+    if scope.value("satisfy") == Some("any") && gate.keys.0.len() > 1 {
+        if cx.keys.route("satisfy") {
+            gate.keys.set("satisfy", "any");
+        } else if let Some(directive) = scope.nearest("satisfy") {
+            let next = "both rules must hold here: keep the one that you need";
+            gate.comments.push(cx.note(directive, next));
+        }
+    }
+    for name in unreadable(scope) {
+        let Some(directive) = scope.nearest(name) else { continue };
+        gate.closed = Some(cx.note(directive, names::next_step(name)));
+    }
+    gate
+}
+
+/// Returns the names of directives that may restrict access, and that have no translation.
+fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for directive in scope.all_levels() {
+        let name = directive.name.as_str();
+        let is_off = directive.arg(0) == "off";
+        if names::restricts(name)
+            && !names::READ.contains(&name)
+            && !is_off
+            && !found.contains(&name)
+        {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Adds the rules on addresses. nginx takes the first rule that matches; in Forebay `deny` precedes
+/// `allow`, which never admits more clients.
+fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
+    let (mut allow, mut deny, mut denies_others) = (Vec::new(), Vec::new(), false);
+    let mut is_mixed = false;
+    for rule in rules {
+        let (is_allow, who) = (rule.name == "allow", rule.arg(0));
+        match (is_allow, who) {
+            (true, "all") => break,
+            (false, "all") => {
+                denies_others = true;
+                break;
+            }
+            (true, who) => allow.push(client(who)),
+            (false, who) => {
+                is_mixed |= !allow.is_empty();
+                deny.push(client(who));
+            }
+        }
+    }
+    let Some(first) = rules.first() else { return };
+    let has_variables = |list: &[String]| list.iter().any(|who| who.contains('$'));
+    if has_variables(&allow) || has_variables(&deny) {
+        gate.closed = Some(cx.note(first, "a rule cannot have a variable: name the addresses"));
+        return;
+    }
+    match (denies_others, allow.is_empty()) {
+        (true, true) => gate.keys.set("deny", "all"),
+        (true, false) => gate.keys.set("allow", allow),
+        (false, _) => {}
+    }
+    if !deny.is_empty() && gate.keys.get("deny").is_none() {
+        gate.keys.set("deny", deny);
+    }
+    if is_mixed {
+        let next = "in Forebay `deny` precedes `allow`: check addresses that both name";
+        gate.comments.push(cx.note(first, next));
+    }
+}
+
+/// Returns an address or network as Forebay writes it.
+fn client(who: &str) -> String {
+    if who == "unix:" { "unix".into() } else { who.to_owned() }
+}
+
+fn password(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
+    let Some(realm) = scope.nearest("auth_basic").filter(|realm| realm.arg(0) != "off") else {
+        return;
+    };
+    let file = scope.value("auth_basic_user_file").unwrap_or_default();
+    if file.is_empty() || file.contains('$') {
+        gate.closed = Some(cx.note(realm, "name one file with users in `basic_auth`"));
+        return;
+    }
+    let file = files::below(&cx.dir, file);
+    if !files::has_users(&file) {
+        let next = format!(
+            "the file {file} has no user with a hash of htpasswd -B here: write basic_auth = {{ file = \"...\" }}"
+        );
+        gate.closed = Some(cx.note(realm, next));
+        return;
+    }
+    let mut table = Table::default().with("file", file);
+    let text = realm.arg(0);
+    if !text.is_empty() && !text.contains(['$', '"', '\\']) {
+        table.set("realm", text);
+    }
+    gate.keys.set("basic_auth", table);
+}
+
+/// Adds the server that is asked for each request.
+fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
+    let Some(directive) = scope.nearest("auth_request").filter(|found| found.arg(0) != "off")
+    else {
+        return;
+    };
+    let path = directive.arg(0);
+    let target = auth_target(scope, path);
+    let Some(target) = target.filter(|_| cx.keys.route("forward_auth")) else {
+        let next =
+            "let a server decide with `forward_auth = { to = \"URL\" }`, if this version has it";
+        gate.closed = Some(cx.note(directive, next));
+        return;
+    };
+    let mut table = Table::default().with("to", target);
+    let copied: Vec<String> =
+        scope.all("auth_request_set").iter().filter_map(|set| copied(set.arg(1))).collect();
+    if !copied.is_empty() {
+        table.set("copy", copied);
+    }
+    gate.keys.set("forward_auth", table);
+}
+
+/// Returns the URL that the location of `auth_request` passes requests to.
+fn auth_target(scope: &Scope<'_>, path: &str) -> Option<String> {
+    let mut locations = scope.every("location");
+    let location =
+        locations.find(|location| location.args.last().is_some_and(|last| last == path))?;
+    let pass = location.inside().iter().find(|inner| inner.name == "proxy_pass")?;
+    let url = pass.arg(0);
+    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    let url = if has_path { url.to_owned() } else { format!("{url}{path}") };
+    (!url.contains('$') && url.starts_with("http")).then_some(url)
+}
+
+/// Returns the field of `$upstream_http_NAME`.
+fn copied(value: &str) -> Option<String> {
+    let name = value.strip_prefix("$upstream_http_")?;
+    let word = |word: &str| {
+        let mut chars = word.chars();
+        let first = chars.next().map(|c| c.to_ascii_uppercase());
+        first.into_iter().chain(chars).collect::<String>()
+    };
+    Some(name.split('_').map(word).collect::<Vec<_>>().join("-"))
+}

@@ -1,0 +1,367 @@
+//! A location as routes: its rewrites, its gate, its content, and what happens to its replies.
+
+use super::access::{Gate, gate};
+use super::here::{Here, Phase};
+use super::locations::{Kind, Location, Slot, longest};
+use super::pages::pages;
+use super::rewrites;
+use super::server::Server;
+use super::syntax::Directive;
+use super::variables::Variables;
+use super::{Cx, backends, fields, files_of, names};
+use crate::draft::Route;
+use crate::matcher::Matcher;
+use crate::pattern::{self, Found, Use, classify};
+use crate::template;
+use crate::value::{Table, Value};
+
+/// Returns the routes of a place in the order.
+pub fn routes<'a>(cx: &mut Cx<'a>, server: &Server<'a>, slot: Slot<'_, 'a>) -> Vec<Route> {
+    let mut here = Here {
+        location: slot.location,
+        matcher: Matcher::default(),
+        found: None,
+        region: slot.region,
+    };
+    if slot.adds_slash {
+        let path = slot.location.path().unwrap_or("/");
+        here.matcher = Matcher::path(path.trim_end_matches('/'));
+        let to = template::literal(path, cx.keys);
+        return vec![
+            here.route(server).redirect(&template::redirect_target(&to, true, cx.keys), 301),
+        ];
+    }
+    let mut out = match matcher(cx, slot) {
+        Ok(Some((matcher, found))) => {
+            (here.matcher, here.found) = (matcher, found);
+            except(cx, server, &here)
+        }
+        Ok(None) => return Vec::new(),
+        Err((why, superset)) => return unknown(cx, server, here, &why, superset),
+    };
+    out.extend(of_here(cx, server, &here));
+    out
+}
+
+type Condition = (Matcher, Option<Found>);
+type NoCondition = (String, Option<Box<Matcher>>);
+
+/// Returns the conditions of a location; `None` if no request meets them.
+fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
+    match slot.location.kind {
+        Kind::Exact(path) | Kind::Prefix { path, .. } => {
+            let is_exact = matches!(slot.location.kind, Kind::Exact(_));
+            let typed = if is_exact { path.to_owned() } else { format!("{path}*") };
+            if pattern::is_path(&typed) && !path.contains('*') {
+                return Ok(Some((Matcher::path(typed), None)));
+            }
+            let end = if is_exact { "$" } else { "" };
+            let text = format!("^{}{end}", regex_syntax::escape(path));
+            pattern::as_regex(&text, false, cx.keys)
+                .map(|found| Some((found.matcher, None)))
+                .ok_or_else(|| ("a route cannot have this path".into(), None))
+        }
+        Kind::Regex { text, ignore_case } => {
+            let runs = slot.location.scope.of_own("fastcgi_pass").is_some();
+            let of = if runs { Use::Scripts } else { Use::Exact };
+            let found = classify(text, ignore_case, cx.keys, of)
+                .map_err(|unknown| (unknown.why, unknown.superset))?;
+            let region = slot.region.unwrap_or("/");
+            Ok(found.matcher.within(region).map(|matcher| (matcher, Some(found))))
+        }
+        Kind::Named(_) => Ok(None),
+    }
+}
+
+/// Returns routes for the paths that `(?!...)` leaves out: those of the location that takes them.
+fn except<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+    let except = here.found.as_ref().and_then(|found| found.except.clone());
+    let Some(except) = except else { return Vec::new() };
+    let mut out = Vec::new();
+    for path in except.paths {
+        let start = path.trim_end_matches('*').trim_end_matches('/').to_owned() + "/";
+        let Some(location) = longest(&server.locations, &start) else { continue };
+        let matcher = Matcher::prefix(&start);
+        out.extend(of_here(cx, server, &Here { location, matcher, found: None, region: None }));
+    }
+    out
+}
+
+/// Returns the routes of a location whose condition no route can state. It is closed if its requests
+/// must not be answered by other routes.
+fn unknown<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    mut here: Here<'_, 'a>,
+    why: &str,
+    superset: Option<Box<Matcher>>,
+) -> Vec<Route> {
+    let scope = &here.location.scope;
+    let is_tuning = |directive: &Directive| {
+        matches!(
+            directive.name.as_str(),
+            "expires" | "add_header" | "access_log" | "log_not_found" | "etag" | "root"
+        ) || names::is_needless(&directive.name)
+            || directive.name == "try_files" && directive.arg(0) == "$uri"
+    };
+    let is_tuning = scope.own().iter().all(is_tuning);
+    let Some(directive) = here.location.directive else { return Vec::new() };
+    if is_tuning {
+        cx.note(directive, format!("{why}; its paths are answered by other routes"));
+        return Vec::new();
+    }
+    let closed = superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher);
+    let Some(matcher) = closed.within(here.region.unwrap_or("/")) else { return Vec::new() };
+    here.matcher = matcher;
+    let comment = cx.note(directive, format!("{why}: write routes for its paths, in their order"));
+    vec![here.route(server).closed(comment)]
+}
+
+/// Returns the routes of a location with these conditions.
+pub fn of_here<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+    let comments = cx.note_unread(here.location.scope.own());
+    let mut out = Vec::new();
+    let mut phase = Phase::default();
+    rewrites::run(cx, server, here, here.location.scope.own(), &mut phase, &mut out);
+    let variables = here.variables(server);
+    for route in &mut out {
+        fields::decorate(cx, &variables, route);
+    }
+    for inner in here.location.within_regex() {
+        out.extend(within_regex(cx, server, here, inner));
+    }
+    if !phase.is_done {
+        out.extend(content(cx, server, here, &mut phase));
+    }
+    out.extend(phase.otherwise.take());
+    if let Some(first) = out.first_mut() {
+        first.comments.splice(0..0, comments);
+    }
+    out
+}
+
+/// Returns the routes of a location within one with an expression.
+fn within_regex<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    inner: &Location<'a>,
+) -> Vec<Route> {
+    let slot = Slot { location: inner, region: None, adds_slash: false };
+    if let Ok(Some((matcher, found))) = matcher(cx, slot)
+        && let Some(matcher) = here.matcher.and(&matcher)
+    {
+        let both = Here { location: inner, matcher, found, region: here.region };
+        return of_here(cx, server, &both);
+    }
+    let Some(directive) = inner.directive else { return Vec::new() };
+    let comment = cx.note(directive, "write a route for these paths, before this one");
+    vec![here.route(server).closed(comment)]
+}
+
+/// Returns the routes with the content of a location, and its gate.
+fn content<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    phase: &mut Phase<'a>,
+) -> Vec<Route> {
+    let scope = &here.location.scope;
+    let mut base = here.route(server);
+    base.keys.set_some("rewrite", phase.rewrite.take());
+    let rules = gate(cx, scope);
+    if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
+        return vec![base.closed(comment)];
+    }
+    if scope.of_own("internal").is_some() {
+        base.comments.push("Only nginx itself may ask for these paths.".into());
+        return vec![base.respond(404)];
+    }
+    let variables = here.variables(server);
+    if rules.keys.get("deny") == Some(&Value::from("all")) && rules.keys.get("satisfy").is_none() {
+        let mut route = base.respond(403);
+        fields::decorate(cx, &variables, &mut route);
+        return vec![route];
+    }
+    let mut routes = answers(cx, server, here, &variables, base, phase);
+    let pages = match here.location.directive {
+        Some(_) => pages(cx, scope, &server.locations),
+        None => Table::default(),
+    };
+    let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors"];
+    let intercepts = intercepts.iter().any(|name| scope.is_on(name)) && cx.keys.route("intercept");
+    for route in &mut routes {
+        if !pages.is_empty() {
+            route.keys.set("error_pages", pages.clone());
+        }
+        if intercepts && ["proxy", "fastcgi"].iter().any(|key| route.keys.get(key).is_some()) {
+            route.keys.set("intercept", true);
+        }
+        fields::decorate(cx, &variables, route);
+        if let Some(methods) = &phase.methods
+            && let Some(both) = route.matcher.and(&Matcher::default().with_methods(methods.clone()))
+        {
+            route.matcher = both;
+        }
+        guard(route, &rules);
+    }
+    if !rules.is_open() && !routes.iter().any(|route| route.matcher.covers(&here.matcher)) {
+        let mut rest = here.route(server).respond(403);
+        rest.comments.push("The rules hold for all other paths of this location, too.".into());
+        routes.push(rest);
+    }
+    let named = match phase.named.take() {
+        Some(name) => named(cx, server, here, &name, &rules),
+        None => Vec::new(),
+    };
+    routes.extend(named);
+    limit_except(cx, server, here, routes, &rules)
+}
+
+/// Adds a gate to a route.
+fn guard(route: &mut Route, gate: &Gate) {
+    gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
+    route.comments.extend(gate.comments.iter().cloned());
+}
+
+/// Returns the routes that answer, by the directive that does.
+fn answers<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    variables: &Variables<'_, 'a>,
+    mut base: Route,
+    phase: &mut Phase<'a>,
+) -> Vec<Route> {
+    let scope = variables.scope;
+    let is_answer = |directive: &&Directive| {
+        let name = directive.name.as_str();
+        name.ends_with("_pass") || name == "stub_status" || names::answers(name)
+    };
+    if let Some(pass) = phase.missing_pass.take() {
+        let mut first = base.clone();
+        first.keys.set("fallback", true);
+        let mut routes = files_of::routes(cx, variables, here, &first);
+        routes.push(match backends::proxy(cx, variables, here, pass, &mut base) {
+            Ok(()) => base,
+            Err(next) => base.closed(cx.note(pass, next)),
+        });
+        return routes;
+    }
+    let Some(pass) = scope.own().iter().find(is_answer) else {
+        let after = rewrites::try_files(cx, server, here, phase, &mut base);
+        let mut routes = files_of::routes(cx, variables, here, &base);
+        routes.extend(after);
+        return routes;
+    };
+    let mut after = None;
+    let outcome = match pass.name.as_str() {
+        "proxy_pass" | "grpc_pass" => backends::proxy(cx, variables, here, pass, &mut base),
+        "fastcgi_pass" => {
+            after = rewrites::try_files(cx, server, here, phase, &mut base);
+            backends::fastcgi(cx, variables, here, pass, &mut base)
+        }
+        "scgi_pass" | "uwsgi_pass" => backends::app_server(cx, variables, pass, &mut base),
+        "stub_status" => {
+            cx.draft.server.set("admin", "127.0.0.1:9900");
+            let text = "Forebay's own figures are at `admin` of [server]: /status and /metrics.";
+            base.comments.push(text.into());
+            base = base.respond(404);
+            Ok(())
+        }
+        name => Err(names::next_step(name).to_owned()),
+    };
+    if let Err(next) = outcome {
+        let comment = cx.note(pass, next);
+        return vec![base.closed(comment)];
+    }
+    std::iter::once(base).chain(after).collect()
+}
+
+/// The largest number of named locations that lead from one to the next.
+const DEEPEST: usize = 8;
+
+/// Returns the routes of a named location for the requests of this place.
+fn named<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    name: &str,
+    before: &Gate,
+) -> Vec<Route> {
+    let is_named = |location: &&Location<'a>| location.kind == Kind::Named(name);
+    // A named location that leads to itself would never end.
+    let is_loop = cx.depth >= DEEPEST;
+    let Some(location) = server.locations.iter().find(is_named).filter(|_| !is_loop) else {
+        return vec![here.route(server).respond(404)];
+    };
+    cx.depth += 1;
+    let there = Here { location, matcher: here.matcher.clone(), found: None, region: here.region };
+    let mut routes = of_here(cx, server, &there);
+    cx.depth -= 1;
+    let own = gate(cx, &location.scope);
+    for route in &mut routes {
+        if before.is_open() || own.keys == before.keys {
+            continue;
+        }
+        if own.is_open() {
+            guard(route, before);
+        } else if let Some(directive) = location.directive {
+            let next = format!(
+                "the rules of {name} and of the location before it both hold: write them in one route"
+            );
+            let comment = cx.note(directive, next);
+            *route = route.clone().closed(comment);
+        }
+    }
+    routes
+}
+
+/// Splits routes by `limit_except`, whose rules hold for all other methods.
+fn limit_except<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    routes: Vec<Route>,
+    rules: &Gate,
+) -> Vec<Route> {
+    let scope = &here.location.scope;
+    let Some(limit) = scope.of_own("limit_except") else { return routes };
+    let mut methods = limit.args.clone();
+    methods.retain(|method| method.bytes().all(|b| b.is_ascii_uppercase()));
+    let others = gate(cx, &scope.inside(limit.inside()));
+    let mut all = Vec::new();
+    for route in &routes {
+        let mut first = route.clone();
+        first.matcher.methods = methods.clone();
+        all.push(first);
+    }
+    if let Some(comment) = others.closed.clone() {
+        all.push(here.route(server).closed(comment));
+    } else if others.keys.get("deny") == Some(&Value::from("all")) {
+        all.push(here.route(server).respond(403));
+    } else {
+        for mut route in routes {
+            rules.keys.0.iter().for_each(|(key, _)| route.keys.remove(key));
+            guard(&mut route, &others);
+            all.push(route);
+        }
+    }
+    all
+}
+
+/// Returns the routes with the content of a location, for fewer requests.
+pub fn own_content<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+    content(cx, server, here, &mut Phase::default())
+}
+
+/// Returns the routes with the content of a location for another path.
+pub fn rewritten_content<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    to: String,
+) -> Vec<Route> {
+    let mut phase = Phase { rewrite: Some(to), ..Phase::default() };
+    content(cx, server, here, &mut phase)
+}

@@ -1,0 +1,380 @@
+//! `proxy_pass` and the other directives that pass requests to servers.
+
+use super::here::Here;
+use super::syntax::Directive;
+use super::upstreams::{Protocol, to};
+use super::variables::Variables;
+use super::{Cx, files_of};
+use crate::draft::Route;
+use crate::files;
+use crate::mount::{Mount, mount};
+use crate::template;
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// Fields that Forebay sends to HTTP servers by itself, with the usual values.
+const SENT: [&str; 7] = [
+    "host",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "upgrade",
+    "connection",
+    "x-forwarded-scheme",
+];
+
+/// Sets the key `proxy` of a route. An error is the next step.
+pub fn proxy(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    here: &Here<'_, '_>,
+    pass: &Directive,
+    route: &mut Route,
+) -> Result<(), String> {
+    let text = fill_address(variables, pass.arg(0))?;
+    let Url { protocol, address, path } = url(&text)?;
+    let servers = to(cx, &address, protocol)?;
+    let mut table = Table::default().with("to", servers.as_str());
+    if let Some(path) = path {
+        replace_prefix(cx, here, &path, &mut table, route)?;
+    }
+    request_fields(cx, variables, &mut table, route);
+    options(cx, variables, (&servers, protocol), &mut table, route);
+    let value = if table.0.len() == 1 { table.0.remove(0).1 } else { Value::Table(table) };
+    route.keys.set("proxy", value);
+    Ok(())
+}
+
+/// Returns an address with the values of variables that are always the same.
+fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
+    let next = |name: &str| format!("write the address that {name} stands for");
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let rest = if super::variables::has_variables(rest) && !rest.starts_with('$') {
+        variables.fill(rest).map_err(|name| next(&name))?
+    } else if rest.starts_with('$') {
+        // The name of a `split_clients` variable is looked up later.
+        variables.fill(rest).unwrap_or_else(|_| rest.to_owned())
+    } else {
+        rest.to_owned()
+    };
+    let (host, _) = rest.split_once('/').unwrap_or((&rest, ""));
+    if host.contains('{') {
+        return Err("the client would choose the server: write its address in `proxy`".into());
+    }
+    // `proxy_pass http://b$request_uri` passes the path as it came.
+    let rest = rest.strip_suffix("{uri}").unwrap_or(&rest);
+    Ok(if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") })
+}
+
+/// The parts of a URL.
+struct Url {
+    protocol: Protocol,
+    address: String,
+    path: Option<String>,
+}
+
+fn url(text: &str) -> Result<Url, String> {
+    let (scheme, rest) = text.split_once("://").ok_or("write the URL of a server in `proxy`")?;
+    let protocol = match scheme.to_ascii_lowercase().as_str() {
+        "http" => Protocol::Http,
+        "https" | "grpcs" => Protocol::Https,
+        "grpc" => Protocol::H2c,
+        _ => return Err("write the URL of a server in `proxy`: http://, https:// or h2c://".into()),
+    };
+    if let Some(socket) = rest.strip_prefix("unix:") {
+        let (socket, path) = match socket.split_once(':') {
+            Some((socket, path)) => (socket, Some(path.to_owned())),
+            None => (socket, None),
+        };
+        return Ok(Url { protocol, address: format!("unix:{socket}"), path });
+    }
+    match rest.find('/') {
+        Some(at) => {
+            Ok(Url { protocol, address: rest[..at].into(), path: Some(rest[at..].to_owned()) })
+        }
+        None => Ok(Url { protocol, address: rest.into(), path: None }),
+    }
+}
+
+/// Replaces the prefix of the location by the path of `proxy_pass`.
+fn replace_prefix(
+    cx: &Cx<'_>,
+    here: &Here<'_, '_>,
+    path: &str,
+    table: &mut Table,
+    route: &mut Route,
+) -> Result<(), String> {
+    if route.keys.get("rewrite").is_some() {
+        return Ok(());
+    }
+    let prefix = here.path().unwrap_or("/");
+    match mount(prefix, path, here.is_exact(), cx.keys)? {
+        Mount::Same => {}
+        Mount::Strip(prefix) => table.set("strip_prefix", prefix),
+        Mount::Rewrite(to) => route.keys.set("rewrite", to),
+    }
+    Ok(())
+}
+
+/// Translates the fields that nginx sends to the server.
+fn request_fields(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    table: &mut Table,
+    route: &mut Route,
+) {
+    let fields = variables.scope.any(&["proxy_set_header", "grpc_set_header"]);
+    let host = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("host"));
+    match host.map(|field| field.arg(1)) {
+        Some("$proxy_host") | None => table.set("host", "backend"),
+        Some(text) if text.contains("$host") || text.contains("$http_host") => {}
+        Some("$server_name") => {}
+        Some(_) => {
+            table.set("host", "backend");
+            if let Some(field) = host {
+                let next = "servers get the host of their own URL: write that host in `to`";
+                route.comments.push(cx.note(field, next));
+            }
+        }
+    }
+    for field in fields {
+        let lower = field.arg(0).to_ascii_lowercase();
+        if SENT.contains(&lower.as_str()) {
+            continue;
+        }
+        let name = field.arg(0).replace('_', "-");
+        if !cx.keys.route("request_headers") {
+            let next = "write it in `request_headers` if this version has it";
+            route.comments.push(cx.note(field, next));
+            continue;
+        }
+        let value = variables.fill(field.arg(1)).unwrap_or_else(|unknown| {
+            let next =
+                format!("{unknown} has no placeholder, so the client's own field is removed");
+            route.comments.push(cx.note(field, next));
+            String::new()
+        });
+        route.keys.table("request_headers").set(&name, value);
+    }
+}
+
+fn options(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    (servers, protocol): (&str, Protocol),
+    table: &mut Table,
+    route: &mut Route,
+) {
+    let scope = variables.scope;
+    let time = |name: &str| scope.value(name).and_then(duration).filter(|time| time != "0s");
+    table.set_some(
+        "reply_timeout",
+        time("proxy_read_timeout").or_else(|| time("grpc_read_timeout")),
+    );
+    if scope.value("proxy_redirect") == Some("off") {
+        table.set("redirect", "off");
+    } else if let Some(other) = scope.nearest("proxy_redirect").filter(|d| d.arg(0) != "default") {
+        let next =
+            "redirects to the server's own address are rewritten by themselves; others are not";
+        route.comments.push(cx.note(other, next));
+    }
+    let mut of_servers = Table::default();
+    of_servers.set_some("connect_timeout", time("proxy_connect_timeout"));
+    if protocol == Protocol::Https {
+        let tls = tls(cx, variables, route);
+        if !tls.is_empty() {
+            of_servers.set("tls", tls);
+        }
+    }
+    let group = servers.strip_prefix('@');
+    let group = cx.draft.upstreams.iter_mut().find(|(name, _)| Some(name.as_str()) == group);
+    let keys = group.map_or(table, |(_, keys)| keys);
+    of_servers.0.into_iter().for_each(|(key, value)| keys.set(&key, value));
+    if scope.value("proxy_buffering") == Some("on") {
+        route.keys.set("buffer", true);
+    }
+    if scope.value("proxy_request_buffering") == Some("on") {
+        route.keys.set("request_buffering", true);
+    }
+}
+
+fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) -> Table {
+    let scope = variables.scope;
+    let mut tls = Table::default();
+    if !scope.is_on("proxy_ssl_verify")
+        && let Some(pass) = scope.nearest("proxy_pass").or_else(|| scope.nearest("grpc_pass"))
+    {
+        let text = "nginx accepts any certificate of this server. Forebay verifies it: name its \
+                    authority with tls = { ca = \"FILE\" } if it is not a public one.";
+        route.comments.push(format!("{}: {text}", pass.place));
+    }
+    for (name, key) in [
+        ("proxy_ssl_trusted_certificate", "ca"),
+        ("proxy_ssl_certificate", "client_certificate"),
+        ("proxy_ssl_certificate_key", "client_key"),
+    ] {
+        let Some(directive) = scope.nearest(name) else { continue };
+        let file = files::below(&cx.dir, directive.arg(0));
+        if files::is_readable(&file) {
+            tls.set(key, file);
+        } else {
+            let next = format!("the file {file} cannot be read here: add {key} to `tls`");
+            route.comments.push(cx.note(directive, next));
+        }
+    }
+    let name = scope.value("proxy_ssl_name").filter(|name| !name.contains('$'));
+    tls.set_some("server_name", name);
+    tls
+}
+
+/// Sets the key `fastcgi` of a route. An error is the next step.
+pub fn fastcgi(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    here: &Here<'_, '_>,
+    pass: &Directive,
+    route: &mut Route,
+) -> Result<(), String> {
+    let address = fill_address(variables, pass.arg(0))?;
+    let servers = to(cx, &address, Protocol::Plain)?;
+    let scope = variables.scope;
+    let root = files_of::root(cx, scope);
+    let params = scope.all("fastcgi_param");
+    let script = params.iter().find(|param| param.arg(0) == "SCRIPT_FILENAME");
+    let script = script.map_or("$document_root$fastcgi_script_name", |param| param.arg(1));
+    let mut table = Table::default().with("to", servers.as_str());
+    let text = script.replace("$realpath_root", "$document_root");
+    let text = match text.as_str() {
+        "$request_filename" if scope.of_own("alias").is_none() => {
+            "$document_root$fastcgi_script_name"
+        }
+        text => text,
+    };
+    if let Some(dir) = text.strip_suffix("$fastcgi_script_name") {
+        let dir = dir.replace("$document_root", &root);
+        if dir.contains('$') || !dir.starts_with('/') {
+            return Err("write the directory of the scripts in `root` of `fastcgi`".into());
+        }
+        table.set("root", trimmed(&dir));
+    } else {
+        one_script(cx, &text.replace("$document_root", &root), &mut table, route)?;
+    }
+    table.set_some("index", scope.value("fastcgi_index").filter(|name| *name != "index.php"));
+    if !address.contains("php") && here.matcher.suffixes.is_empty() && !cx.is_php(&address) {
+        table.set("scripts", "*");
+    } else if !here.matcher.suffixes.is_empty() && here.matcher.suffixes[..] != [".php"] {
+        table.set("scripts", here.matcher.suffixes.clone());
+    }
+    parameters(cx, variables, "fastcgi_param", &mut table, route);
+    route.keys.set("fastcgi", table);
+    Ok(())
+}
+
+fn trimmed(dir: &str) -> &str {
+    if dir.len() > 1 { dir.trim_end_matches('/') } else { dir }
+}
+
+/// Sends all paths of a route to one script.
+fn one_script(cx: &Cx<'_>, file: &str, table: &mut Table, route: &mut Route) -> Result<(), String> {
+    let Some((dir, name)) = file.rsplit_once('/').filter(|_| !file.contains('$')) else {
+        return Err("write the directory of the scripts in `root` of `fastcgi`".into());
+    };
+    table.set("root", if dir.is_empty() { "/" } else { dir });
+    if route.matcher.paths[..] == [format!("/{name}")] {
+        return Ok(());
+    }
+    if !cx.keys.route("rewrite") {
+        return Err(format!("name the script {name} in the path of the request"));
+    }
+    route.keys.set("rewrite", template::literal(&format!("/{name}"), cx.keys));
+    Ok(())
+}
+
+/// Variables that Forebay sends by itself.
+const STANDARD: [&str; 28] = [
+    "SCRIPT_FILENAME",
+    "SCRIPT_NAME",
+    "PATH_INFO",
+    "PATH_TRANSLATED",
+    "QUERY_STRING",
+    "REQUEST_METHOD",
+    "CONTENT_TYPE",
+    "CONTENT_LENGTH",
+    "REQUEST_URI",
+    "DOCUMENT_URI",
+    "DOCUMENT_ROOT",
+    "SERVER_PROTOCOL",
+    "REQUEST_SCHEME",
+    "HTTPS",
+    "GATEWAY_INTERFACE",
+    "SERVER_SOFTWARE",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    "REMOTE_USER",
+    "SERVER_ADDR",
+    "SERVER_PORT",
+    "SERVER_NAME",
+    "REDIRECT_STATUS",
+    "HTTP_PROXY",
+    "HTTP_HOST",
+    "UWSGI_SCHEME",
+    "AUTH_USER",
+    "HTTP_X_FORWARDED_PROTO",
+];
+
+/// Translates the parameters of a FastCGI, SCGI or uwsgi server.
+fn parameters(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    name: &str,
+    table: &mut Table,
+    route: &mut Route,
+) {
+    for param in variables.scope.all(name) {
+        let key = param.arg(0);
+        let is_standard = STANDARD.contains(&key);
+        let is_fixed = !super::variables::has_variables(param.arg(1));
+        match (is_fixed, is_standard) {
+            // The server's name, for example, may be a fixed one.
+            (true, true) if !matches!(key, "SERVER_NAME" | "REQUEST_SCHEME" | "SERVER_PORT") => {}
+            (false, true) => {}
+            (true, _) => table.table("params").set(key, param.arg(1)),
+            (false, false) => {
+                let next = format!("write a fixed value of {key} in `params`");
+                route.comments.push(cx.note(param, next));
+                if key.starts_with("HTTP_") {
+                    // The client's own field must not take the place of nginx's value.
+                    table.table("params").set(key, "");
+                }
+            }
+        }
+    }
+}
+
+/// Sets the key `scgi` or `uwsgi` of a route. An error is the next step.
+pub fn app_server(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    pass: &Directive,
+    route: &mut Route,
+) -> Result<(), String> {
+    let address = fill_address(variables, pass.arg(0))?;
+    let address = address.strip_prefix("uwsgi://").unwrap_or(&address);
+    let servers = to(cx, address, Protocol::Plain)?;
+    let kind = pass.name.trim_end_matches("_pass");
+    let mut table = Table::default().with("to", servers.as_str());
+    let name = format!("{kind}_param");
+    let params = variables.scope.all(&name);
+    let mount = params.iter().find(|param| param.arg(0) == "SCRIPT_NAME").map(|param| param.arg(1));
+    let is_mount = |path: &&str| {
+        path.starts_with('/') && path.len() > 1 && !path.contains(['$', '*', '?', '%'])
+    };
+    table.set_some("mount", mount.filter(is_mount));
+    for (directive, key) in [("uwsgi_modifier1", "modifier1"), ("uwsgi_modifier2", "modifier2")] {
+        let number = variables.scope.value(directive).and_then(|text| text.parse::<u8>().ok());
+        table.set_some(key, number.map(u64::from).filter(|_| kind == "uwsgi"));
+    }
+    parameters(cx, variables, &name, &mut table, route);
+    route.keys.set(kind, table);
+    Ok(())
+}

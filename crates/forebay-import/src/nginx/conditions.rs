@@ -1,0 +1,357 @@
+//! `if`: conditions on the request and on files.
+
+use super::here::Here;
+use super::here::Phase;
+use super::rewrites;
+use super::server::Server;
+use super::syntax::Directive;
+use super::variables::Variables;
+use super::{Cx, names};
+use crate::draft::Route;
+use crate::keys::Keys;
+use crate::matcher::Matcher;
+use crate::pattern::{Found, Use, classify};
+use crate::value::{Table, Value};
+
+/// The meaning of a condition.
+enum Meaning {
+    /// Holds for these requests.
+    Requests(Box<(Matcher, Option<Found>)>),
+    /// Holds for all methods except these.
+    OtherMethods(Vec<String>),
+    /// Holds if the file does not exist.
+    Missing,
+    /// Holds if the file exists.
+    Exists,
+    Always,
+    Never,
+    /// A variable of a `map` from paths to targets.
+    Moved(Vec<(String, String)>),
+    Unknown,
+}
+
+/// Translates an `if` block.
+pub fn translate<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    phase: &mut Phase<'a>,
+    out: &mut Vec<Route>,
+) {
+    let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
+    if is_site {
+        return;
+    }
+    let block = directive.inside();
+    let decides =
+        block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
+    match meaning(cx, server, directive) {
+        Meaning::Never => {}
+        Meaning::Always => rewrites::run(cx, server, here, block, phase, out),
+        Meaning::Requests(of) => {
+            requests(cx, server, here, directive, *of, phase, out);
+        }
+        Meaning::OtherMethods(methods) if decides => {
+            let Some(inner) = block.iter().find(|inner| inner.name == "return") else {
+                phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
+                return;
+            };
+            let variables = here.variables(server);
+            let route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+            phase.otherwise = Some(rewrites::returned(cx, &variables, inner, route));
+            phase.methods = Some(methods);
+        }
+        Meaning::Missing => missing(cx, server, here, directive, phase),
+        Meaning::Moved(pairs) if moves(block) => {
+            for (from, to) in pairs {
+                let matcher = Matcher::path(from);
+                let route = Route::new(&directive.place, directive.line(), matcher);
+                let status = block.iter().find_map(|inner| inner.arg(0).parse().ok());
+                let status =
+                    status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(301);
+                let to = crate::template::redirect_target(
+                    &crate::template::literal(&to, cx.keys),
+                    false,
+                    cx.keys,
+                );
+                if crate::template::is_redirect_target(&to) {
+                    out.push(route.redirect(&to, status));
+                }
+            }
+        }
+        _ if decides => {
+            let next = "Forebay has no such condition: see `when` and `methods` of a route";
+            phase.closed.get_or_insert(cx.note(directive, next));
+        }
+        _ => note(cx, directive),
+    }
+}
+
+fn note(cx: &mut Cx<'_>, directive: &Directive) {
+    cx.note(directive, "Forebay has no such condition: see `when` of a route, or remove the block");
+}
+
+fn moves(block: &[Directive]) -> bool {
+    block.iter().any(|inner| {
+        inner.name == "return" && inner.args.iter().any(|arg| arg.starts_with('$'))
+            || inner.name == "rewrite" && inner.arg(1).starts_with('$')
+    })
+}
+
+/// Translates the block for the requests of a condition.
+fn requests<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    (matcher, found): (Matcher, Option<Found>),
+    phase: &mut Phase<'a>,
+    out: &mut Vec<Route>,
+) {
+    let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b);
+    let Some(both) = here.matcher.and(&matcher).filter(|_| !conflicts) else {
+        if conflicts {
+            let next = "a route has one expression: write a route for both";
+            phase.closed.get_or_insert(cx.note(directive, next));
+        }
+        return;
+    };
+    let narrow = Here {
+        location: here.location,
+        matcher: both,
+        found: found.or_else(|| here.found.clone()),
+        region: here.region,
+    };
+    let block = directive.inside();
+    let answers = |inner: &&Directive| {
+        !matches!(inner.name.as_str(), "return" | "rewrite" | "set" | "break" | "if" | "add_header")
+            && !names::is_needless(&inner.name)
+    };
+    if block.iter().any(|inner| answers(&inner)) {
+        note(cx, directive);
+        return;
+    }
+    let mut inner = Phase::default();
+    let mut routes = Vec::new();
+    rewrites::run(cx, server, &narrow, block, &mut inner, &mut routes);
+    let scope = here.location.scope.inside(block);
+    for route in &mut routes {
+        // A reply of this block has the fields of this block.
+        if !scope.own().iter().any(|inner| inner.name == "add_header") {
+            break;
+        }
+        let variables = server.variables(&scope, None);
+        super::fields::decorate(cx, &variables, route);
+        route.comments.push(format!("{}: {}", directive.place, directive.line()));
+    }
+    out.extend(routes);
+    if let Some(comment) = inner.closed {
+        out.push(Route::new(&directive.place, directive.line(), narrow.matcher).closed(comment));
+    }
+}
+
+/// Translates the block for missing files.
+fn missing<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    phase: &mut Phase<'a>,
+) {
+    for inner in directive.inside() {
+        match inner.name.as_str() {
+            "rewrite" => {
+                let variables = here.variables(server);
+                let found = classify(inner.arg(0), false, cx.keys, Use::Exact).ok();
+                let variables = Variables { found: found.as_ref(), ..variables };
+                match rewrites::fallback_target(cx, &variables, inner.arg(1)) {
+                    // A second slash leads to the location for all paths.
+                    Ok(target) if target == "/{path}" => phase.is_left = true,
+                    Ok(target) => phase.fallback = Some(target),
+                    Err(next) => drop(cx.note(inner, next)),
+                }
+            }
+            "proxy_pass" => phase.missing_pass = Some(inner),
+            "return" if inner.arg(0) == "404" => {}
+            "break" | "set" => {}
+            _ => drop(cx.note(inner, "Forebay answers 404 for a missing file")),
+        }
+    }
+}
+
+/// Returns the words of a condition without its parentheses.
+fn words(directive: &Directive) -> Vec<String> {
+    let mut words = directive.args.clone();
+    if let Some(first) = words.first_mut() {
+        *first = first.strip_prefix('(').unwrap_or(first).to_owned();
+    }
+    if let Some(last) = words.last_mut() {
+        *last = last.strip_suffix(')').unwrap_or(last).to_owned();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn meaning(cx: &Cx<'_>, server: &Server<'_>, directive: &Directive) -> Meaning {
+    let words = words(directive);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["!-e" | "!-f", file] if is_request_file(file) => Meaning::Missing,
+        ["-e" | "-f", file] if is_request_file(file) => Meaning::Exists,
+        [variable] => match moved(cx, variable) {
+            Some(pairs) => Meaning::Moved(pairs),
+            None => Meaning::Unknown,
+        },
+        [variable, operator, text] => compared(cx, server, (variable, operator, text)),
+        // An empty text is quoted, and has been left out.
+        [variable, operator] => compared(cx, server, (variable, operator, "")),
+        _ => Meaning::Unknown,
+    }
+}
+
+fn is_request_file(file: &str) -> bool {
+    matches!(
+        file,
+        "$request_filename"
+            | "$document_root$uri"
+            | "$document_root$fastcgi_script_name"
+            | "$document_root/$uri"
+    )
+}
+
+fn compared(
+    cx: &Cx<'_>,
+    server: &Server<'_>,
+    (variable, operator, text): (&str, &str, &str),
+) -> Meaning {
+    match variable.trim_start_matches('$') {
+        "request_method" => methods(operator, text),
+        "scheme" | "https" | "server_port" => scheme(cx, server, variable, operator, text),
+        "request_uri" | "uri" | "document_uri" if operator.starts_with('~') => {
+            let of_query = text.contains("\\?");
+            let found = if of_query {
+                None
+            } else {
+                classify(text, operator == "~*", cx.keys, Use::Exact).ok()
+            };
+            match found {
+                Some(found) => Meaning::Requests(Box::new((found.matcher.clone(), Some(found)))),
+                None => Meaning::Unknown,
+            }
+        }
+        "request_uri" | "uri" if operator == "=" && crate::pattern::is_path(text) => {
+            Meaning::Requests(Box::new((Matcher::path(text), None)))
+        }
+        name => when(cx.keys, name, operator, text),
+    }
+}
+
+fn methods(operator: &str, text: &str) -> Meaning {
+    let text = text.trim_start_matches('^').trim_end_matches('$');
+    let text = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(text);
+    let text = text.strip_prefix("?:").unwrap_or(text);
+    let list: Vec<String> = text.split('|').map(str::to_owned).collect();
+    let is_method =
+        |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
+    if !list.iter().all(is_method) {
+        return Meaning::Unknown;
+    }
+    match operator {
+        "=" | "~" | "~*" => {
+            Meaning::Requests(Box::new((Matcher::default().with_methods(list), None)))
+        }
+        "!=" | "!~" | "!~*" => Meaning::OtherMethods(list),
+        _ => Meaning::Unknown,
+    }
+}
+
+/// Returns the meaning of a condition on the scheme, which the listeners decide.
+fn scheme(cx: &Cx<'_>, server: &Server<'_>, variable: &str, operator: &str, text: &str) -> Meaning {
+    let is_equal = match operator {
+        "=" => true,
+        "!=" => false,
+        _ => return Meaning::Unknown,
+    };
+    let names = match (variable, text) {
+        ("$scheme", "https") | ("$https", "on") | ("$server_port", "443") => "https",
+        ("$scheme", "http") | ("$https", "") | ("$server_port", "80") => "http",
+        _ => return Meaning::Unknown,
+    };
+    match server.scheme {
+        Some(scheme) if (scheme == names) == is_equal => Meaning::Always,
+        Some(_) => Meaning::Never,
+        None => {
+            let wanted = if (names == "https") == is_equal { "https" } else { "http" };
+            if !cx.keys.route("when") {
+                return Meaning::Unknown;
+            }
+            let when = Table::default().with("scheme", wanted);
+            Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
+        }
+    }
+}
+
+/// Returns the meaning of a condition that `when` can have.
+fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
+    let (is_not, mark) = match operator {
+        "=" => (false, ""),
+        "!=" => (true, ""),
+        "~" => (false, "~"),
+        "~*" => (false, "~*"),
+        "!~" => (true, "~"),
+        "!~*" => (true, "~*"),
+        _ => return Meaning::Unknown,
+    };
+    let is_readable = mark.is_empty() || crate::pattern::is_readable(text);
+    if !keys.route("when") || text.contains('$') && mark.is_empty() || !is_readable {
+        return Meaning::Unknown;
+    }
+    let value = match (text, mark) {
+        ("", "") => Value::Bool(false),
+        // Without a mark a value is compared as it is.
+        (text, "") if text.starts_with('~') => return Meaning::Unknown,
+        (text, mark) => Value::Text(format!("{mark}{text}")),
+    };
+    let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
+    let mut when = Table::default();
+    if let Some(cookie) = named("cookie_") {
+        when.table("cookie").set(cookie, value);
+    } else if let Some(parameter) = named("arg_") {
+        when.table("query").set(parameter, value);
+    } else if let Some(field) = named("http_") {
+        when.table("header").set(&field.replace('_', "-"), value);
+    } else if name == "ssl_client_verify" && text == "SUCCESS" && mark.is_empty() {
+        when.set("client_certificate", true);
+    } else if name == "remote_addr" && text.parse::<std::net::IpAddr>().is_ok() {
+        when.set("client", vec![text]);
+    } else if name == "host" || name == "http_host" {
+        when.table("header").set("Host", value);
+    } else {
+        return Meaning::Unknown;
+    }
+    let when = if is_not { Table::default().with("not", Value::Table(when)) } else { when };
+    Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
+}
+
+/// Returns the old and new paths of a `map` variable.
+fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
+    let mut maps = cx.http.every("map");
+    let map = maps.find(|map| map.arg(1) == variable)?;
+    if !matches!(map.arg(0), "$uri" | "$request_uri" | "$document_uri") {
+        return None;
+    }
+    let mut pairs = Vec::new();
+    for entry in map.inside() {
+        match (entry.name.as_str(), entry.arg(0)) {
+            ("default" | "hostnames" | "volatile", "" | "0") => {}
+            (from, to)
+                if crate::pattern::is_path(from) && !from.ends_with('*') && !to.contains('$') =>
+            {
+                pairs.push((from.to_owned(), to.to_owned()));
+            }
+            _ => return None,
+        }
+    }
+    Some(pairs)
+}

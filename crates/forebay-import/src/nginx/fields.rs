@@ -1,0 +1,215 @@
+//! Changes to replies: fields, expiry, compression, logs and limits.
+
+use super::Cx;
+use super::scope::Scope;
+use super::syntax::Directive;
+use super::variables::Variables;
+use crate::draft::Route;
+use crate::units::{duration, size};
+use crate::value::{Table, Value};
+
+/// Fields that belong to the connection. Forebay refuses them.
+const FRAMING: [&str; 7] =
+    ["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// Fields that a reply may have several times.
+const REPEATED: [&str; 4] = ["set-cookie", "link", "vary", "www-authenticate"];
+
+/// Adds the keys for a scope to a route.
+pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+    let scope = variables.scope;
+    if std::mem::replace(&mut route.is_decorated, true) {
+        return;
+    }
+    reply_fields(cx, variables, route);
+    expires(cx, scope, route);
+    if let Some(compress) = compress(scope) {
+        let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
+        if cx.site_compress.as_ref() != Some(&compress) && !is_fixed {
+            route.keys.set("compress", compress);
+        }
+    } else if cx.site_compress.is_some() {
+        route.keys.set("compress", false);
+    }
+    if scope.value("access_log") == Some("off") {
+        route.keys.set("log", false);
+    }
+    let limit = scope.value("client_max_body_size").map(max_body);
+    if limit != cx.site_max_body {
+        route.keys.set_some("max_body", limit);
+    }
+    rate_limit(cx, variables, route);
+}
+
+/// Returns the limit on request bodies, as Forebay writes it.
+pub fn max_body(text: &str) -> String {
+    match size(text) {
+        Some(size) if size == "0" => "unlimited".into(),
+        Some(size) => size,
+        None => "1MiB".into(),
+    }
+}
+
+fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+    let fields = variables.scope.all("add_header");
+    let is_always = |field: &&Directive| field.arg(2) == "always";
+    let all_always = !fields.is_empty() && fields.iter().all(is_always);
+    let has_always = cx.keys.route("always");
+    if all_always && has_always {
+        route.keys.set("always", true);
+    }
+    for field in fields {
+        let name = field.arg(0);
+        let lower = name.to_ascii_lowercase();
+        if FRAMING.contains(&lower.as_str()) {
+            route.comments.push(cx.note(field, "Forebay sets this field itself: remove the line"));
+            continue;
+        }
+        let value = match text_of(variables, field.arg(1)) {
+            Ok(value) if value.is_empty() => continue,
+            Ok(value) => value,
+            Err(unknown) => {
+                let next =
+                    format!("{unknown} has no placeholder: write a fixed value in `set_headers`");
+                route.comments.push(cx.note(field, next));
+                continue;
+            }
+        };
+        let value = match has_always && !all_always && field.arg(2) == "always" {
+            true => Value::from(Table::default().with("value", value).with("always", true)),
+            false => Value::from(value),
+        };
+        let repeats = REPEATED.contains(&lower.as_str()) && cx.keys.route("add_headers");
+        let key = if repeats { "add_headers" } else { "set_headers" };
+        let table = route.keys.table(key);
+        let is_set = table.0.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        if is_set {
+            route.comments.push(cx.note(field, "the field is set already: join both values"));
+        } else {
+            table.set(name, value);
+        }
+    }
+    for hidden in variables.scope.any(&["proxy_hide_header", "fastcgi_hide_header"]) {
+        let mut list = match route.keys.get("remove_headers") {
+            Some(Value::List(list)) => list.clone(),
+            _ => Vec::new(),
+        };
+        if !FRAMING.contains(&hidden.arg(0).to_ascii_lowercase().as_str()) {
+            list.push(hidden.arg(0).into());
+            route.keys.set("remove_headers", Value::List(list));
+        }
+    }
+}
+
+/// Returns a text of a field, without control characters.
+fn text_of(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
+    let filled = variables.fill(text)?;
+    let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut Route) {
+    let Some(directive) = scope.nearest("expires") else { return };
+    let text = directive.args.join(" ");
+    let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
+    match text.as_str() {
+        _ if is_fixed => {}
+        "off" => {}
+        "max" => route.keys.set("expires", "3650d"),
+        "epoch" => route.keys.table("set_headers").set("Cache-Control", "no-cache"),
+        negative if negative.starts_with('-') => {
+            route.keys.table("set_headers").set("Cache-Control", "no-cache");
+        }
+        time => match duration(time) {
+            Some(time) => route.keys.set("expires", time),
+            None => {
+                let next = "write one time, such as expires = \"30d\", in each route";
+                route.comments.push(cx.note(directive, next));
+            }
+        },
+    }
+}
+
+/// Returns the key `compress` of a scope, if replies are compressed.
+pub fn compress(scope: &Scope<'_>) -> Option<Value> {
+    if !scope.is_on("gzip") {
+        return None;
+    }
+    let mut types = vec!["text/html".to_owned()];
+    if let Some(directive) = scope.nearest("gzip_types") {
+        if directive.args.iter().any(|kind| kind == "*") {
+            return Some(Value::Bool(true));
+        }
+        let is_type = |kind: &&String| {
+            let is_part = |part: &str| {
+                !part.is_empty()
+                    && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
+            };
+            kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
+        };
+        for kind in directive.args.iter().filter(is_type) {
+            if !types.contains(kind) {
+                types.push(kind.clone());
+            }
+        }
+    }
+    let mut table = Table::default().with("types", types);
+    table.set_some("min_size", scope.value("gzip_min_length").and_then(size));
+    Some(table.into())
+}
+
+/// Adds the limits on the rate of requests.
+fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+    let mut tables = Vec::new();
+    for limit in variables.scope.all("limit_req") {
+        match rate(cx, variables, limit).filter(|_| cx.keys.route("rate_limit")) {
+            Some(table) => tables.push(table),
+            None => {
+                let next = "the rate of requests is not limited: write `rate_limit` if this version has it";
+                route.comments.push(cx.note(limit, next));
+            }
+        }
+    }
+    match tables.len() {
+        0 => {}
+        1 => route.keys.set("rate_limit", tables.remove(0)),
+        _ => route.keys.set("rate_limit", tables),
+    }
+}
+
+/// The longest time that a request may wait in Forebay, in seconds.
+const LONGEST_WAIT: u64 = 60;
+
+/// Returns the limit of `limit_req zone=NAME burst=N [nodelay]`.
+fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option<Table> {
+    let argument = |name: &str| limit.args.iter().find_map(|arg| arg.strip_prefix(name));
+    let zone = zone_of(cx, argument("zone=")?)?;
+    let key = variables.fill(zone.arg(0)).ok()?;
+    let rate = zone.args.iter().find_map(|arg| arg.strip_prefix("rate="))?;
+    let (requests, unit) = rate.split_once("r/")?;
+    let requests: u64 = requests.parse().ok().filter(|requests| *requests > 0)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        _ => return None,
+    };
+    let burst: u64 = argument("burst=").map_or(Some(0), |burst| burst.parse().ok())?;
+    let mut table = Table::default().with("rate", format!("{requests}/{unit}"));
+    table.set("burst", burst);
+    table.set("key", key);
+    let waits = burst > 0 && !limit.args.iter().any(|arg| arg == "nodelay");
+    if waits && burst.saturating_mul(seconds) / requests < LONGEST_WAIT {
+        table.set("delay", true);
+    }
+    Some(table)
+}
+
+/// Returns the `limit_req_zone` of a name.
+fn zone_of<'a>(cx: &Cx<'a>, name: &str) -> Option<&'a Directive> {
+    let is_zone = |directive: &&Directive| {
+        directive.args.iter().any(|arg| {
+            arg.strip_prefix("zone=").is_some_and(|zone| zone.split(':').next() == Some(name))
+        })
+    };
+    cx.http.every("limit_req_zone").find(is_zone)
+}

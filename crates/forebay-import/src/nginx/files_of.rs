@@ -1,0 +1,243 @@
+//! `root`, `alias`, `index` and `autoindex`: the files of a location.
+
+use super::here::Here;
+use super::scope::Scope;
+use super::variables::{Variables, has_variables};
+use super::{Cx, syntax::Directive};
+use crate::draft::Route;
+use crate::files;
+use crate::matcher::Matcher;
+use crate::value::{Table, Value};
+
+/// The directory of relative paths in Debian's packages.
+const PREFIX: &str = "/usr/share/nginx";
+
+/// Returns the directory of `root`; nginx's own one without it.
+pub fn root(cx: &Cx<'_>, scope: &Scope<'_>) -> String {
+    let _ = cx;
+    let root = scope.value("root").unwrap_or("html");
+    let path = files::below(std::path::Path::new(PREFIX), root);
+    if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path }
+}
+
+/// The directory that a path is looked up in.
+enum Base<'a> {
+    /// The whole path is below the directory.
+    Root(String),
+    /// The path without its prefix is below the directory.
+    Alias { prefix: &'a str, dir: String },
+}
+
+/// Returns the directory of `alias`, if the nearest directive is one.
+pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
+    let nearest = scope.any(&["root", "alias"]);
+    nearest.into_iter().find(|directive| directive.name == "alias")
+}
+
+/// Returns a directory for `root` that means the same as an alias of a prefix.
+pub fn alias_as_root(prefix: &str, alias: &str) -> Option<String> {
+    let (alias, prefix) = (alias.trim_end_matches('/'), prefix.trim_end_matches('/'));
+    let root = alias.strip_suffix(prefix)?;
+    Some(if root.is_empty() { "/".into() } else { root.to_owned() })
+}
+
+/// Returns routes that send the files of a place.
+pub fn routes(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    here: &Here<'_, '_>,
+    base: &Route,
+) -> Vec<Route> {
+    let scope = variables.scope;
+    let directive = scope.any(&["root", "alias"]).last().copied();
+    if let Some(directive) = directive.filter(|directive| has_variables(directive.arg(0))) {
+        if let Some(route) = alias_of_group(cx, here, directive, base) {
+            return vec![with_files(cx, scope, route)];
+        }
+        let next = "write one directory in `files`";
+        let comment = cx.note(directive, next);
+        return vec![missing(base.clone(), comment)];
+    }
+    let found = match alias(scope) {
+        Some(alias) if here.is_exact() => return one_file(cx, scope, here, alias, base),
+        Some(alias) => match here.prefix() {
+            Some(prefix) => Base::Alias { prefix, dir: alias.arg(0).to_owned() },
+            None => {
+                let comment = cx.note(alias, "write the directory of these paths in `files`");
+                return vec![missing(base.clone(), comment)];
+            }
+        },
+        None => Base::Root(root(cx, scope)),
+    };
+    let mut routes: Vec<Route> = Vec::new();
+    for (matcher, dir) in directories(cx, &base.matcher, &found) {
+        let mut route = base.clone();
+        route.matcher = matcher;
+        route.keys.set("files", Table::default().with("root", dir));
+        let passes_on = route.passes_on();
+        let route = with_files(cx, scope, route);
+        // Without its directory, every request is left to the routes below.
+        if !passes_on || route.keys.get("files").is_some() {
+            routes.push(route);
+        }
+    }
+    routes
+}
+
+/// Returns the directory for each part of a matcher's paths. A `*` looks up only what it matched.
+fn directories(cx: &Cx<'_>, matcher: &Matcher, base: &Base<'_>) -> Vec<(Matcher, String)> {
+    let dir = |path: &str| match base {
+        Base::Root(root) => files::joined(root, path),
+        Base::Alias { prefix, dir } => {
+            files::joined(dir, path.strip_prefix(prefix.trim_end_matches('/')).unwrap_or(""))
+        }
+    };
+    let whole = match base {
+        Base::Root(root) => Some(root.clone()),
+        Base::Alias { prefix, dir } => alias_as_root(prefix, dir),
+    };
+    let Some(whole) = whole else {
+        let parts = matcher.paths.iter().map(|path| {
+            let start = path.trim_end_matches('*');
+            let start = if start.ends_with('/') { start.to_owned() } else { format!("{start}/") };
+            (Matcher { paths: vec![format!("{start}*")], ..matcher.clone() }, dir(&start))
+        });
+        return parts.collect();
+    };
+    let mut found: Vec<(Matcher, String)> = Vec::new();
+    let mut add = |path: String, dir: String| {
+        let same = found.iter_mut().find(|(_, other)| *other == dir);
+        match same {
+            Some((matcher, _)) => matcher.paths.push(path),
+            None => found.push((Matcher { paths: vec![path], ..matcher.clone() }, dir)),
+        }
+    };
+    if matcher.paths.is_empty() {
+        return vec![(matcher.clone(), whole)];
+    }
+    for path in &matcher.paths {
+        match path.strip_suffix('*') {
+            None => add(path.clone(), whole.clone()),
+            Some(start)
+                if start.ends_with('/') && (start == "/" || files::is_directory(&dir(start))) =>
+            {
+                add(path.clone(), dir(start));
+            }
+            Some(start) if cx.keys.route("path_regex") && matcher.regex.is_none() => {
+                let regex = Some(format!("^{}", regex_syntax::escape(start)));
+                return vec![(Matcher { paths: Vec::new(), regex, ..matcher.clone() }, whole)];
+            }
+            Some(start) if start.ends_with('/') => add(path.clone(), dir(start)),
+            Some(start) => {
+                add(start.to_owned(), whole.clone());
+                if files::is_directory(&dir(start)) {
+                    add(format!("{start}/*"), dir(start));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns a route for `location ~ ^/x/(.*)$ { alias /dir/$1; }`.
+fn alias_of_group(
+    cx: &Cx<'_>,
+    here: &Here<'_, '_>,
+    alias: &Directive,
+    base: &Route,
+) -> Option<Route> {
+    let (dir, number) = alias.arg(0).rsplit_once('$')?;
+    let found = here.found.as_ref()?;
+    let number: usize = number.parse().ok()?;
+    if has_variables(dir) || !dir.ends_with('/') {
+        return None;
+    }
+    let mut route = base.clone();
+    if found.rest == Some(number) && found.matcher.paths.len() == 1 {
+        route.keys.set("files", Table::default().with("root", dir.trim_end_matches('/')));
+        return Some(route);
+    }
+    let group = crate::template::group(number, found)?;
+    if !cx.keys.route("rewrite") {
+        return None;
+    }
+    route.keys.set("rewrite", format!("/{group}"));
+    route.keys.set("files", Table::default().with("root", dir.trim_end_matches('/')));
+    Some(route)
+}
+
+/// Returns a route for `location = /x { alias /dir/y; }`.
+fn one_file(
+    cx: &mut Cx<'_>,
+    scope: &Scope<'_>,
+    here: &Here<'_, '_>,
+    alias: &Directive,
+    base: &Route,
+) -> Vec<Route> {
+    let mut route = base.clone();
+    let (path, file) = (here.path().unwrap_or("/"), alias.arg(0));
+    if let Some(root) = alias_as_root(path, file) {
+        route.keys.set("files", Table::default().with("root", root));
+        return vec![with_files(cx, scope, route)];
+    }
+    let Some((dir, name)) = file.rsplit_once('/').filter(|_| cx.keys.route("rewrite")) else {
+        let next = format!(
+            "put the file where its path has the same end: .../{}",
+            path.trim_start_matches('/')
+        );
+        let comment = cx.note(alias, next);
+        return vec![missing(route, comment)];
+    };
+    route.keys.set("rewrite", crate::template::literal(&format!("/{name}"), cx.keys));
+    route.keys.set("files", Table::default().with("root", if dir.is_empty() { "/" } else { dir }));
+    vec![with_files(cx, scope, route)]
+}
+
+/// Adds the keys of files. A directory that does not exist becomes a 404, as in nginx, because
+/// `check` refuses it.
+fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: Route) -> Route {
+    let mut table = route.keys.table("files").clone();
+    let mut index = Vec::new();
+    for name in scope.nearest("index").map(|index| &index.args[..]).unwrap_or_default() {
+        if name.contains(['/', '$']) {
+            if let Some(directive) = scope.nearest("index") {
+                let next = format!("an index is a file name, so {name} is left out");
+                route.comments.push(cx.note(directive, next));
+            }
+        } else {
+            index.push(name.as_str());
+        }
+    }
+    if !index.is_empty() && index[..] != ["index.html"] {
+        table.set("index", index);
+    }
+    if scope.is_on("autoindex") {
+        table.set("listing", true);
+    }
+    let kinds = [("brotli_static", "br"), ("gzip_static", "gz")];
+    let is_on = |name: &str| matches!(scope.value(name), Some("on" | "always"));
+    let kinds: Vec<&str> =
+        kinds.iter().filter(|(name, _)| is_on(name)).map(|(_, end)| *end).collect();
+    if !kinds.is_empty() {
+        table.set("precompressed", kinds);
+    }
+    let root = match table.get("root") {
+        Some(Value::Text(root)) => root.clone(),
+        _ => String::new(),
+    };
+    let value = if table.0.len() == 1 { Value::from(root.as_str()) } else { Value::Table(table) };
+    if files::is_directory(&root) {
+        route.keys.set("files", value);
+        return route;
+    }
+    let comment = format!("There is no directory {root} here. When there is: files = {value}");
+    missing(route, comment)
+}
+
+/// Returns the route with a 404.
+fn missing(mut route: Route, comment: String) -> Route {
+    route.keys.remove("files");
+    route.keys.remove("rewrite");
+    route.comments.push(comment);
+    route.respond(404)
+}

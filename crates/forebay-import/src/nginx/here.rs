@@ -1,0 +1,73 @@
+//! The requests of a location, and what its first directives leave to its content.
+
+use super::locations::{Kind, Location};
+use super::server::Server;
+use super::syntax::Directive;
+use super::variables::Variables;
+use crate::draft::Route;
+use crate::matcher::Matcher;
+use crate::pattern::Found;
+
+/// A location with the requests that its routes take.
+pub struct Here<'l, 'a> {
+    pub location: &'l Location<'a>,
+    pub matcher: Matcher,
+    /// The expression of the location.
+    pub found: Option<Found>,
+    pub region: Option<&'a str>,
+}
+
+impl<'a> Here<'_, 'a> {
+    pub fn path(&self) -> Option<&'a str> {
+        self.location.path()
+    }
+
+    /// Returns the path of the location, or of the one around it.
+    pub fn prefix(&self) -> Option<&'a str> {
+        self.location.path().or(self.region)
+    }
+
+    pub fn is_exact(&self) -> bool {
+        matches!(self.location.kind, Kind::Exact(_))
+    }
+
+    /// Returns an empty route for the requests of this place.
+    pub fn route(&self, server: &Server<'_>) -> Route {
+        let directive = self.location.directive.unwrap_or(server.directive);
+        let source = match self.location.directive {
+            Some(directive) => directive.line(),
+            None => "paths without a location".into(),
+        };
+        Route::new(&directive.place, source, self.matcher.clone())
+    }
+
+    /// Returns the variables of this place.
+    pub fn variables<'s>(&'s self, server: &'s Server<'a>) -> Variables<'s, 'a>
+    where
+        'a: 's,
+    {
+        server.variables(&self.location.scope, self.found.as_ref())
+    }
+}
+
+/// The results of the directives that precede the content of a location.
+#[derive(Default)]
+pub struct Phase<'a> {
+    /// No request is left for the content.
+    pub is_done: bool,
+    /// The path that the content is answered by.
+    pub rewrite: Option<String>,
+    /// The note on a condition without a translation, which closes the content.
+    pub closed: Option<String>,
+    /// The methods of the content, and the route for others.
+    pub methods: Option<Vec<String>>,
+    pub otherwise: Option<Route>,
+    /// The path for missing files.
+    pub fallback: Option<String>,
+    /// Missing files are left to other routes.
+    pub is_left: bool,
+    /// The named location for missing files.
+    pub named: Option<String>,
+    /// The server for missing files.
+    pub missing_pass: Option<&'a Directive>,
+}

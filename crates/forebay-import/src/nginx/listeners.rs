@@ -1,0 +1,220 @@
+//! `listen` and `server_name`.
+
+use super::Cx;
+use super::syntax::Directive;
+use crate::pattern::{Use, classify};
+
+/// A listener of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The address and port, or the socket, as Forebay writes it.
+    pub address: String,
+    pub is_tls: bool,
+    /// `default_server` is given.
+    pub is_default: bool,
+    pub is_quic: bool,
+    pub has_proxy_protocol: bool,
+}
+
+/// Returns the listeners of each server. A server without `listen` has port 80.
+pub fn listeners(cx: &mut Cx<'_>, servers: &[&Directive]) -> Vec<Vec<Listener>> {
+    let mut all: Vec<Vec<Listener>> = Vec::new();
+    for server in servers {
+        let listens: Vec<&Directive> =
+            server.inside().iter().filter(|d| d.name == "listen").collect();
+        let mut found: Vec<Listener> = Vec::new();
+        for listen in &listens {
+            let Some(listener) = listener(server, listen) else {
+                cx.note(listen, "write an address and a port in `listen`");
+                continue;
+            };
+            match found.iter_mut().find(|other| other.address == listener.address) {
+                // `listen 443 ssl` and `listen 443 quic` are one listener here.
+                Some(other) => {
+                    other.is_tls |= listener.is_tls;
+                    other.is_quic |= listener.is_quic;
+                    other.is_default |= listener.is_default;
+                }
+                None => found.push(listener),
+            }
+        }
+        if found.is_empty() {
+            found.push(Listener::plain("0.0.0.0:80"));
+        }
+        all.push(found);
+    }
+    join_wildcards(&mut all);
+    agree(&mut all);
+    all
+}
+
+impl Listener {
+    fn plain(address: &str) -> Self {
+        Self {
+            address: address.into(),
+            is_tls: false,
+            is_default: false,
+            is_quic: false,
+            has_proxy_protocol: false,
+        }
+    }
+
+    /// Returns the listener as Forebay writes it.
+    pub fn written(&self) -> String {
+        if self.is_tls { format!("https://{}", self.address) } else { self.address.clone() }
+    }
+
+    /// Returns the port; `None` for a socket.
+    fn port(&self) -> Option<&str> {
+        if self.address.starts_with("unix:") {
+            return None;
+        }
+        self.address.rsplit(':').next()
+    }
+
+    /// Returns a listener without TLS that only this machine can use.
+    pub fn on_loopback(&self) -> String {
+        format!("127.0.0.1:{}", self.port().unwrap_or("8080"))
+    }
+}
+
+fn listener(server: &Directive, listen: &Directive) -> Option<Listener> {
+    let options = &listen.args[1.min(listen.args.len())..];
+    let has = |name: &str| options.iter().any(|option| option == name);
+    let is_ssl = server.inside().iter().any(|d| d.name == "ssl" && d.arg(0) == "on");
+    Some(Listener {
+        address: address(listen.arg(0))?,
+        is_tls: has("ssl") || has("quic") || is_ssl,
+        is_default: has("default_server") || has("default"),
+        is_quic: has("quic"),
+        has_proxy_protocol: has("proxy_protocol"),
+    })
+}
+
+fn address(text: &str) -> Option<String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return path.starts_with('/').then(|| text.to_owned());
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    if is_port(text) {
+        return Some(format!("0.0.0.0:{text}"));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if is_port(port) && (!host.contains(':') || host.ends_with(']')) => {
+            (host, port)
+        }
+        _ => (text, "80"),
+    };
+    let host = match host {
+        "*" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    let address = format!("{host}:{port}");
+    address.parse::<std::net::SocketAddr>().ok().map(|address| address.to_string())
+}
+
+/// Replaces the IPv4 and the IPv6 wildcard of a port by one listener for both, as nginx has one
+/// socket for each, and Forebay one for both.
+fn join_wildcards(all: &mut [Vec<Listener>]) {
+    let is_v6 = |listener: &Listener| listener.address.starts_with("[::]:");
+    let ports: Vec<String> = all
+        .iter()
+        .flatten()
+        .filter(|listener| is_v6(listener))
+        .filter_map(|listener| listener.port().map(str::to_owned))
+        .collect();
+    for listeners in all {
+        for listener in listeners.iter_mut() {
+            let is_wildcard = is_v6(listener) || listener.address.starts_with("0.0.0.0:");
+            let port = listener.port().unwrap_or_default().to_owned();
+            if is_wildcard && ports.contains(&port) {
+                listener.address = format!(":{port}");
+            }
+        }
+        let mut joined: Vec<Listener> = Vec::new();
+        for listener in listeners.drain(..) {
+            match joined.iter_mut().find(|other| other.address == listener.address) {
+                Some(other) => {
+                    other.is_tls |= listener.is_tls;
+                    other.is_quic |= listener.is_quic;
+                    other.is_default |= listener.is_default;
+                }
+                None => joined.push(listener),
+            }
+        }
+        *listeners = joined;
+    }
+}
+
+/// Gives the listeners of one address the same protocol, because they are one socket.
+fn agree(all: &mut [Vec<Listener>]) {
+    let found: Vec<Listener> = all.iter().flatten().cloned().collect();
+    for listener in all.iter_mut().flatten() {
+        let same = || found.iter().filter(|other| other.address == listener.address);
+        let (is_tls, has_proxy) =
+            (same().any(|other| other.is_tls), same().any(|other| other.has_proxy_protocol));
+        listener.is_tls = is_tls;
+        listener.has_proxy_protocol = has_proxy;
+    }
+}
+
+/// Returns the host names of a server. Names that match nothing, such as `_`, are left out.
+pub fn names(cx: &mut Cx<'_>, server: &Directive) -> Vec<String> {
+    let mut found = Vec::new();
+    let directives = server.inside().iter().filter(|d| d.name == "server_name");
+    for directive in directives {
+        for name in &directive.args {
+            let names = hosts(cx, name);
+            if names.is_empty() && !matches!(name.as_str(), "_" | "" | "--") {
+                let next = "name the hosts in `hosts`: names, or `*.` before a name";
+                cx.note(directive, next);
+                // Without a name the site would answer for every host.
+                found.push("not-translated.invalid".to_owned());
+            }
+            found.extend(names);
+        }
+    }
+    found.dedup();
+    found
+}
+
+fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    if let Some(regex) = name.strip_prefix('~') {
+        return of_regex(cx, regex);
+    }
+    if let Some(domain) = name.strip_prefix('.').filter(|domain| is_host(domain)) {
+        return vec![domain.to_owned(), format!("*.{domain}")];
+    }
+    let plain = name.strip_prefix("*.").unwrap_or(&name);
+    if is_host(plain) && plain != "_" || name.starts_with('[') { vec![name] } else { Vec::new() }
+}
+
+/// Returns the hosts of an expression such as `^(?<sub>.+)\.example\.org$`.
+fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
+    let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
+        // A path condition of the same text shows if the expression is a plain name.
+        let text = format!("^/{}", regex.trim_start_matches('^'));
+        let found = classify(&text, false, cx.keys, Use::Exact).ok();
+        let paths = found.map(|found| found.matcher.paths).unwrap_or_default();
+        let hosts = paths.iter().map(|path| path.trim_start_matches('/').to_owned());
+        let hosts: Vec<String> = hosts.collect();
+        return if hosts.iter().all(|host| is_host(host)) { hosts } else { Vec::new() };
+    };
+    let domain = end.replace("\\.", ".");
+    if is_host(&domain) && regex.starts_with("^(") && !regex.contains('|') {
+        vec![format!("*.{domain}")]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Returns true if Forebay can have the name.
+pub fn is_host(name: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    !name.is_empty() && name.split('.').all(is_label)
+}

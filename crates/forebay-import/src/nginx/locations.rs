@@ -1,0 +1,269 @@
+//! The order of locations. nginx looks for an exact path first, then for the longest prefix, and
+//! then for the first expression that matches, unless the prefix says `^~`. Forebay takes the first
+//! route that matches.
+
+use super::names;
+use super::scope::Scope;
+use super::syntax::Directive;
+
+/// A location of a server.
+#[derive(Debug)]
+pub struct Location<'a> {
+    pub kind: Kind<'a>,
+    /// The directive; `None` for paths that no location takes.
+    pub directive: Option<&'a Directive>,
+    pub scope: Scope<'a>,
+    inner: Vec<Location<'a>>,
+}
+
+/// The condition of a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind<'a> {
+    Exact(&'a str),
+    /// `stops` says that expressions are not tried after it.
+    Prefix {
+        path: &'a str,
+        stops: bool,
+    },
+    Regex {
+        text: &'a str,
+        ignore_case: bool,
+    },
+    Named(&'a str),
+}
+
+/// A place in the order of routes.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<'l, 'a> {
+    pub location: &'l Location<'a>,
+    /// The location is meant only for paths with this beginning.
+    pub region: Option<&'a str>,
+    /// nginx adds a slash to the path of a location that passes requests on.
+    pub adds_slash: bool,
+}
+
+impl<'a> Location<'a> {
+    /// Returns the locations of a block, with one for paths that none of them takes.
+    pub fn of_server(scope: &Scope<'a>) -> Vec<Self> {
+        let mut all = Self::all(scope);
+        let is_root = |location: &Self| matches!(location.kind, Kind::Prefix { path: "/", .. });
+        if !all.iter().any(is_root) {
+            let kind = Kind::Prefix { path: "/", stops: false };
+            all.push(Self { kind, directive: None, scope: scope.inside(&[]), inner: Vec::new() });
+        }
+        all
+    }
+
+    /// Returns a location for all paths, whose block is that of a server.
+    pub fn of_block(scope: &Scope<'a>) -> Self {
+        let kind = Kind::Prefix { path: "/", stops: false };
+        Self { kind, directive: None, scope: scope.clone(), inner: Vec::new() }
+    }
+
+    fn all(scope: &Scope<'a>) -> Vec<Self> {
+        let blocks = scope.own().iter().filter(|directive| directive.name == "location");
+        let location = |directive: &'a Directive| {
+            let scope = scope.inside(directive.inside());
+            let inner = Self::all(&scope);
+            Self { kind: kind(directive), directive: Some(directive), scope, inner }
+        };
+        blocks.map(location).collect()
+    }
+
+    /// Returns the beginning of the paths of a location, if it has one.
+    pub fn path(&self) -> Option<&'a str> {
+        match self.kind {
+            Kind::Exact(path) | Kind::Prefix { path, .. } => Some(path),
+            Kind::Regex { .. } | Kind::Named(_) => None,
+        }
+    }
+
+    /// Returns the locations within a location with an expression, which have no place in the order.
+    pub fn within_regex(&self) -> &[Location<'a>] {
+        if matches!(self.kind, Kind::Regex { .. }) { &self.inner } else { &[] }
+    }
+
+    fn is_regex(&self) -> bool {
+        matches!(self.kind, Kind::Regex { .. })
+    }
+
+    fn passes_on(&self) -> bool {
+        self.scope.own().iter().any(|directive| {
+            directive.name.ends_with("_pass") && names::READ.contains(&directive.name.as_str())
+        })
+    }
+}
+
+fn kind(directive: &Directive) -> Kind<'_> {
+    let (first, second) = (directive.arg(0), directive.arg(1));
+    if directive.args.len() >= 2 {
+        return match first {
+            "=" => Kind::Exact(second),
+            "^~" => Kind::Prefix { path: second, stops: true },
+            "~" => Kind::Regex { text: second, ignore_case: false },
+            "~*" => Kind::Regex { text: second, ignore_case: true },
+            _ => Kind::Prefix { path: first, stops: false },
+        };
+    }
+    if first.starts_with('@') {
+        return Kind::Named(first);
+    }
+    if let Some(path) = first.strip_prefix('=') {
+        return Kind::Exact(path);
+    }
+    if let Some(path) = first.strip_prefix("^~") {
+        return Kind::Prefix { path, stops: true };
+    }
+    if let Some(text) = first.strip_prefix("~*") {
+        return Kind::Regex { text, ignore_case: true };
+    }
+    match first.strip_prefix('~') {
+        Some(text) => Kind::Regex { text, ignore_case: false },
+        None => Kind::Prefix { path: first, stops: false },
+    }
+}
+
+/// A location with a prefix, and the expressions that precede it.
+struct Static<'l, 'a> {
+    location: &'l Location<'a>,
+    path: &'a str,
+    expressions: Vec<&'l Location<'a>>,
+}
+
+/// Returns the places of locations in an order that means the same as nginx's.
+pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
+    let (mut exact, mut statics) = (Vec::new(), Vec::new());
+    gather(locations, &[], &mut exact, &mut statics);
+    let global: Vec<&Location<'a>> = locations.iter().filter(|inner| inner.is_regex()).collect();
+    let is_same = |list: &[&Location<'a>]| {
+        list.len() == global.len() && list.iter().zip(&global).all(|(a, b)| std::ptr::eq(*a, *b))
+    };
+    statics.sort_by_key(|found: &Static<'_, '_>| std::cmp::Reverse(found.path.len()));
+    let own: Vec<&str> = statics
+        .iter()
+        .filter(|found| !is_same(&found.expressions))
+        .map(|found| found.path)
+        .collect();
+    let slot = |location, region| Slot { location, region, adds_slash: false };
+    let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
+    slots.extend(slashes(&exact, &statics));
+    // A prefix with expressions of its own precedes the others, and so do longer prefixes in it.
+    let (first, last): (Vec<_>, Vec<_>) =
+        statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
+    for found in first {
+        let region = Some(found.path);
+        slots.extend(found.expressions.iter().map(|location| slot(*location, region)));
+        slots.push(slot(found.location, None));
+    }
+    slots.extend(global.into_iter().map(|location| slot(location, None)));
+    slots.extend(last.into_iter().map(|found| slot(found.location, None)));
+    slots
+}
+
+fn gather<'l, 'a>(
+    level: &'l [Location<'a>],
+    outer: &[&'l Location<'a>],
+    exact: &mut Vec<&'l Location<'a>>,
+    statics: &mut Vec<Static<'l, 'a>>,
+) {
+    let regexes = |level: &'l [Location<'a>]| level.iter().filter(|inner| inner.is_regex());
+    for location in level {
+        match location.kind {
+            Kind::Exact(_) => exact.push(location),
+            Kind::Prefix { path, stops } => {
+                let own = regexes(level).filter(|_| !stops);
+                let after: Vec<_> = own.chain(outer.iter().copied()).collect();
+                let expressions = regexes(&location.inner).chain(after.iter().copied()).collect();
+                statics.push(Static { location, path, expressions });
+                gather(&location.inner, &after, exact, statics);
+            }
+            Kind::Regex { .. } | Kind::Named(_) => {}
+        }
+    }
+}
+
+/// Returns the places where nginx adds a slash to a path.
+fn slashes<'l, 'a>(exact: &[&'l Location<'a>], statics: &[Static<'l, 'a>]) -> Vec<Slot<'l, 'a>> {
+    let is_taken = |path: &str| {
+        exact.iter().any(|location| location.path() == Some(path))
+            || statics.iter().any(|found| found.path == path)
+    };
+    let adds = |found: &&Static<'l, 'a>| {
+        let bare = found.path.strip_suffix('/').unwrap_or("");
+        !bare.is_empty() && !is_taken(bare) && found.location.passes_on()
+    };
+    let slot =
+        |found: &Static<'l, 'a>| Slot { location: found.location, region: None, adds_slash: true };
+    statics.iter().filter(adds).map(slot).collect()
+}
+
+/// Returns the location with the longest prefix of a path.
+pub fn longest<'l, 'a>(locations: &'l [Location<'a>], path: &str) -> Option<&'l Location<'a>> {
+    let matching = locations.iter().filter(|location| {
+        matches!(location.kind, Kind::Prefix { path: prefix, .. } if path.starts_with(prefix))
+    });
+    let best = matching.max_by_key(|location| location.path().map_or(0, str::len))?;
+    Some(longest(&best.inner, path).unwrap_or(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nginx::syntax::read;
+
+    /// Returns the order of a server's locations, with the regions of expressions.
+    fn order_of(text: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("x"), text).unwrap();
+        let server = read(&dir.path().join("x")).unwrap();
+        let locations = Location::of_server(&Scope::new(&server));
+        let name = |slot: Slot<'_, '_>| {
+            let name = match slot.location.kind {
+                Kind::Exact(path) => format!("={path}"),
+                Kind::Prefix { path, .. } if slot.adds_slash => format!("{path}?"),
+                Kind::Prefix { path, .. } => path.into(),
+                Kind::Regex { text, .. } => format!("~{text}"),
+                Kind::Named(name) => name.into(),
+            };
+            slot.region.map_or(name.clone(), |region| format!("{name} in {region}"))
+        };
+        order(&locations).into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn exact_paths_precede_expressions_and_these_prefixes() {
+        let text = "location /a/ { } location / { } location ~ r1 { } location = /x { } \
+                    location /a/b/ { } location ~* r2 { }";
+        assert_eq!(order_of(text), ["=/x", "~r1", "~r2", "/a/b/", "/a/", "/"]);
+    }
+
+    #[test]
+    fn a_prefix_that_stops_the_search_precedes_expressions() {
+        let text = "location ~ r { } location ^~ /img/ { } location /img/raw/ { }";
+        assert_eq!(order_of(text), ["~r in /img/raw/", "/img/raw/", "/img/", "~r", "/"]);
+    }
+
+    #[test]
+    fn expressions_within_a_prefix_hold_there_first() {
+        let text = "location ~ out { } location /a/ { location ~ in { } location /a/b/ { } }";
+        let all = order_of(text);
+        let expected = [
+            "~in in /a/b/",
+            "~out in /a/b/",
+            "/a/b/",
+            "~in in /a/",
+            "~out in /a/",
+            "/a/",
+            "~out",
+            "/",
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_slash_is_added_before_a_location_that_passes_requests_on() {
+        let text = "location /a/ { proxy_pass http://b; } location /c/ { proxy_pass http://d; } \
+                    location = /c { }";
+        assert_eq!(order_of(text), ["=/c", "/a/?", "/a/", "/c/", "/"]);
+    }
+}

@@ -1,0 +1,321 @@
+//! The names of nginx's directives: those with a translation, those that need none, and the next
+//! step for others.
+
+/// Directives that the translation reads.
+pub const READ: &[&str] = &[
+    "absolute_redirect",
+    "access_log",
+    "add_header",
+    "alias",
+    "allow",
+    "auth_basic",
+    "auth_basic_user_file",
+    "auth_request",
+    "auth_request_set",
+    "autoindex",
+    "brotli_static",
+    "break",
+    "client_body_timeout",
+    "client_header_timeout",
+    "client_max_body_size",
+    "default_type",
+    "deny",
+    "error_page",
+    "expires",
+    "fastcgi_connect_timeout",
+    "fastcgi_hide_header",
+    "fastcgi_index",
+    "fastcgi_param",
+    "fastcgi_intercept_errors",
+    "fastcgi_pass",
+    "fastcgi_read_timeout",
+    "fastcgi_split_path_info",
+    "geo",
+    "grpc_pass",
+    "grpc_read_timeout",
+    "grpc_set_header",
+    "gzip",
+    "gzip_min_length",
+    "gzip_static",
+    "gzip_types",
+    "http",
+    "http2",
+    "http3",
+    "if",
+    "index",
+    "internal",
+    "keepalive_requests",
+    "keepalive_timeout",
+    "limit_conn",
+    "limit_conn_zone",
+    "limit_except",
+    "limit_req",
+    "limit_req_zone",
+    "limit_req_status",
+    "listen",
+    "location",
+    "log_format",
+    "map",
+    "merge_slashes",
+    "proxy_buffering",
+    "proxy_connect_timeout",
+    "proxy_hide_header",
+    "proxy_intercept_errors",
+    "proxy_pass",
+    "proxy_read_timeout",
+    "proxy_redirect",
+    "proxy_request_buffering",
+    "proxy_set_header",
+    "proxy_ssl_certificate",
+    "proxy_ssl_certificate_key",
+    "proxy_ssl_name",
+    "proxy_ssl_server_name",
+    "proxy_ssl_trusted_certificate",
+    "proxy_ssl_verify",
+    "proxy_ssl_verify_depth",
+    "real_ip_header",
+    "real_ip_recursive",
+    "return",
+    "rewrite",
+    "root",
+    "satisfy",
+    "scgi_param",
+    "scgi_pass",
+    "scgi_read_timeout",
+    "send_timeout",
+    "server",
+    "server_name",
+    "set",
+    "set_real_ip_from",
+    "split_clients",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_client_certificate",
+    "ssl_protocols",
+    "ssl_stapling_file",
+    "ssl_verify_client",
+    "stub_status",
+    "try_files",
+    "upstream",
+    "user",
+    "uwsgi_modifier1",
+    "uwsgi_modifier2",
+    "uwsgi_param",
+    "uwsgi_pass",
+    "uwsgi_read_timeout",
+];
+
+/// Directives that change no answer, or that Forebay needs no key for.
+const NEEDLESS: &[&str] = &[
+    "accept_mutex",
+    "aio",
+    "brotli",
+    "brotli_comp_level",
+    "brotli_types",
+    "chunked_transfer_encoding",
+    "client_body_buffer_size",
+    "client_body_temp_path",
+    "client_header_buffer_size",
+    "connection_pool_size",
+    "daemon",
+    "directio",
+    "env",
+    "error_log",
+    "etag",
+    "events",
+    "fastcgi_buffer_size",
+    "fastcgi_buffering",
+    "fastcgi_buffers",
+    "fastcgi_busy_buffers_size",
+    "fastcgi_keep_conn",
+    "fastcgi_pass_header",
+    "fastcgi_request_buffering",
+    "fastcgi_send_timeout",
+    "fastcgi_temp_file_write_size",
+    "fastcgi_temp_path",
+    "fastcgi_max_temp_file_size",
+    "grpc_send_timeout",
+    "gzip_buffers",
+    "gzip_comp_level",
+    "gzip_disable",
+    "gzip_http_version",
+    "gzip_proxied",
+    "gzip_vary",
+    "http2_max_concurrent_streams",
+    "if_modified_since",
+    "ignore_invalid_headers",
+    "keepalive_disable",
+    "large_client_header_buffers",
+    "lingering_close",
+    "lingering_time",
+    "lingering_timeout",
+    "load_module",
+    "log_not_found",
+    "log_subrequest",
+    "map_hash_bucket_size",
+    "map_hash_max_size",
+    "max_ranges",
+    "min_delete_depth",
+    "multi_accept",
+    "open_file_cache",
+    "open_file_cache_errors",
+    "open_file_cache_min_uses",
+    "open_file_cache_valid",
+    "output_buffers",
+    "pcre_jit",
+    "pid",
+    "port_in_redirect",
+    "postpone_output",
+    "proxy_buffer_size",
+    "proxy_buffers",
+    "proxy_busy_buffers_size",
+    "proxy_headers_hash_bucket_size",
+    "proxy_headers_hash_max_size",
+    "proxy_http_version",
+    "proxy_max_temp_file_size",
+    "proxy_pass_header",
+    "proxy_pass_request_body",
+    "proxy_pass_request_headers",
+    "proxy_send_timeout",
+    "proxy_socket_keepalive",
+    "proxy_ssl_protocols",
+    "proxy_ssl_session_reuse",
+    "proxy_temp_file_write_size",
+    "proxy_temp_path",
+    "quic_gso",
+    "quic_retry",
+    "recursive_error_pages",
+    "reset_timedout_connection",
+    "resolver",
+    "resolver_timeout",
+    "rewrite_log",
+    "scgi_temp_path",
+    "send_lowat",
+    "sendfile",
+    "sendfile_max_chunk",
+    "server_name_in_redirect",
+    "server_names_hash_bucket_size",
+    "server_names_hash_max_size",
+    "server_tokens",
+    "ssl_buffer_size",
+    "ssl_ciphers",
+    "ssl_conf_command",
+    "ssl_dhparam",
+    "ssl_early_data",
+    "ssl_ecdh_curve",
+    "ssl_prefer_server_ciphers",
+    "ssl_session_cache",
+    "ssl_session_tickets",
+    "ssl_session_timeout",
+    "ssl_session_ticket_key",
+    "ssl_stapling",
+    "ssl_stapling_verify",
+    "ssl_trusted_certificate",
+    "ssl_verify_depth",
+    "tcp_nodelay",
+    "tcp_nopush",
+    "thread_pool",
+    "timer_resolution",
+    "types",
+    "types_hash_bucket_size",
+    "types_hash_max_size",
+    "underscores_in_headers",
+    "uninitialized_variable_warn",
+    "use",
+    "uwsgi_buffer_size",
+    "uwsgi_buffers",
+    "uwsgi_buffering",
+    "uwsgi_busy_buffers_size",
+    "uwsgi_send_timeout",
+    "uwsgi_temp_path",
+    "variables_hash_bucket_size",
+    "variables_hash_max_size",
+    "worker_connections",
+    "worker_cpu_affinity",
+    "worker_priority",
+    "worker_processes",
+    "worker_rlimit_nofile",
+    "worker_shutdown_timeout",
+    "working_directory",
+    "zone",
+];
+
+/// Returns true for a directive that changes no answer.
+pub fn is_needless(name: &str) -> bool {
+    NEEDLESS.contains(&name)
+}
+
+/// Returns true for a directive that may restrict access, and that has no translation. Its place is
+/// closed.
+pub fn restricts(name: &str) -> bool {
+    const STARTS: [&str; 7] =
+        ["auth_", "access_by", "rewrite_by", "secure_link", "modsecurity", "naxsi", "js_access"];
+    let is_gate = STARTS.iter().any(|start| name.starts_with(start));
+    is_gate || matches!(name, "include" | "perl" | "SecRulesEnabled" | "BasicRule" | "geoip2_deny")
+}
+
+/// Returns true for a directive that answers requests, and that has no translation.
+pub fn answers(name: &str) -> bool {
+    name.ends_with("_pass")
+        || name.starts_with("content_by")
+        || matches!(
+            name,
+            "js_content"
+                | "api"
+                | "flv"
+                | "mp4"
+                | "hls"
+                | "empty_gif"
+                | "image_filter"
+                | "random_index"
+                | "dav_methods"
+                | "passenger_enabled"
+                | "passenger_app_root"
+                | "echo"
+        )
+}
+
+/// Returns the next step for a directive without a translation.
+pub fn next_step(name: &str) -> &'static str {
+    match name {
+        "include" => "the file does not exist: copy it here, and import again",
+        "stream" => "Forebay passes on HTTP, not other streams: keep nginx for this block",
+        "mail" => "Forebay has no mail proxy: keep nginx for this block",
+        "proxy_cache"
+        | "proxy_cache_path"
+        | "proxy_cache_valid"
+        | "fastcgi_cache"
+        | "fastcgi_cache_path"
+        | "fastcgi_cache_valid" => {
+            "answers are not cached: let the application set Cache-Control, or see the key `cache`"
+        }
+        "sub_filter" => "replace the text in the application",
+        "mirror" => "requests are not copied: remove it",
+        "charset" => "set Content-Type with its charset in `set_headers`",
+        "limit_rate" => "there is no limit on the rate of a reply yet",
+        "proxy_next_upstream" | "fastcgi_next_upstream" => {
+            "Forebay tries another server after a failed connection by itself"
+        }
+        "proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags" => {
+            "cookies get the client's host and prefix by `redirect = \"rewrite\"`, the default; other changes are left to the application"
+        }
+        "ssl_crl" => "revoked client certificates are not looked up: use short certificates",
+        "valid_referers" => {
+            "requests of other sites cannot be told by their Referer: use `when` if this version has it"
+        }
+        _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
+            "answers are not cached"
+        }
+        _ if name.starts_with("auth_") => {
+            "use `basic_auth` or `forward_auth`, then remove `respond`"
+        }
+        _ if name.starts_with("limit_") => "see `rate_limit` and [server.limits] of the reference",
+        _ if name.contains("_by_lua") || name.starts_with("js_") || name.starts_with("perl") => {
+            "move this code into the application"
+        }
+        _ if name.starts_with("ssl_") => "Forebay has no such key: see the guide on TLS",
+        _ => {
+            "Forebay has no such key: look for one in the configuration reference, or remove the line"
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `error_page`: files for errors.
+
+use super::Cx;
+use super::files_of::root;
+use super::locations::{Kind, Location, longest};
+use super::scope::Scope;
+use crate::files;
+use crate::value::Table;
+
+/// Returns the files of a scope by status, and notes what has no translation.
+pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> Table {
+    let mut table = Table::default();
+    for page in scope.own().iter().filter(|directive| directive.name == "error_page") {
+        let Some((to, codes)) = page.args.split_last() else { continue };
+        // `error_page 404 = /x` answers for missing files, and 497 is plain HTTP on a TLS port.
+        let changes = codes.iter().any(|code| code.starts_with('='));
+        if (changes || to.starts_with('@')) && codes.iter().any(|code| code == "404")
+            || codes.iter().all(|code| code == "497")
+        {
+            continue;
+        }
+        let file = file(cx, to, locations).filter(|_| !changes && cx.keys.route("error_pages"));
+        let Some(file) = file else {
+            cx.note(page, "write the file of the page in `error_pages` if this version has it");
+            continue;
+        };
+        for code in codes {
+            let is_error = code.parse::<u16>().is_ok_and(|code| (400..=599).contains(&code));
+            if is_error {
+                table.set(code, file.as_str());
+            }
+        }
+    }
+    table
+}
+
+/// Returns the file of a path, if it exists.
+fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
+    if !path.starts_with('/') || path.contains('$') || path.ends_with(".php") {
+        return None;
+    }
+    let exact = locations.iter().find(|location| location.kind == Kind::Exact(path));
+    let location = exact.or_else(|| longest(locations, path))?;
+    let file = files::joined(&root(cx, &location.scope), path);
+    files::is_readable(&file).then_some(file)
+}

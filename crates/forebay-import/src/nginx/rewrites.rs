@@ -1,0 +1,362 @@
+//! `return`, `rewrite`, `if` and `try_files`.
+
+use super::Cx;
+use super::conditions;
+use super::here::{Here, Phase};
+use super::scope::Scope;
+use super::server::Server;
+use super::syntax::Directive;
+use super::variables::{Variables, has_variables};
+use crate::draft::Route;
+use crate::matcher::Matcher;
+use crate::pattern::{Found, Use, as_regex, classify, negative_lookahead};
+use crate::template::{self, redirect_target, without_query};
+use crate::value::Table;
+
+/// Translates the directives of a block, up to one that ends it.
+pub fn run<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    block: &'a [Directive],
+    phase: &mut Phase<'a>,
+    out: &mut Vec<Route>,
+) {
+    for directive in block {
+        match directive.name.as_str() {
+            "return" => {
+                let variables = here.variables(server);
+                let route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+                out.push(returned(cx, &variables, directive, route));
+                phase.is_done = true;
+            }
+            "rewrite" => rewrite(cx, server, here, directive, phase, out),
+            "if" => conditions::translate(cx, server, here, directive, phase, out),
+            _ => {}
+        }
+        if phase.is_done {
+            return;
+        }
+    }
+}
+
+/// Returns the route for `return`.
+pub fn returned(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    directive: &Directive,
+    route: Route,
+) -> Route {
+    let (first, second) = (directive.arg(0), directive.arg(1));
+    let status: Option<u64> = first.parse().ok();
+    match status {
+        Some(status @ (301 | 302 | 303 | 307 | 308)) if !second.is_empty() => {
+            redirected(cx, variables, directive, (second, status), route)
+        }
+        None => redirected(cx, variables, directive, (first, 302), route),
+        Some(status) if !(200..=599).contains(&status) => {
+            let comment = cx.note(directive, "write a status from 200 to 599 in `respond`");
+            route.closed(comment)
+        }
+        Some(status) if second.is_empty() || matches!(status, 204 | 205 | 304) => {
+            route.respond(status)
+        }
+        Some(status) => {
+            if has_variables(second) {
+                let comment =
+                    cx.note(directive, "a fixed reply has no variables: write a text in `respond`");
+                let mut route = route.respond(status);
+                route.comments.push(comment);
+                return route;
+            }
+            let kind = content_type(variables.scope);
+            let mut route = route.respond(status);
+            let text: String = second.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+            route.keys.set("respond", fixed(status, &text, kind.as_deref()));
+            route
+        }
+    }
+}
+
+/// Returns a fixed reply with the type that nginx would give it.
+fn fixed(status: u64, body: &str, kind: Option<&str>) -> Table {
+    let mut table = Table::default().with("status", status).with("body", body);
+    table.set_some("content_type", kind);
+    table
+}
+
+/// Returns the media type of a fixed reply, unless it is Forebay's own default.
+fn content_type(scope: &Scope<'_>) -> Option<String> {
+    let fields = scope.all("add_header");
+    let field = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("content-type"));
+    let kind = field.map(|field| field.arg(1)).or_else(|| scope.value("default_type"))?;
+    let is_plain = kind.bytes().all(|byte| (b' '..=b'~').contains(&byte)) && !kind.contains('$');
+    (is_plain && !kind.is_empty() && kind != "application/octet-stream").then(|| kind.to_owned())
+}
+
+/// Returns the route with a redirect, or closed if its target cannot be written.
+fn redirected(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    directive: &Directive,
+    (target, status): (&str, u64),
+    route: Route,
+) -> Route {
+    // A replacement that ends in a question mark drops the client's query, and so does `return`.
+    let is_rewrite = directive.name == "rewrite";
+    let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"));
+    let checked = filled.and_then(|filled| {
+        let (filled, has_query) = without_query(&filled);
+        let keeps = has_query || (is_rewrite && !filled.ends_with('?'));
+        let to = redirect_target(&filled, keeps, cx.keys);
+        if template::is_redirect_target(&to) {
+            Ok(to)
+        } else {
+            Err(format!("\"{to}\" is no target"))
+        }
+    });
+    match checked {
+        Ok(to) => route.redirect(&to, status),
+        Err(why) => {
+            let comment = cx.note(directive, format!("{why}: write the target in `redirect`"));
+            route.closed(comment)
+        }
+    }
+}
+
+/// Translates `rewrite EXPRESSION REPLACEMENT [FLAG]`.
+fn rewrite<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    phase: &mut Phase<'a>,
+    out: &mut Vec<Route>,
+) {
+    if leaves_out(cx, server, here, directive, phase, out) {
+        return;
+    }
+    let (found, matcher) = match narrowed(cx, here, directive) {
+        Ok(Some(both)) => both,
+        Ok(None) => return,
+        Err(why) => {
+            let comment =
+                cx.note(directive, format!("{why}: write routes with `redirect` or `rewrite`"));
+            phase.closed.get_or_insert(comment);
+            return;
+        }
+    };
+    let (target, flag) = (directive.arg(1), directive.arg(2));
+    let covers = matcher.covers(&here.matcher);
+    let route = Route::new(&directive.place, directive.line(), matcher);
+    let variables = server.variables(&here.location.scope, Some(&found));
+    let is_absolute = ["http://", "https://", "$scheme://"].iter().any(|s| target.starts_with(s));
+    if is_absolute || matches!(flag, "permanent" | "redirect") {
+        let status = if flag == "permanent" { 301 } else { 302 };
+        out.push(redirected(cx, &variables, directive, (target, status), route));
+        phase.is_done = covers;
+        return;
+    }
+    let filled = rewritten(cx, &variables, target);
+    match filled {
+        Err(why) => {
+            let comment = cx.note(directive, format!("{why}: write the path in `rewrite`"));
+            out.push(route.closed(comment));
+            phase.is_done = covers;
+        }
+        // The content of this location answers the new path.
+        Ok(to) if flag == "break" && covers => phase.rewrite = Some(to),
+        Ok(to) if flag == "break" && here.location.directive.is_some() => {
+            let narrow = Here {
+                location: here.location,
+                matcher: route.matcher.clone(),
+                found: Some(found.clone()),
+                region: here.region,
+            };
+            out.extend(super::answer::rewritten_content(cx, server, &narrow, to));
+        }
+        Ok(to) => {
+            let mut route = route;
+            route.keys.set("rewrite", to);
+            out.push(route);
+            phase.is_done = covers;
+        }
+    }
+}
+
+/// Translates `rewrite ^/(?!index) /index.php`: paths that the expression leaves out keep the content
+/// of the location. Returns true if it did.
+fn leaves_out<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    phase: &mut Phase<'a>,
+    out: &mut Vec<Route>,
+) -> bool {
+    let Some((before, excluded, "")) = negative_lookahead(directive.arg(0)) else { return false };
+    let text = format!("{before}(?:{excluded})");
+    let Ok(kept) = classify(&text, false, cx.keys, Use::Exact) else { return false };
+    if here.matcher.regex.is_some() && kept.matcher.regex.is_some() || before.contains('$') {
+        return false;
+    }
+    let Ok(to) = rewritten(cx, &here.variables(server), directive.arg(1)) else { return false };
+    if let Some(matcher) = here.matcher.and(&kept.matcher) {
+        let narrow = Here {
+            location: here.location,
+            matcher,
+            found: here.found.clone(),
+            region: here.region,
+        };
+        out.extend(super::answer::own_content(cx, server, &narrow));
+    }
+    let mut route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+    route.keys.set("rewrite", to);
+    out.push(route);
+    phase.is_done = true;
+    true
+}
+
+/// Returns the conditions of an expression together with those of the place; `None` if no request
+/// meets them.
+fn narrowed(
+    cx: &Cx<'_>,
+    here: &Here<'_, '_>,
+    directive: &Directive,
+) -> Result<Option<(Found, Matcher)>, String> {
+    let text = directive.arg(0);
+    let mut found = classify(text, false, cx.keys, Use::Exact).map_err(|unknown| unknown.why)?;
+    // Groups of a plain condition are few.
+    let variables = directive.arg(1);
+    let needs = (1..10).filter(|n| variables.contains(&format!("${n}")));
+    let lacks = needs.into_iter().any(|n| template::group(n, &found).is_none());
+    if lacks {
+        found = as_regex(text, false, cx.keys).ok_or("its groups have no placeholders")?;
+    }
+    let both = match (&here.matcher.regex, &found.matcher.regex) {
+        // An end after `.*` says nothing.
+        (Some(ours), Some(theirs))
+            if ours.trim_end_matches('$') == theirs.trim_end_matches('$') =>
+        {
+            found.matcher.regex = Some(ours.clone());
+            here.matcher.and(&found.matcher)
+        }
+        (Some(ours), Some(theirs)) if ours != theirs => {
+            return Err("a route has one expression".into());
+        }
+        _ => here.matcher.and(&found.matcher),
+    };
+    Ok(both.map(|matcher| (found, matcher)))
+}
+
+/// Returns the target of an internal rewrite. An error is the reason.
+fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result<String, String> {
+    if !cx.keys.route("rewrite") {
+        return Err("this version has no `rewrite`".into());
+    }
+    let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"))?;
+    let (filled, _) = without_query(&filled);
+    if template::is_rewrite_target(&filled) {
+        Ok(filled)
+    } else {
+        Err(format!("\"{filled}\" is no path"))
+    }
+}
+
+/// Translates `try_files`, `error_page 404 = ...` and the fallback of conditions. Returns the route
+/// that answers for missing files, if it has a status of its own.
+pub fn try_files<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    phase: &mut Phase<'a>,
+    base: &mut Route,
+) -> Option<Route> {
+    let scope = &here.location.scope;
+    let own = scope.of_own("try_files");
+    // At the server, it holds for paths without a location.
+    let of_server = server.scope.of_own("try_files").filter(|_| here.location.directive.is_none());
+    let Some(directive) = own.or(of_server) else {
+        let target = phase.fallback.take().or_else(|| server.fallback.clone());
+        let target = target.or_else(|| missing_page(cx, server, here, phase));
+        let is_script_route = scope.of_own("fastcgi_pass").is_some();
+        if let Some(target) = target.filter(|_| !is_script_route) {
+            base.keys.set("fallback_to", target);
+        } else if phase.named.is_some() || phase.is_left {
+            base.keys.set("fallback", true);
+        }
+        return None;
+    };
+    let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
+    let last = last.first().map_or("=404", String::as_str);
+    let is_known = |check: &String| {
+        let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
+        matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
+    };
+    if !checks.iter().all(is_known) {
+        let next = "only the path itself is looked for: add routes for the other files";
+        base.comments.push(cx.note(directive, next));
+    }
+    if let Some(name) = last.strip_prefix('@') {
+        base.keys.set("fallback", true);
+        phase.named = Some(format!("@{name}"));
+        return None;
+    }
+    if let Some(code) = last.strip_prefix('=') {
+        let status =
+            code.parse().ok().filter(|status| (200..=599).contains(status) && *status != 404);
+        let status: u64 = status?;
+        base.keys.set("fallback", true);
+        return Some(
+            Route::new(&directive.place, directive.line(), here.matcher.clone()).respond(status),
+        );
+    }
+    match fallback_target(cx, &here.variables(server), last) {
+        Ok(target) if here.is_exact() && base.matcher.paths[..] == [target.clone()] => {}
+        Ok(target) => base.keys.set("fallback_to", target),
+        Err(next) => base.comments.push(cx.note(directive, next)),
+    }
+    None
+}
+
+/// Returns the path for missing files, which every version has without a query.
+pub fn fallback_target(
+    cx: &Cx<'_>,
+    variables: &Variables<'_, '_>,
+    target: &str,
+) -> Result<String, String> {
+    let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"))?;
+    let (filled, _) = without_query(&filled);
+    let filled = if filled.starts_with('/') { filled } else { format!("/{filled}") };
+    if cx.keys.has_placeholders() && template::is_rewrite_target(&filled) {
+        return Ok(filled);
+    }
+    let path = filled.split('?').next().unwrap_or_default();
+    if path.contains('{') || !template::is_rewrite_target(path) {
+        return Err("name one path in `fallback_to`".into());
+    }
+    Ok(path.to_owned())
+}
+
+/// Returns the path of `error_page 404 = /x`, which answers for missing files.
+fn missing_page<'a>(
+    cx: &mut Cx<'a>,
+    server: &Server<'a>,
+    here: &Here<'_, 'a>,
+    phase: &mut Phase<'a>,
+) -> Option<String> {
+    let pages = here.location.scope.all("error_page");
+    let is_missing = |page: &&&Directive| {
+        let codes = &page.args[..page.args.len().saturating_sub(1)];
+        let is_changed = codes.last().is_some_and(|code| code.starts_with('='));
+        codes.iter().any(|code| code == "404")
+            && (is_changed || page.args.last().is_some_and(|to| to.starts_with('@')))
+    };
+    let page = pages.iter().find(is_missing)?;
+    let to = page.args.last()?;
+    if to.starts_with('@') {
+        phase.named = Some(to.clone());
+        return None;
+    }
+    fallback_target(cx, &here.variables(server), to).ok()
+}

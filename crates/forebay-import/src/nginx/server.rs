@@ -1,0 +1,46 @@
+//! A `server` block that is being translated.
+
+use super::locations::Location;
+use super::scope::Scope;
+use super::syntax::Directive;
+use super::variables::Variables;
+use crate::keys::Keys;
+use crate::pattern::Found;
+
+/// A server that is being translated.
+pub struct Server<'a> {
+    pub directive: &'a Directive,
+    pub scope: Scope<'a>,
+    pub locations: Vec<Location<'a>>,
+    pub keys: &'a Keys,
+    /// The first host name without a wildcard.
+    pub name: Option<String>,
+    /// The scheme of all listeners, if they have one.
+    pub scheme: Option<&'static str>,
+    /// The path for missing files.
+    pub fallback: Option<String>,
+}
+
+impl<'a> Server<'a> {
+    /// Returns the variables of a place in this server.
+    pub fn variables<'s>(
+        &'s self,
+        scope: &'s Scope<'a>,
+        found: Option<&'s Found>,
+    ) -> Variables<'s, 'a> {
+        let server_name = self.name.as_deref();
+        Variables { scope, keys: self.keys, found, server_name, scheme: self.scheme }
+    }
+
+    /// Returns the conditions on one host at the server, with their hosts. They become sites.
+    pub fn host_conditions(&self) -> impl Iterator<Item = (&'a Directive, String)> {
+        let condition = |directive: &'a Directive| {
+            let [variable, operator, host] = &directive.args[..] else { return None };
+            let is_host = variable == "($host" && operator == "=";
+            let decides = directive.inside().iter().any(|inner| inner.name == "return");
+            let host = host.trim_end_matches(')').to_ascii_lowercase();
+            (directive.name == "if" && is_host && decides).then_some((directive, host))
+        };
+        self.scope.own().iter().filter_map(condition)
+    }
+}

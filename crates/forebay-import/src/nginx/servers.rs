@@ -1,0 +1,390 @@
+//! `server` blocks as sites.
+
+use super::answer;
+use super::here::Here;
+use super::here::Phase;
+use super::listeners::{Listener, listeners, names};
+use super::locations::{Location, order};
+use super::pages::pages;
+use super::rewrites;
+use super::scope::Scope;
+use super::server::Server;
+use super::syntax::Directive;
+use super::{Cx, fields};
+use crate::draft::{Route, Site};
+use crate::files;
+use crate::matcher::Matcher;
+use crate::value::{Table, Value};
+
+/// Listeners and hosts of a server that become one site.
+struct Part {
+    listeners: Vec<Listener>,
+    hosts: Vec<String>,
+    is_default: bool,
+}
+
+/// Translates all servers into sites.
+pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
+    let all = listeners(cx, servers);
+    let names: Vec<Vec<String>> = servers.iter().map(|server| names(cx, server)).collect();
+    let mut parts: Vec<(usize, Part)> = Vec::new();
+    for (at, listeners) in all.iter().enumerate() {
+        let (default, others): (Vec<_>, Vec<_>) =
+            listeners.iter().cloned().partition(|listener| is_default(&all, at, &listener.address));
+        for (listeners, is_default) in [(default, true), (others, false)] {
+            if !listeners.is_empty() {
+                parts.push((at, Part { listeners, hosts: names[at].clone(), is_default }));
+            }
+        }
+    }
+    // The site for other hosts is the first one of its listener.
+    parts.sort_by_key(|(_, part)| !part.is_default);
+    let mut taken: Vec<(String, String)> = Vec::new();
+    for (at, mut part) in parts {
+        claim(cx, servers[at], &mut part, &mut taken);
+        if part.hosts.is_empty() && !part.is_default {
+            let text = format!("{}: no request reaches this server.", servers[at].place);
+            cx.draft.comments.push(text);
+            continue;
+        }
+        let comments = cx.note_unread(servers[at].inside());
+        let first = cx.draft.sites.len();
+        site(cx, servers[at], part);
+        if let Some(site) = cx.draft.sites.get_mut(first) {
+            site.comments.extend(comments);
+        }
+    }
+    if cx.draft.sites.is_empty() {
+        nothing(cx, servers[0]);
+    }
+}
+
+/// Returns true if server `at` answers for other hosts on a listener.
+fn is_default(all: &[Vec<Listener>], at: usize, address: &str) -> bool {
+    let with = |other: &&Vec<Listener>| other.iter().any(|listener| listener.address == address);
+    let explicit = all.iter().position(|other| {
+        other.iter().any(|listener| listener.address == address && listener.is_default)
+    });
+    let first = all.iter().position(|other| with(&other));
+    explicit.or(first) == Some(at)
+}
+
+/// Removes hosts that another server has on the same listener: nginx uses the first one.
+fn claim(cx: &mut Cx<'_>, server: &Directive, part: &mut Part, taken: &mut Vec<(String, String)>) {
+    let is_taken = |taken: &[(String, String)], host: &str| {
+        part.listeners.iter().any(|l| taken.iter().any(|(a, h)| *a == l.address && h == host))
+    };
+    let mut kept: Vec<String> = Vec::new();
+    for host in &part.hosts {
+        if is_taken(taken, host) || kept.contains(host) {
+            if !kept.contains(host) {
+                let text = format!("{}: another server has the name {host}.", server.place);
+                cx.draft.comments.push(text);
+            }
+        } else {
+            kept.push(host.clone());
+        }
+    }
+    let claimed = kept.iter().flat_map(|host| {
+        part.listeners.iter().map(move |listener| (listener.address.clone(), host.clone()))
+    });
+    taken.extend(claimed);
+    part.hosts = kept;
+}
+
+/// Adds a site that says that there is none.
+fn nothing(cx: &mut Cx<'_>, server: &Directive) {
+    let route = Route::new(&server.place, server.line(), Matcher::path("/*")).respond(503);
+    let site = Site {
+        comments: vec!["No server could be translated.".into()],
+        listen: vec!["127.0.0.1:8080".into()],
+        routes: vec![route],
+        ..Site::default()
+    };
+    cx.draft.sites.push(site);
+}
+
+/// Adds the sites of one part of a server.
+fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: Part) {
+    let scope = cx.http.inside(directive.inside());
+    let tls = tls(cx, &scope, directive, &part);
+    let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
+    let (secure, plain): (Vec<_>, Vec<_>) =
+        part.listeners.iter().cloned().partition(|listener| listener.is_tls);
+    // A site that asks for client certificates has no other listeners.
+    if asks && !plain.is_empty() {
+        let rest =
+            Part { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
+        one_site(cx, directive, rest, None, &scope);
+        part.listeners = secure;
+    }
+    one_site(cx, directive, part, tls, &scope);
+}
+
+fn one_site<'a>(
+    cx: &mut Cx<'a>,
+    directive: &'a Directive,
+    part: Part,
+    tls: Option<Table>,
+    scope: &Scope<'a>,
+) {
+    let mut site =
+        Site { comments: vec![format!("{}: server", directive.place)], ..Site::default() };
+    site.listen = listen(&mut site.comments, &part.listeners, tls.is_some());
+    let is_secure = |listener: &Listener| listener.is_tls;
+    let scheme = match (part.listeners.iter().all(is_secure), part.listeners.iter().any(is_secure))
+    {
+        (true, _) => Some("https"),
+        (_, false) => Some("http"),
+        _ => None,
+    };
+    let has_tls = site.listen.iter().any(|listen| listen.starts_with("https://"));
+    if let Some(tls) = tls.filter(|_| has_tls) {
+        site.keys.set("tls", tls);
+        let is_quic = part.listeners.iter().any(|listener| listener.is_quic);
+        let can = site.listen.iter().all(|listen| !listen.contains("unix:"));
+        let asks = matches!(site.keys.get("tls"), Some(Value::Table(tls)) if tls.get("client_ca").is_some());
+        if is_quic && can && !asks && !part.listeners.iter().any(|l| l.has_proxy_protocol) {
+            site.keys.set("http3", true);
+        }
+    }
+    proxies(cx, scope, &part, &mut site);
+    let max_body = fields::max_body(scope.value("client_max_body_size").unwrap_or("1m"));
+    site.keys.set("max_body", max_body.as_str());
+    cx.site_max_body = scope.value("client_max_body_size").map(fields::max_body);
+    cx.site_compress = None;
+    if cx.keys.has("Site", "defaults")
+        && let Some(compress) = fields::compress(scope)
+    {
+        site.keys.set("defaults", Table::default().with("compress", compress.clone()));
+        cx.site_compress = Some(compress);
+    }
+    limits(cx, scope);
+    let is_exact = |host: &&String| !host.starts_with('*');
+    let mut server = Server {
+        directive,
+        scope: scope.clone(),
+        locations: Location::of_server(scope),
+        keys: cx.keys,
+        name: part.hosts.iter().find(is_exact).cloned(),
+        scheme,
+        fallback: None,
+    };
+    let hosts = by_host(cx, &server, &part, &site);
+    site.hosts = hosts;
+    if site.hosts.is_empty() && !part.is_default {
+        return;
+    }
+    if part.is_default && !site.hosts.is_empty() && is_shared(cx, &site) {
+        site.hosts.push("*".into());
+    }
+    let pages = pages(cx, scope, &server.locations);
+    if !pages.is_empty() {
+        site.keys.set("error_pages", pages);
+    }
+    site.routes = routes(cx, &mut server);
+    cx.draft.sites.push(site);
+}
+
+/// Returns true if an earlier site has one of the listeners, so that this one is not the first.
+fn is_shared(cx: &Cx<'_>, site: &Site) -> bool {
+    cx.draft
+        .sites
+        .iter()
+        .any(|other| other.listen.iter().any(|listen| site.listen.contains(listen)))
+}
+
+/// Returns the listeners as Forebay writes them. Without a certificate, TLS listeners are left out.
+fn listen(comments: &mut Vec<String>, listeners: &[Listener], has_tls: bool) -> Vec<String> {
+    let usable = listeners.iter().filter(|listener| !listener.is_tls || has_tls);
+    let mut listen: Vec<String> = usable.map(Listener::written).collect();
+    if listen.is_empty() {
+        let text = "Without its certificate, the site listens on this machine only, without TLS.";
+        comments.push(text.into());
+        listen = listeners.iter().take(1).map(Listener::on_loopback).collect();
+    }
+    listen
+}
+
+/// Returns the TLS keys of a server; `None` if it has no TLS listener or no certificate.
+fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &Part) -> Option<Table> {
+    if !part.listeners.iter().any(|listener| listener.is_tls) {
+        return None;
+    }
+    let mut tls = Table::default();
+    for (name, key, is_required) in [
+        ("ssl_certificate", "certificate", true),
+        ("ssl_certificate_key", "key", true),
+        ("ssl_stapling_file", "ocsp_staple", false),
+    ] {
+        let directive = scope.any(&[name]).first().copied();
+        let Some(directive) = directive else {
+            if is_required {
+                cx.note(server, "the server has no certificate: set tls = { certificate, key }");
+                return None;
+            }
+            continue;
+        };
+        let file = files::below(&cx.dir, directive.arg(0));
+        if files::is_readable(&file) {
+            tls.set(key, file);
+            continue;
+        }
+        cx.note(directive, format!("{file} cannot be read here: copy it, and set {key} of `tls`"));
+        if is_required {
+            return None;
+        }
+    }
+    if let Some(directive) = scope.all("ssl_certificate").get(1) {
+        cx.note(directive, "a site has one certificate: the first one is used");
+    }
+    client_certificates(cx, scope, &mut tls)?;
+    Some(tls)
+}
+
+/// Adds the authority of client certificates. Without it, the site has no TLS listener.
+fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
+    let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
+    let Some(verify) = verify else { return Some(()) };
+    let file = scope.value("ssl_client_certificate").map(|file| files::below(&cx.dir, file));
+    match file.filter(|file| files::is_readable(file)) {
+        Some(file) => {
+            tls.set("client_ca", file);
+            if verify.arg(0).starts_with("optional") {
+                tls.set("client_auth", "request");
+            }
+            Some(())
+        }
+        None => {
+            cx.note(
+                verify,
+                "the authority's file cannot be read here: copy it, and set client_ca of `tls`",
+            );
+            None
+        }
+    }
+}
+
+/// Adds the trusted proxies.
+fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &Part, site: &mut Site) {
+    let trusted = scope.all("set_real_ip_from");
+    let is_network = |text: &&str| {
+        let address = text.split('/').next().unwrap_or_default();
+        address.parse::<std::net::IpAddr>().is_ok()
+    };
+    let list: Vec<&str> = trusted
+        .iter()
+        .map(|directive| if directive.arg(0) == "unix:" { "unix" } else { directive.arg(0) })
+        .filter(|text| *text == "unix" || is_network(text))
+        .collect();
+    let by_header = part.listeners.iter().any(|listener| listener.has_proxy_protocol);
+    if by_header {
+        site.keys.set("proxy_protocol", true);
+    }
+    let header = scope.value("real_ip_header").unwrap_or("X-Real-IP");
+    let is_forwarded = header.eq_ignore_ascii_case("x-forwarded-for");
+    if list.is_empty() {
+        return;
+    }
+    if is_forwarded || (by_header && header == "proxy_protocol") {
+        site.keys.set("trusted_proxies", list);
+        if is_forwarded {
+            site.keys.set("forwarded", "x-forwarded");
+        }
+        return;
+    }
+    let next = "let the proxy send X-Forwarded-For, and name it in `trusted_proxies`";
+    site.comments.push(cx.note(trusted[0], next));
+}
+
+/// Adds the limit on connections of one address.
+fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
+    for limit in scope.all("limit_conn") {
+        let zone = cx.http.every("limit_conn_zone").find(|zone| {
+            zone.args.iter().any(|arg| {
+                arg.strip_prefix("zone=").is_some_and(|z| z.split(':').next() == Some(limit.arg(0)))
+            })
+        });
+        let by_address = zone.is_some_and(|zone| zone.arg(0).ends_with("remote_addr"));
+        match limit.arg(1).parse::<u64>() {
+            Ok(number) if by_address => cx.draft.limits.set("connections_per_address", number),
+            _ => drop(cx.note(
+                limit,
+                "connections are limited by address: connections_per_address of [server.limits]",
+            )),
+        }
+    }
+}
+
+/// Adds sites for `if ($host = NAME) { return ...; }`, and returns the other hosts.
+fn by_host<'a>(cx: &mut Cx<'a>, server: &Server<'a>, part: &Part, site: &Site) -> Vec<String> {
+    let mut hosts = part.hosts.clone();
+    for (directive, host) in server.host_conditions() {
+        if !hosts.contains(&host) && !part.is_default {
+            continue;
+        }
+        hosts.retain(|other| *other != host);
+        let Some(inner) = directive.inside().iter().find(|inner| inner.name == "return") else {
+            continue;
+        };
+        let variables = server.variables(&server.scope, None);
+        let route = Route::new(&inner.place, inner.line(), Matcher::path("/*"));
+        let route = rewrites::returned(cx, &variables, inner, route);
+        let same = cx.draft.sites.last_mut().filter(|last| {
+            last.listen == site.listen
+                && last.routes.len() == 1
+                && last.routes[0].keys == route.keys
+                && !last.hosts.is_empty()
+        });
+        match same {
+            Some(last) => last.hosts.push(host),
+            None => cx.draft.sites.push(Site {
+                comments: vec![format!("{}: {}", directive.place, directive.line())],
+                hosts: vec![host],
+                routes: vec![route],
+                ..site.clone()
+            }),
+        }
+    }
+    hosts
+}
+
+/// Returns the routes of a server.
+fn routes<'a>(cx: &mut Cx<'a>, server: &mut Server<'a>) -> Vec<Route> {
+    let whole = Location::of_block(&server.scope);
+    let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };
+    let (mut phase, mut out) = (Phase::default(), Vec::new());
+    rewrites::run(cx, server, &here, server.scope.own(), &mut phase, &mut out);
+    let variables = server.variables(&server.scope, None);
+    for route in &mut out {
+        fields::decorate(cx, &variables, route);
+    }
+    if phase.is_done {
+        return out;
+    }
+    if let Some(comment) = phase.closed.take() {
+        out.push(here.route(server).closed(comment));
+        return out;
+    }
+    if let Some(to) = phase.rewrite.take() {
+        let mut route = here.route(server);
+        route.keys.set("rewrite", to);
+        out.push(route);
+    }
+    server.fallback = phase.fallback.take();
+    let mut rest = Vec::new();
+    for slot in order(&server.locations) {
+        rest.extend(answer::routes(cx, server, slot));
+    }
+    if let Some(methods) = phase.methods {
+        let limit = Matcher::default().with_methods(methods);
+        for route in &mut rest {
+            if let Some(both) = route.matcher.and(&limit) {
+                route.matcher = both;
+            }
+        }
+    }
+    out.extend(rest);
+    out.extend(phase.otherwise);
+    out
+}

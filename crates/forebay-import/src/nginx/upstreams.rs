@@ -1,0 +1,195 @@
+//! `upstream` blocks as groups of backends.
+
+use super::Cx;
+use super::syntax::Directive;
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// The protocol of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    Https,
+    H2c,
+    /// FastCGI, SCGI or uwsgi, whose addresses have no scheme.
+    Plain,
+}
+
+impl Protocol {
+    /// Returns the address of a server as Forebay writes it.
+    fn url(self, address: &str) -> String {
+        let scheme = match self {
+            Self::Http => "http://",
+            Self::Https => "https://",
+            Self::H2c => "h2c://",
+            Self::Plain if address.starts_with("unix:") || has_port(address) => "",
+            Self::Plain => return format!("{address}:80"),
+        };
+        if address.starts_with("unix:") { address.to_owned() } else { format!("{scheme}{address}") }
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    let after_host = address.rsplit(']').next().unwrap_or_default();
+    after_host.contains(':')
+}
+
+/// Returns true if Forebay can have the address: a host with an optional port, or a socket.
+fn is_address(address: &str) -> bool {
+    let is_host = |c: char| c.is_ascii_alphanumeric() || "._-:[]".contains(c);
+    match address.strip_prefix("unix:") {
+        Some(path) => path.starts_with('/') && path.len() < 100 && !path.contains(['$', '{']),
+        None => {
+            let port = address.rsplit_once(':').filter(|_| has_port(address));
+            let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+            !address.is_empty()
+                && address.chars().all(is_host)
+                && port.is_none_or(|(host, port)| !host.is_empty() && is_port(port))
+        }
+    }
+}
+
+/// Returns the value of `to` for an address or the name of an upstream. An error is the reason.
+pub fn to(cx: &mut Cx<'_>, address: &str, protocol: Protocol) -> Result<String, String> {
+    if let Some(upstream) = cx.http.every("upstream").find(|found| found.arg(0) == address) {
+        return group(cx, upstream, protocol);
+    }
+    if let Some(split) = split_of(cx, address) {
+        return canary(cx, split, protocol);
+    }
+    if is_address(address) {
+        return Ok(protocol.url(address));
+    }
+    Err(format!("\"{address}\" is no address that Forebay can have"))
+}
+
+/// Returns the name of a group, which is added to the draft when it is used first.
+fn group(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol) -> Result<String, String> {
+    let name = match cx.groups.iter().find(|(name, _)| name == upstream.arg(0)) {
+        Some((name, used)) if *used != protocol => format!("{name}-{protocol:?}").to_lowercase(),
+        _ => upstream.arg(0).to_owned(),
+    };
+    if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {
+        return Ok(format!("@{name}"));
+    }
+    let mut table = Table::default();
+    let servers = servers(cx, upstream, protocol, &mut table)?;
+    table.0.insert(0, ("to".into(), Value::List(servers)));
+    settings(cx, upstream, protocol, &mut table);
+    cx.groups.push((upstream.arg(0).to_owned(), protocol));
+    cx.draft.upstreams.push((name.clone(), table));
+    Ok(format!("@{name}"))
+}
+
+/// Returns the servers, and sets the limits on failures if all servers have the same.
+fn servers(
+    cx: &mut Cx<'_>,
+    upstream: &Directive,
+    protocol: Protocol,
+    table: &mut Table,
+) -> Result<Vec<Value>, String> {
+    let (mut found, mut limits) = (Vec::new(), Vec::new());
+    for server in upstream.inside().iter().filter(|inner| inner.name == "server") {
+        if !is_address(server.arg(0)) {
+            cx.note(server, "write the address of this server in `to`");
+            continue;
+        }
+        let mut entry = Table::default().with("url", protocol.url(server.arg(0)));
+        let mut limit = (None, None, None);
+        for argument in &server.args[1..] {
+            match argument.split_once('=').unwrap_or((argument, "")) {
+                ("weight", number) => {
+                    entry.set_some("weight", number.parse::<u64>().ok().map(|n| n.clamp(1, 256)));
+                }
+                ("backup", _) => entry.set("backup", true),
+                ("down", _) => entry.set("activation", "stopped"),
+                ("max_fails", number) => limit.0 = number.parse::<u64>().ok(),
+                ("fail_timeout", time) => limit.1 = duration(time),
+                ("max_conns", number) => limit.2 = number.parse::<u64>().ok().filter(|&n| n > 0),
+                ("resolve" | "route", _) => {}
+                _ => drop(cx.note(server, format!("`{argument}` has no key of a server in `to`"))),
+            }
+        }
+        limits.push((limit, server));
+        let is_plain = entry.0.len() == 1;
+        found.push(if is_plain { entry.0.remove(0).1 } else { entry.into() });
+    }
+    match limits.first() {
+        Some(((fails, time, connections), _)) if limits.iter().all(|(l, _)| *l == limits[0].0) => {
+            table.set_some("max_fails", *fails);
+            table.set_some("fail_timeout", time.clone().filter(|time| time != "0s"));
+            table.set_some("max_connections", *connections);
+        }
+        Some((_, server)) => {
+            cx.note(
+                server,
+                "limits on failures and connections hold for a whole group: choose them there",
+            );
+        }
+        None => {}
+    }
+    match found.len() {
+        0 => Err(format!("the upstream \"{}\" has no server", upstream.arg(0))),
+        65.. => Err(format!("the upstream \"{}\" has more than 64 servers", upstream.arg(0))),
+        _ => Ok(found),
+    }
+}
+
+fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol, table: &mut Table) {
+    let is_http = protocol != Protocol::Plain;
+    for inner in upstream.inside() {
+        match inner.name.as_str() {
+            "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
+            "least_conn" if is_http => table.set("balance", "least-connections"),
+            "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
+            "keepalive" | "resolver" | "resolver_timeout" => {}
+            "ip_hash" | "hash" | "sticky" if is_http => {
+                let next = "requests go to each server in turn: `sticky = { cookie = \"NAME\" }` keeps clients on one";
+                cx.note(inner, next);
+            }
+            _ => drop(cx.note(inner, "Forebay selects servers by `balance`: remove the line")),
+        }
+    }
+}
+
+/// Returns the `split_clients` block of a variable.
+fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
+    let mut splits = cx.http.every("split_clients");
+    splits.find(|split| address.starts_with('$') && split.arg(1) == address)
+}
+
+/// Returns a group with the servers of each part, by its weight.
+fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: Protocol) -> Result<String, String> {
+    let name = split.arg(1).trim_start_matches('$').to_owned();
+    if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {
+        return Ok(format!("@{name}"));
+    }
+    let percent =
+        |part: &Directive| part.name.strip_suffix('%').and_then(|n| n.parse::<f64>().ok());
+    let given: f64 = split.inside().iter().filter_map(percent).sum();
+    let mut to = Vec::new();
+    for part in split.inside() {
+        let share = percent(part).unwrap_or((100.0 - given).max(0.0));
+        let upstream = cx.http.every("upstream").find(|found| found.arg(0) == part.arg(0));
+        let addresses: Vec<&str> = match upstream {
+            Some(upstream) => {
+                let servers = upstream.inside().iter().filter(|inner| inner.name == "server");
+                servers.map(|server| server.arg(0)).collect()
+            }
+            None => vec![part.arg(0)],
+        };
+        let weight = (share / addresses.len().max(1) as f64).round().clamp(1.0, 256.0) as u64;
+        for address in addresses {
+            if !is_address(address) {
+                return Err(format!("\"{address}\" of {} is no address", split.line()));
+            }
+            to.push(Table::default().with("url", protocol.url(address)).with("weight", weight));
+        }
+    }
+    if to.is_empty() || to.len() > 64 {
+        return Err(format!("{} has no servers", split.line()));
+    }
+    cx.note(split, "clients are not kept in their part: `sticky = { cookie = \"NAME\" }` of the group does that");
+    cx.draft.upstreams.push((name.clone(), Table::default().with("to", to)));
+    Ok(format!("@{name}"))
+}

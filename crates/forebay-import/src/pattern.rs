@@ -1,0 +1,371 @@
+//! Regular expressions as conditions of routes: exact paths, beginnings and ends of paths if an
+//! expression is no more than that, else `path_regex`.
+
+mod parts;
+
+use crate::keys::Keys;
+use crate::matcher::Matcher;
+use parts::{Part, parts};
+
+/// More alternatives than this are harder to read than an expression.
+const READABLE: usize = 12;
+
+/// An expression as conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub matcher: Matcher,
+    /// The number of the group that `{rest}` has, from 1.
+    pub rest: Option<usize>,
+    /// The number of the group that `{path}` has.
+    pub path: Option<usize>,
+    /// Paths that the expression leaves out by `(?!...)`.
+    pub except: Option<Matcher>,
+    /// Path info may follow the suffix.
+    pub is_script: bool,
+}
+
+/// An expression that no condition can state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    pub why: String,
+    /// Conditions that hold for all paths of the expression, and for others.
+    pub superset: Option<Box<Matcher>>,
+}
+
+/// The use of an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// The conditions hold for the same paths.
+    Exact,
+    /// The expression selects scripts. `\.php` without an end then means `\.php(/|$)`.
+    Scripts,
+}
+
+/// Returns the conditions for an expression of nginx, Apache or Caddy.
+pub fn classify(text: &str, ignore_case: bool, keys: &Keys, of: Use) -> Result<Found, Unknown> {
+    if let Some((before, excluded, after)) = negative_lookahead(text) {
+        let mut found = classify(&format!("{before}{after}"), ignore_case, keys, of)?;
+        let except =
+            classify(&format!("^{before}(?:{excluded})"), ignore_case, keys, Use::Exact).ok();
+        let except = except.map(|except| except.matcher);
+        found.except = except.filter(|matcher| !matcher.paths.is_empty());
+        return Ok(found);
+    }
+    let branches = parts(text, ignore_case).map_err(|why| Unknown {
+        why: format!("the expression cannot be read: {why}"),
+        superset: None,
+    })?;
+    let count = |found: &Found| found.matcher.paths.len() + found.matcher.suffixes.len();
+    let readable = match (of, ignore_case) {
+        (Use::Scripts, _) => usize::MAX,
+        (Use::Exact, true) => 1,
+        (Use::Exact, false) => READABLE,
+    };
+    match simple(&branches, of) {
+        Some(found) if count(&found) <= readable || !keys.route("path_regex") => Ok(found),
+        _ => as_regex(text, ignore_case, keys).ok_or_else(|| Unknown {
+            why: "a route cannot have this expression".into(),
+            superset: superset(&branches).map(Box::new),
+        }),
+    }
+}
+
+/// Returns the conditions as `path_regex`, with a name for each group; `None` if this version has no
+/// such key.
+pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<Found> {
+    if !keys.route("path_regex") || parts(text, ignore_case).is_err() {
+        return None;
+    }
+    let flag = if ignore_case { "~*" } else { "" };
+    let regex = Some(format!("{flag}{}", named_groups(text)));
+    Some(Found { matcher: Matcher { regex, ..Matcher::default() }, ..Found::default() })
+}
+
+/// Returns the name of a numbered group in `path_regex`.
+pub fn group_name(number: usize) -> String {
+    format!("g{number}")
+}
+
+/// Returns true if Forebay can read an expression.
+pub fn is_readable(text: &str) -> bool {
+    text.len() < 1_000 && parts(text, false).is_ok()
+}
+
+/// Gives each numbered group a name, because placeholders have names.
+fn named_groups(text: &str) -> String {
+    let (mut named, mut number, mut in_class) = (String::new(), 0, false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        named.push(c);
+        match c {
+            '\\' => named.extend(chars.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => {
+                let is_plain = chars.peek() != Some(&'?');
+                let rest: String = chars.clone().take(3).collect();
+                let is_named =
+                    rest.starts_with("?<") && !rest.starts_with("?<=") && !rest.starts_with("?<!")
+                        || rest.starts_with("?P<");
+                if is_plain || is_named {
+                    number += 1;
+                }
+                if is_plain {
+                    named.push_str(&format!("?<{}>", group_name(number)));
+                }
+            }
+            _ => {}
+        }
+    }
+    named
+}
+
+/// Splits an expression at its first `(?!...)`.
+pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, after) = text.split_once("(?!")?;
+    let (mut depth, mut is_escaped) = (1, false);
+    for (at, c) in after.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            let is_group = !before.ends_with('\\');
+            return is_group.then_some((before, &after[..at], &after[at + 1..]));
+        }
+    }
+    None
+}
+
+/// Returns conditions without an expression, if every branch has some of one kind.
+fn simple(branches: &[Vec<Part>], of: Use) -> Option<Found> {
+    let mut all: Option<Found> = None;
+    for branch in branches {
+        let found = of_branch(branch, of)?;
+        let Some(before) = &mut all else {
+            all = Some(found);
+            continue;
+        };
+        let (ours, theirs) = (&mut before.matcher, found.matcher);
+        let is_same_kind = ours.paths.is_empty() == theirs.paths.is_empty()
+            && ours.suffixes.is_empty() == theirs.suffixes.is_empty()
+            && (ours.paths.is_empty() || ours.suffixes.is_empty());
+        if !is_same_kind || before.is_script != found.is_script {
+            return None;
+        }
+        ours.paths.extend(theirs.paths);
+        ours.suffixes.extend(theirs.suffixes);
+        (before.rest, before.path) = (None, None);
+    }
+    all
+}
+
+/// The end of an expression.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    End,
+    EndOrSlash,
+    /// `.*`, with its group.
+    Any(Option<usize>),
+    /// No condition on the end.
+    Open,
+}
+
+fn of_branch(branch: &[Part], of: Use) -> Option<Found> {
+    let (starts, rest) = match branch {
+        [Part::Start, rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let (body, tail) = match rest {
+        [body @ .., Part::Any(group), Part::End] | [body @ .., Part::Any(group)] => {
+            (body, Tail::Any(*group))
+        }
+        [body @ .., Part::EndOrSlash] => (body, Tail::EndOrSlash),
+        [body @ .., Part::End] => (body, Tail::End),
+        body => (body, Tail::Open),
+    };
+    let all = |path| Some(Found { matcher: Matcher::path("/*"), path, ..Found::default() });
+    match (starts, body, tail) {
+        (_, [], Tail::Any(group)) => all(group),
+        (_, [], Tail::Open) => all(None),
+        (true, [Part::Literals(texts)], tail) => of_start(texts, tail),
+        _ => of_end(starts, body, tail, of),
+    }
+}
+
+/// Returns the conditions for an expression that begins with one of these texts.
+fn of_start(texts: &[String], tail: Tail) -> Option<Found> {
+    let ends: &[&str] = match tail {
+        Tail::End => &[""],
+        Tail::EndOrSlash => &["", "/*"],
+        Tail::Any(_) | Tail::Open => &["*"],
+    };
+    let is_directory = texts.iter().all(|text| text.ends_with('/'));
+    let rest = match tail {
+        Tail::Any(group) if is_directory => group,
+        _ => None,
+    };
+    let matcher = Matcher { paths: paths(texts, ends)?, ..Matcher::default() };
+    Some(Found { matcher, rest, ..Found::default() })
+}
+
+/// Returns the conditions for an expression that ends in one of some texts.
+fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<Found> {
+    let [before @ .., Part::Literals(ends)] = body else { return None };
+    // Every path has a character before its extension.
+    let before = before.strip_suffix(&[Part::AnyOne]).unwrap_or(before);
+    let start = match (starts, before) {
+        (false, []) | (_, [Part::Any(_)]) => None,
+        (true, [Part::Literals(start), Part::Any(_)]) if start[..] == ["/"] => None,
+        (true, [Part::Literals(start), Part::Any(_)]) => Some(start),
+        _ => return None,
+    };
+    let is_script = match tail {
+        Tail::End => false,
+        Tail::EndOrSlash => true,
+        Tail::Any(_) | Tail::Open if of == Use::Scripts => true,
+        Tail::Any(_) | Tail::Open => return None,
+    };
+    let is_suffix = |text: &String| {
+        !text.contains(['/', '*']) && text.bytes().any(|byte| !byte.is_ascii_alphanumeric())
+    };
+    if !ends.iter().all(is_suffix) {
+        return None;
+    }
+    let paths = match start {
+        Some(start) => paths(start, &["*"])?,
+        None => Vec::new(),
+    };
+    let matcher = Matcher { paths, suffixes: ends.clone(), ..Matcher::default() };
+    Some(Found { matcher, is_script, ..Found::default() })
+}
+
+/// Returns path patterns with each of the endings; `None` if one is no pattern.
+fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    for text in texts {
+        let text = if ends.len() > 1 { text.trim_end_matches('/') } else { text };
+        for end in ends {
+            let path = format!("{text}{end}");
+            if !is_path(&path) {
+                return None;
+            }
+            found.push(path);
+        }
+    }
+    Some(found)
+}
+
+/// Returns true if a route may have this path.
+pub fn is_path(path: &str) -> bool {
+    let plain = path.strip_suffix('*').unwrap_or(path);
+    let hex = |at: usize| plain.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+    plain.starts_with('/')
+        && !plain.contains(['*', '?', '#'])
+        && !plain.contains("//")
+        && !plain.chars().any(char::is_control)
+        && !plain.match_indices('%').any(|(at, _)| hex(at + 1) && hex(at + 2))
+        && !plain.split('/').any(|part| part == "." || part == "..")
+}
+
+/// Returns conditions that hold for all paths of the expression, by its beginning or its end.
+fn superset(branches: &[Vec<Part>]) -> Option<Matcher> {
+    let mut all = Matcher::default();
+    for branch in branches {
+        match &branch[..] {
+            [Part::Start, Part::Literals(texts), ..] => {
+                let texts = if texts[..] == ["/"] { return None } else { texts };
+                all.paths.extend(paths(texts, &["*"])?);
+            }
+            _ => return None,
+        }
+    }
+    (!all.paths.is_empty()).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Found {
+        classify(text, false, &Keys::without(&["path_regex"]), Use::Exact)
+            .unwrap_or_else(|unknown| panic!("{text}: {unknown:?}"))
+    }
+
+    #[test]
+    fn expressions_become_plain_conditions() {
+        for (text, paths, suffixes) in [
+            ("^/old$", &["/old"][..], &[][..]),
+            ("^/old/", &["/old/*"], &[]),
+            ("^/old/(.*)$", &["/old/*"], &[]),
+            ("^/(?:build|data)(?:$|/)", &["/build", "/build/*", "/data", "/data/*"], &[]),
+            ("^/(?:occ|issue)", &["/occ*", "/issue*"], &[]),
+            ("\\.php$", &[], &[".php"]),
+            ("[^/]\\.php(/|$)", &[], &[".php"]),
+            ("^(.+\\.php)(/.*)?$", &[], &[".php"]),
+            ("\\.php(?:$|/)", &[], &[".php"]),
+            ("^/uploads/.*\\.php$", &["/uploads/*"], &[".php"]),
+            ("\\.(?:css|jpe?g)$", &[], &[".css", ".jpeg", ".jpg"]),
+            ("^/a$|^/b$", &["/a", "/b"], &[]),
+            ("^(.*)$", &["/*"], &[]),
+            ("^", &["/*"], &[]),
+        ] {
+            let matcher = found(text).matcher;
+            let mut ours = matcher.suffixes.clone();
+            ours.sort();
+            assert_eq!(
+                (&matcher.paths[..], &ours[..]),
+                (&own(paths)[..], &own(suffixes)[..]),
+                "{text}"
+            );
+        }
+    }
+
+    fn own(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn groups_are_the_rest_or_the_path() {
+        assert_eq!(found("^/old/(.*)$").rest, Some(1));
+        assert_eq!(found("^/(.*)").rest, Some(1));
+        assert_eq!(found("^(.*)$").path, Some(1));
+        assert_eq!(found("^/old$").rest, None);
+    }
+
+    #[test]
+    fn case_is_spelled_out_or_left_to_an_expression() {
+        let without = Keys::without(&["path_regex"]);
+        let found = classify("\\.inc$", true, &without, Use::Exact).unwrap();
+        assert_eq!(found.matcher.suffixes.len(), 8);
+        let with =
+            classify("\\.(inc|bak)$", true, &Keys::with(&["path_regex"]), Use::Exact).unwrap();
+        assert_eq!(with.matcher.regex.as_deref(), Some("~*\\.(?<g1>inc|bak)$"));
+    }
+
+    #[test]
+    fn what_a_lookahead_leaves_out_is_named() {
+        let keys = Keys::with(&["path_regex"]);
+        let found = classify(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();
+        assert_eq!(found.matcher.regex.as_deref(), Some(r"/\..*"));
+        assert_eq!(found.except, Some(Matcher::prefix("/.well-known")));
+    }
+
+    #[test]
+    fn other_expressions_are_refused_without_the_key() {
+        let keys = Keys::without(&["path_regex"]);
+        let unknown = classify("^/user/[0-9]+$", false, &keys, Use::Exact).unwrap_err();
+        assert_eq!(unknown.superset, Some(Box::new(Matcher::prefix("/user/"))));
+        assert!(classify(r"\.php", false, &keys, Use::Exact).is_err());
+        assert!(classify(r"^/(.+\.php)(.*)$", false, &keys, Use::Scripts).unwrap().is_script);
+        assert!(classify(r"/\.ht", false, &keys, Use::Exact).is_err());
+        assert!(
+            classify("(", false, &keys, Use::Exact).unwrap_err().why.contains("cannot be read")
+        );
+        assert!(classify(&"(".repeat(100_000), false, &keys, Use::Exact).is_err());
+        assert!(classify("(a{1000}){1000}", false, &keys, Use::Exact).is_err());
+    }
+}

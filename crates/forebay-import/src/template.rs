@@ -1,0 +1,133 @@
+//! Texts with placeholders.
+
+use crate::keys::Keys;
+use crate::pattern::{Found, group_name};
+
+/// Returns a text as a template: a brace before a letter is doubled, as it would begin a
+/// placeholder.
+pub fn literal(text: &str, keys: &Keys) -> String {
+    if !keys.has_placeholders() {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        out.push(c);
+        let is_name = |c: &char| c.is_ascii_alphabetic() || *c == '_';
+        if c == '{' && chars.peek().is_some_and(is_name) {
+            out.push('{');
+        }
+    }
+    out
+}
+
+/// Returns the placeholder of a numbered group; `None` if the conditions do not have it.
+pub fn group(number: usize, found: &Found) -> Option<String> {
+    if found.rest == Some(number) {
+        Some("{rest}".into())
+    } else if found.path == Some(number) || number == 0 {
+        Some("{path}".into())
+    } else if found.matcher.regex.is_some() {
+        Some(format!("{{{}}}", group_name(number)))
+    } else {
+        None
+    }
+}
+
+/// Removes the client's query from the end of a target, because Forebay appends it by itself.
+/// Returns true with it if it was there.
+pub fn without_query(target: &str) -> (String, bool) {
+    for end in ["?{query}", "&{query}"] {
+        if let Some(before) = target.strip_suffix(end) {
+            return (before.to_owned(), true);
+        }
+    }
+    (target.to_owned(), false)
+}
+
+/// Returns a redirect's target for this version, which may not append the query by itself.
+/// `keeps_query` says if the client's query belongs to the target.
+pub fn redirect_target(target: &str, keeps_query: bool, keys: &Keys) -> String {
+    let has_query = target.contains("{uri}") || target.contains("{query}");
+    match (keys.has_placeholders(), keeps_query) {
+        (true, true) => target.to_owned(),
+        // A final question mark drops the client's query.
+        (true, false) if has_query || target.ends_with('?') => target.to_owned(),
+        (true, false) => format!("{target}?"),
+        (false, true) if !has_query && !target.contains('?') => {
+            match target.strip_suffix("{path}") {
+                Some(before) => format!("{before}{{uri}}"),
+                None => format!("{target}?{{query}}"),
+            }
+        }
+        (false, _) => target.trim_end_matches('?').to_owned(),
+    }
+}
+
+/// Returns true if Forebay accepts the target of a redirect: a client must not choose the host.
+pub fn is_redirect_target(target: &str) -> bool {
+    let is_plain = target.is_ascii()
+        && !target.contains([' ', '\\'])
+        && !target.bytes().any(|byte| byte.is_ascii_control());
+    let schemes = ["https://", "http://", "{scheme}://"];
+    let after = schemes.iter().find_map(|scheme| target.strip_prefix(scheme));
+    let is_placed = match after {
+        Some(rest) => {
+            let rest = rest
+                .strip_prefix("{host}")
+                .map_or(rest, |rest| if rest.is_empty() { "/" } else { rest });
+            !rest.is_empty() && !rest.starts_with('{') && has_fixed_host(rest)
+                || target.contains("://{host}")
+                    && ["/", "{path}", "{uri}", "?", ":"]
+                        .iter()
+                        .any(|start| rest.starts_with(start))
+        }
+        None => {
+            target.starts_with('/') && !target.starts_with("//")
+                || target.starts_with("{path}")
+                || target.starts_with("{uri}")
+        }
+    };
+    is_plain && is_placed && has_closed_braces(target)
+}
+
+/// Returns true if nothing of the client is part of the host.
+fn has_fixed_host(rest: &str) -> bool {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].find('{') {
+        None => true,
+        Some(at) => rest[at..].starts_with("{path}") || rest[at..].starts_with("{uri}"),
+    }
+}
+
+/// Returns true if Forebay accepts the target of a rewrite.
+pub fn is_rewrite_target(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let starts = path.starts_with('/') || path.starts_with("{path}") || path.starts_with("{uri}");
+    let hex = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+    starts
+        && !path.contains(['*', '#'])
+        && !query.contains('#')
+        && !path.contains("//")
+        && !path.chars().any(char::is_control)
+        && !path.match_indices('%').any(|(at, _)| hex(at + 1) && hex(at + 2))
+        && !path.split('/').any(|part| part == "." || part == "..")
+        && query.bytes().all(|byte| byte.is_ascii_graphic())
+        && has_closed_braces(target)
+}
+
+/// Returns true if every brace encloses the name of a placeholder.
+fn has_closed_braces(target: &str) -> bool {
+    let mut rest = target;
+    while let Some((_, after)) = rest.split_once('{') {
+        let Some((name, behind)) = after.split_once('}') else { return false };
+        if name.is_empty()
+            || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        {
+            return false;
+        }
+        rest = behind;
+    }
+    true
+}

@@ -1,0 +1,66 @@
+//! The `forebay import` subcommand: the configuration of another server as one of Forebay.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_import::{Language, import};
+
+/// Translate a configuration of nginx, Apache or Caddy into one of Forebay
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  forebay import nginx /etc/nginx/nginx.conf > site.toml
+  forebay import apache /etc/apache2/sites-enabled/shop.conf > site.toml
+  forebay import caddy Caddyfile > site.toml
+  forebay check site.toml
+
+The configuration goes to standard output. Each line without a translation is named on standard
+error, and in a comment that begins with NOT TRANSLATED, with the next step. If a line that restricts
+access has no translation, its paths are answered with 403. Included files are read; nothing is
+started or changed. Paths are looked up on this machine: a directory that does not exist becomes a
+404, and a site without its certificate listens on 127.0.0.1 only.")]
+pub struct Args {
+    /// The language of the configuration
+    language: Server,
+    /// The configuration file: nginx.conf, apache2.conf, a Caddyfile, or the file of one site
+    file: PathBuf,
+}
+
+/// A server with a configuration.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Server {
+    Nginx,
+    Apache,
+    Caddy,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    let language = match args.language {
+        Server::Nginx => Language::Nginx,
+        Server::Apache => Language::Apache,
+        Server::Caddy => Language::Caddy,
+    };
+    let imported = match import(language, &args.file) {
+        Ok(imported) => imported,
+        Err(error) => {
+            eprintln!("forebay: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut stderr = std::io::stderr().lock();
+    for note in &imported.notes {
+        let _ = writeln!(stderr, "{note}");
+    }
+    if !imported.notes.is_empty() {
+        let lines = if imported.notes.len() == 1 { "line has" } else { "lines have" };
+        let _ = writeln!(stderr, "{} {lines} no translation", imported.notes.len());
+    }
+    match std::io::stdout().write_all(imported.toml.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(stderr, "forebay: cannot print the configuration: {error}");
+            ExitCode::from(super::CANNOT_WRITE)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}

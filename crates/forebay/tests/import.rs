@@ -1,0 +1,429 @@
+//! `forebay import`: configurations of nginx, Apache and Caddy, translated, checked, and served
+//! beside the original.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
+use forebay_testkit::peer::{self, Peer};
+use forebay_testkit::tls::Authority;
+use support::{Forebay, serve};
+
+/// A password file with the user `ann` and the password `secret`.
+const USERS: &str = "ann:$apr1$abcdefgh$w1Qb7IQwGkhQ9lJrzxXQb.\n";
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(support::program()).args(arguments).output().unwrap()
+}
+
+fn import(language: &str, file: &Path) -> (String, String) {
+    let output = run(&["import", language, file.to_str().unwrap()]);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (toml, notes) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}: {notes}", file.display());
+    (toml, notes)
+}
+
+/// Returns true if routes of this version have a key.
+fn has_key(key: &str) -> bool {
+    let schema = String::from_utf8(run(&["check", "--schema"]).stdout).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
+    schema["$defs"]["Route"]["properties"].get(key).is_some()
+}
+
+/// Files that the fixtures name.
+fn tree() -> Folder {
+    let folder = Folder::new();
+    for (name, content) in [
+        ("www/index.html", "index"),
+        ("www/app.js", "script"),
+        ("www/500.html", "broken"),
+        ("www/404.html", "missing"),
+        ("www/502.html", "unreachable"),
+        ("www/w/images/fav.ico", "icon"),
+        ("www/w/images/deleted/x.txt", "deleted"),
+        ("www/assets/a.css", "css"),
+        ("www/wp-content/uploads/a.txt", "upload"),
+        ("www/userContent/a.txt", "content"),
+        ("www/dir/index.html", "dir"),
+        ("www/dir/a.txt", "a"),
+        ("www/.hidden", "hidden"),
+        ("static/a.txt", "static"),
+        ("static/sub/b.txt", "sub"),
+        ("cgi-bin/x.cgi", "#!/bin/sh\necho; echo x\n"),
+    ] {
+        folder.write(name, content);
+    }
+    folder.write("htpasswd", USERS);
+    let identity =
+        Authority::new("test").issue(&["example.org", "*.example.org", "secure.example"]);
+    folder.write("cert.pem", identity.certificate);
+    folder.write("key.pem", identity.key);
+    folder
+}
+
+fn filled(text: &str, folder: &Folder) -> String {
+    text.replace("{dir}", folder.path().to_str().unwrap())
+        .replace("{tls_port}", "8443")
+        .replace("{port}", "8080")
+        .replace("{backend2}", "3001")
+        .replace("{backend}", "3000")
+}
+
+fn fixtures(language: &str) -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/import").join(language);
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_imported_fixture_passes_check() {
+    let folder = tree();
+    let mut seen = 0;
+    for language in ["nginx", "apache", "caddy"] {
+        for fixture in fixtures(language) {
+            let name = fixture.file_name().unwrap().to_str().unwrap();
+            let text = filled(&fs::read_to_string(&fixture).unwrap(), &folder);
+            let (toml, notes) = import(language, &folder.write(name, text));
+            let file = folder.write("site.toml", &toml);
+            let output = run(&["check", file.to_str().unwrap()]);
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(0), "{language}/{name}: {error}\n{toml}");
+            // Each line on standard error is also a comment, with its place.
+            for note in notes.lines().filter(|line| line.contains(name)) {
+                let place = note.split(": ").next().unwrap();
+                assert!(toml.contains(place), "{note}\n{toml}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 26, "{seen} fixtures");
+}
+
+/// Serves the translation of nginx's configuration.
+fn serve_imported(text: &str, nginx: &Peer) -> Forebay {
+    let folder = Folder::new();
+    let file = folder.write("nginx.conf", text);
+    let (toml, _) = import("nginx", &file);
+    let address = format!("127.0.0.1:{}", nginx.port());
+    assert!(toml.contains(&address), "{toml}");
+    serve(folder, &toml.replace(&address, "127.0.0.1:0"))
+}
+
+/// Returns the Location without scheme and host: Forebay sends a path if the host is the same.
+fn location(reply: &Reply) -> Option<String> {
+    let location = reply.header("location")?;
+    let rest = location.split_once("://").map(|(_, rest)| rest);
+    Some(match rest.and_then(|rest| rest.find('/').map(|at| &rest[at..])) {
+        Some(path) if !location.contains("elsewhere.example") => path.to_owned(),
+        _ => location.to_owned(),
+    })
+}
+
+/// Sends each request to both servers, and compares status, Location and body.
+fn compare(nginx: &Peer, forebay: &Forebay, requests: &[&str]) {
+    let mut wrong = Vec::new();
+    for request in requests {
+        let (method, target) = request.split_once(' ').unwrap();
+        let bytes = format!(
+            "{method} {target} HTTP/1.1\r\nHost: site.example\r\nContent-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        );
+        let bytes =
+            if method == "GET" { bytes.replace("Content-Length: 0\r\n", "") } else { bytes };
+        let ask = |mut client: Client| {
+            client.send(&bytes);
+            let reply = client.reply();
+            let body = if reply.status < 300 { reply.body.clone() } else { Vec::new() };
+            (reply.status, location(&reply), String::from_utf8_lossy(&body).into_owned())
+        };
+        let theirs = ask(Client::connect(nginx.address().clone()));
+        let ours = ask(forebay.connect());
+        if theirs != ours {
+            wrong.push(format!("{request}: nginx {theirs:?}, Forebay {ours:?}"));
+        }
+    }
+    let file = fs::read_to_string(forebay.folder.path().join("site.toml")).unwrap();
+    assert!(wrong.is_empty(), "{}\n{file}", wrong.join("\n"));
+}
+
+/// Starts a server that answers with the request that it got.
+fn echo() -> Option<Peer> {
+    peer::nginx(
+        "server { listen 127.0.0.1:{port}; default_type text/plain; \
+         return 200 \"$request_method $request_uri $http_x_real_ip\"; }",
+    )
+}
+
+/// Starts nginx with a server, and Forebay with its translation.
+fn both(server: &str, folder: &Folder, backend: u16) -> Option<(Peer, Forebay)> {
+    let text = server
+        .replace("{dir}", folder.path().to_str().unwrap())
+        .replace("{backend}", &backend.to_string());
+    let nginx = peer::nginx(&text)?;
+    let forebay = serve_imported(&text.replace("{port}", &nginx.port().to_string()), &nginx);
+    Some((nginx, forebay))
+}
+
+#[test]
+fn replayed_requests_to_files_and_servers_agree() {
+    let folder = tree();
+    let Some(backend) = echo() else { return };
+    let server = r#"
+        server {
+            listen 127.0.0.1:{port};
+            server_name site.example;
+            root {dir}/www;
+            client_max_body_size 1m;
+            location / { try_files $uri $uri/ /index.html; }
+            location /api/ { proxy_pass http://127.0.0.1:{backend}/; proxy_set_header Host $host; }
+            location /same/ { proxy_pass http://127.0.0.1:{backend}; }
+            location = /api/exact { return 200 "exact"; }
+            location ^~ /assets/ { }
+            location ~ \.css$ { return 410; }
+            location /static/ { alias {dir}/static/; }
+            location /static/sub/ { alias {dir}/static/sub/; autoindex off; }
+            location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; }
+            location = /moved { return 301 https://elsewhere.example$request_uri; }
+            location /gone { return 410; }
+            location /private/ { deny all; }
+            location /local/ { allow 127.0.0.1; deny all; alias {dir}/static/; }
+            location /remote/ { allow 10.0.0.0/8; deny all; alias {dir}/static/; }
+            location /half/ { deny 127.0.0.1; allow all; alias {dir}/static/; }
+            location /members/ { auth_basic "m"; auth_basic_user_file {dir}/htpasswd; alias {dir}/static/; }
+            location /upload/ { limit_except GET { deny all; } alias {dir}/static/; }
+            location /ping { default_type text/plain; return 200 "pong"; }
+            location /named/ { try_files $uri @app; }
+            location @app { proxy_pass http://127.0.0.1:{backend}; }
+            location /internal/ { internal; alias {dir}/static/; }
+            location /nested/ {
+                location /nested/deep/ { return 200 "deep"; }
+                location = /nested/exact { return 200 "nested exact"; }
+                return 200 "nested";
+            }
+        }
+    "#;
+    let Some((nginx, forebay)) = both(server, &folder, backend.port()) else { return };
+    let requests = [
+        "GET /",
+        "GET /index.html",
+        "GET /missing",
+        "GET /dir",
+        "GET /dir/",
+        "GET /dir/a.txt",
+        "GET /api",
+        "GET /api?a=1",
+        "GET /api/",
+        "GET /api/x?y=1",
+        "POST /api/x",
+        "GET /api/exact",
+        "GET /same/x",
+        "GET /same/",
+        "GET /assets/a.css",
+        "GET /app.css",
+        "GET /assets/none.css",
+        "GET /static/a.txt",
+        "GET /static/sub/b.txt",
+        "GET /static/none",
+        "GET /old/x/y",
+        "GET /old/x?a=1",
+        "GET /moved?a=1",
+        "GET /gone",
+        "GET /goner",
+        "GET /private/x",
+        "GET /local/a.txt",
+        "GET /remote/a.txt",
+        "GET /half/a.txt",
+        "GET /members/a.txt",
+        "GET /upload/a.txt",
+        "PUT /upload/a.txt",
+        "GET /ping",
+        "GET /pingpong",
+        "GET /named/x?z=1",
+        "GET /internal/a.txt",
+        "GET /nested/",
+        "GET /nested/x",
+        "GET /nested/deep/x",
+        "GET /nested/exact",
+    ];
+    // Without a placeholder for it, a query is kept with its question mark even if it is empty.
+    let requests = requests
+        .iter()
+        .filter(|request| has_key("rewrite") || !["GET /api", "GET /old/x/y"].contains(*request));
+    compare(&nginx, &forebay, &requests.copied().collect::<Vec<_>>());
+}
+
+#[test]
+fn replayed_requests_to_php_agree() {
+    let folder = tree();
+    let Some(php) = peer::php_fpm(1) else { return };
+    let script = "<?php echo $_SERVER['SCRIPT_NAME'], '|', $_SERVER['PATH_INFO'] ?? '', '|', \
+                  $_SERVER['QUERY_STRING'], '|', $_SERVER['REQUEST_URI'], '|', $_SERVER['APP'] ?? '';";
+    folder.write("www/index.php", script);
+    folder.write("www/other.php", script);
+    folder.write("www/dir/index.php", script);
+    let server = r#"
+        server {
+            listen 127.0.0.1:{port};
+            server_name site.example;
+            root {dir}/www;
+            index index.php index.html;
+            location / { try_files $uri $uri/ /index.php?$args; }
+            location = /xmlrpc.php { deny all; }
+            location ^~ /wp-content/uploads/ { location ~ \.php$ { deny all; } }
+            location ~ \.php(/|$) {
+                fastcgi_split_path_info ^(.+\.php)(/.*)$;
+                fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+                fastcgi_param SCRIPT_NAME $fastcgi_script_name;
+                fastcgi_param PATH_INFO $fastcgi_path_info;
+                fastcgi_param QUERY_STRING $query_string;
+                fastcgi_param REQUEST_METHOD $request_method;
+                fastcgi_param CONTENT_LENGTH $content_length;
+                fastcgi_param CONTENT_TYPE $content_type;
+                fastcgi_param REQUEST_URI $request_uri;
+                fastcgi_param APP demo;
+                fastcgi_pass unix:PHP;
+            }
+        }
+    "#;
+    let server = server.replace("PHP", php.socket().to_str().unwrap());
+    let Some((nginx, forebay)) = both(&server, &folder, 1) else { return };
+    compare(
+        &nginx,
+        &forebay,
+        &[
+            "GET /",
+            "GET /?a=1",
+            "GET /other.php?b=2",
+            "GET /index.php/a/b?c=3",
+            "GET /pretty/path",
+            "GET /pretty?q=1",
+            "GET /app.js",
+            "GET /dir/",
+            "GET /xmlrpc.php",
+            "POST /other.php",
+            "GET /wp-content/uploads/a.txt",
+            "GET /wp-content/uploads/x.php",
+        ],
+    );
+}
+
+#[test]
+fn replayed_requests_to_rewritten_paths_agree() {
+    if !has_key("rewrite") || !has_key("path_regex") || !has_key("when") {
+        return;
+    }
+    let folder = tree();
+    let Some(backend) = echo() else { return };
+    let server = r#"
+        map $uri $target { default ""; /a-moved /b-moved; }
+        server {
+            listen 127.0.0.1:{port};
+            server_name site.example;
+            root {dir}/www;
+            if ($target) { return 301 $target; }
+            location / { try_files $uri $uri/ @wiki; }
+            location @wiki { rewrite ^/w/([a-z]+)/(.*)$ /api/wiki?space=$1&page=$2 last; rewrite ^/(.*)$ /api/$1 last; }
+            location /api/ { proxy_pass http://127.0.0.1:{backend}; proxy_set_header X-Real-IP $remote_addr; }
+            location /grafana/ { rewrite ^/grafana/(.*) /$1 break; proxy_pass http://127.0.0.1:{backend}; }
+            location /to/ { proxy_pass http://127.0.0.1:{backend}/other/; }
+            location = /login { proxy_pass http://127.0.0.1:{backend}/sign-in; }
+            location ~ ^/user/([0-9]+)$ { return 302 /profile/$1; }
+            location ~* \.(bak|inc)$ { return 404; }
+            location ~ /\.(?!well-known) { deny all; }
+            location /cors/ {
+                if ($request_method = OPTIONS) { return 204; }
+                if ($arg_beta = 1) { return 200 "beta"; }
+                if ($http_user_agent ~* bot) { return 403; }
+                return 200 "cors";
+            }
+            location /only/ { if ($request_method !~ ^(GET|HEAD)$) { return 405; } alias {dir}/static/; }
+        }
+    "#;
+    let Some((nginx, forebay)) = both(server, &folder, backend.port()) else { return };
+    compare(
+        &nginx,
+        &forebay,
+        &[
+            "GET /",
+            "GET /a-moved",
+            "GET /app.js",
+            "GET /w/main/Page",
+            "GET /plain?x=1",
+            "GET /api/x",
+            "GET /grafana/d/1?x=2",
+            "GET /to/a?b=1",
+            "GET /login?u=1",
+            "GET /user/42",
+            "GET /user/x",
+            "GET /x.BAK",
+            "GET /x.inc",
+            "GET /.git/config",
+            "GET /sub/.env",
+            "OPTIONS /cors/",
+            "GET /cors/?beta=1",
+            "GET /cors/",
+            "GET /only/a.txt",
+            "POST /only/a.txt",
+        ],
+    );
+}
+
+#[test]
+fn what_cannot_be_translated_stays_closed() {
+    let folder = tree();
+    let fixture = fixtures("nginx").into_iter().find(|path| path.ends_with("closed.conf")).unwrap();
+    let text = filled(&fs::read_to_string(fixture).unwrap(), &folder);
+    for dir in ["ldap", "lua", "missing", "users", "unless", "bot", "open"] {
+        folder.write(&format!("www/{dir}/x.txt"), dir);
+    }
+    let (toml, notes) = import("nginx", &folder.write("closed.conf", text));
+    let forebay = serve(Folder::new(), &toml.replace("0.0.0.0:8080", "127.0.0.1:0"));
+    let closed = ["ldap", "lua", "jwt", "missing", "users", "unless", "bot"];
+    for dir in closed.iter().chain((!has_key("forward_auth")).then_some(&"sub")) {
+        assert_eq!(forebay.get(&format!("/{dir}/x.txt")).status, 403, "{dir}\n{toml}");
+        assert!(toml.contains(&format!("location /{dir}/")), "{toml}");
+    }
+    assert_eq!(forebay.get("/auth").status, 404);
+    assert_eq!(forebay.get("/open/x.txt").text(), "open");
+    assert!(notes.contains("closed.conf:6: auth_ldap Restricted;"), "{notes}");
+}
+
+#[test]
+fn hostile_files_are_refused_with_their_line() {
+    let folder = Folder::new();
+    let deep = "a {".repeat(100_000);
+    let mut loops = "include loop.conf;".to_owned();
+    for (language, text, error) in [
+        ("nginx", "server {\n", "x.conf:1: this block has no end"),
+        ("nginx", "server { } }\n", "x.conf:1: a } ends no block"),
+        ("nginx", "server {\0}", "x.conf:1: a zero byte"),
+        ("nginx", &deep, "deep"),
+        ("nginx", "", "no server"),
+        ("apache", "<VirtualHost *>\n", "x.conf:1: <VirtualHost> has no end"),
+        ("apache", "Include x.conf\n", "includes itself"),
+        ("caddy", "a {\n", "x.conf:1: this block has no end"),
+        ("caddy", "", "no site"),
+    ] {
+        let file = folder.write("x.conf", text);
+        let output = run(&["import", language, file.to_str().unwrap()]);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{language} {told}");
+        assert!(told.contains(error) && told.contains("help: "), "{language}: {told}");
+        assert!(output.stdout.is_empty());
+    }
+    loops.push('\n');
+    let file = folder.write("loop.conf", &loops);
+    let told = String::from_utf8(run(&["import", "nginx", file.to_str().unwrap()]).stderr).unwrap();
+    assert!(told.contains("includes itself"), "{told}");
+    let large = fs::File::create(folder.path().join("large.conf")).unwrap();
+    large.set_len(100 * 1024 * 1024).unwrap();
+    let path = folder.path().join("large.conf");
+    let told = String::from_utf8(run(&["import", "nginx", path.to_str().unwrap()]).stderr).unwrap();
+    assert!(told.contains("larger than 4 MiB"), "{told}");
+}
