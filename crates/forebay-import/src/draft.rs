@@ -57,6 +57,8 @@ pub struct Draft {
     pub upstreams: Vec<(String, Table)>,
     pub apps: Vec<(String, Table)>,
     pub notes: Notes,
+    /// No `expect` lines are printed.
+    pub omits_tests: bool,
 }
 
 /// The notes of a draft.

@@ -10,8 +10,11 @@ const MOST: usize = 50;
 pub fn expectations(site: &Site) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (at, route) in site.routes.iter().enumerate() {
+        if found.len() >= MOST {
+            break;
+        }
         let Some(line) = expectation(&site.routes[..at], route) else { continue };
-        if found.len() < MOST && !found.contains(&line) {
+        if !found.contains(&line) {
             found.push(line);
         }
     }

@@ -9,6 +9,7 @@
 //! existence of the paths that it names.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod apache;
 mod caddy;
 mod directive;
@@ -54,10 +55,13 @@ pub struct Imported {
 /// Translates the configuration in `file`.
 pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> {
     let keys = keys::Keys::of_this_version();
-    let draft = match language {
+    let mut draft = match language {
         Language::Nginx => nginx::translate(file, &keys)?,
         Language::Apache => apache::translate(file, &keys)?,
         Language::Caddy => caddy::translate(file, &keys)?,
     };
+    print::reduce(&mut draft);
+    accept::accept(&mut draft, &keys);
+    print::reduce(&mut draft);
     Ok(print::print(draft, file, &keys))
 }

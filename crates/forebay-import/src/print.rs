@@ -10,11 +10,14 @@ use crate::pattern::group_name;
 use crate::value::{Key, Table, Value};
 use crate::{Imported, Note};
 
+/// The number of routes at the top of a site that `check` compares each route with.
+const MOST_COMPARED: usize = 1000;
+
 /// The longest line of a comment.
 const WIDTH: usize = 100;
 
 /// Returns the configuration and its notes.
-pub fn print(mut draft: Draft, file: &Path, keys: &Keys) -> Imported {
+pub fn print(draft: Draft, file: &Path, keys: &Keys) -> Imported {
     let mut out = String::new();
     let source = file.display().to_string();
     comment(
@@ -22,8 +25,6 @@ pub fn print(mut draft: Draft, file: &Path, keys: &Keys) -> Imported {
         "",
         &format!("Imported from {source}. Compare answers with the old server before you switch."),
     );
-    draft.sites.iter_mut().for_each(drop_unreachable);
-    drop_unused(&mut draft);
     let elsewhere = unprinted(&draft);
     draft.comments.iter().chain(&elsewhere).for_each(|line| comment(&mut out, "", line));
     if let Some(first) = draft.notes.0.first() {
@@ -40,19 +41,37 @@ pub fn print(mut draft: Draft, file: &Path, keys: &Keys) -> Imported {
             ),
         );
     }
+    out.push_str(&render(&draft, keys));
+    let mut notes: Vec<Note> = draft.notes.0;
+    notes.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    Imported { toml: out, notes }
+}
+
+/// Removes routes, groups and applications that no request reaches.
+pub fn reduce(draft: &mut Draft) {
+    draft.sites.iter_mut().for_each(drop_unreachable);
+    drop_unused(draft);
+}
+
+/// Returns the tables of a draft.
+pub fn render(draft: &Draft, keys: &Keys) -> String {
+    let mut out = String::new();
     table(&mut out, "server", &draft.server);
     table(&mut out, "server.limits", &draft.limits);
     table(&mut out, "server.timeouts", &draft.timeouts);
-    draft.sites.iter().for_each(|site| print_site(&mut out, site, keys));
+    let has_tests = keys.has("Site", "expect");
+    let mark = if has_tests { "" } else { "# " };
+    for site in &draft.sites {
+        let expect = if draft.omits_tests { Vec::new() } else { expectations(site) };
+        print_site(&mut out, site, &expect, mark);
+    }
     for (name, keys) in &draft.upstreams {
         table(&mut out, &format!("upstream.{}", Key(name)), keys);
     }
     for (name, keys) in &draft.apps {
         table(&mut out, &format!("app.{}", Key(name)), keys);
     }
-    let mut notes: Vec<Note> = draft.notes.0;
-    notes.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-    Imported { toml: out, notes }
+    out
 }
 
 fn table(out: &mut String, name: &str, keys: &Table) {
@@ -63,7 +82,7 @@ fn table(out: &mut String, name: &str, keys: &Table) {
     keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
 }
 
-fn print_site(out: &mut String, site: &Site, keys: &Keys) {
+fn print_site(out: &mut String, site: &Site, expect: &[String], mark: &str) {
     out.push('\n');
     site.comments.iter().for_each(|line| comment(out, "", line));
     out.push_str("[[site]]\n");
@@ -73,9 +92,7 @@ fn print_site(out: &mut String, site: &Site, keys: &Keys) {
     }
     head.0.extend(site.keys.0.iter().cloned());
     head.lines().for_each(|line| out.push_str(&format!("{line}\n")));
-    let expect = expectations(site);
     if !expect.is_empty() {
-        let mark = if keys.has("Site", "expect") { "" } else { "# " };
         out.push_str(&format!("{mark}expect = [\n"));
         expect.iter().for_each(|line| {
             out.push_str(&format!("{mark}  {},\n", Value::from(line.as_str())));
@@ -129,7 +146,7 @@ fn unprinted(draft: &Draft) -> Vec<String> {
 }
 
 /// Removes groups and applications that no route names.
-fn drop_unused(draft: &mut Draft) {
+pub fn drop_unused(draft: &mut Draft) {
     let routes = || draft.sites.iter().flat_map(|site| &site.routes);
     let texts: Vec<String> = routes().map(|route| route.keys.lines().collect()).collect();
     let uses = |name: &str| texts.iter().any(|text| text.contains(&Value::from(name).to_string()));
@@ -155,7 +172,7 @@ fn drop_unreachable(site: &mut Site) {
     let mut kept: Vec<Route> = Vec::new();
     for route in std::mem::take(&mut site.routes) {
         let takes_all = |above: &&Route| !above.passes_on() && above.matcher.covers(&route.matcher);
-        match kept.iter().find(takes_all) {
+        match kept.iter().take(MOST_COMPARED).find(takes_all) {
             Some(above) => {
                 let (place, source) = (&route.place, &route.source);
                 let text =

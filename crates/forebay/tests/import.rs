@@ -395,6 +395,20 @@ fn what_cannot_be_translated_stays_closed() {
 }
 
 #[test]
+fn what_forebay_refuses_closes_its_route_alone() {
+    let folder = tree();
+    let text = "server { listen 8080; server_name a.example; root {dir}/www;\n\
+                location /x/ { proxy_pass http://127.0.0.1:1; proxy_set_header X[y] 1; }\n}";
+    let (toml, notes) = import("nginx", &folder.write("x.conf", filled(text, &folder)));
+    let file = folder.write("site.toml", &toml);
+    assert_eq!(run(&["check", file.to_str().unwrap()]).status.code(), Some(0), "{toml}");
+    assert!(notes.contains("x.conf:2: location /x/"), "{notes}");
+    let forebay = serve(Folder::new(), &toml.replace("0.0.0.0:8080", "127.0.0.1:0"));
+    assert_eq!(forebay.get("/x/a").status, 403, "{toml}");
+    assert_eq!(forebay.get("/index.html").text(), "index");
+}
+
+#[test]
 fn hostile_files_are_refused_with_their_line() {
     let folder = Folder::new();
     let deep = "a {".repeat(100_000);

@@ -1,0 +1,124 @@
+//! Makes sure that Forebay accepts the draft. A route that it refuses is closed.
+//!
+//! The translators know what Forebay accepts in usual configurations. This is the net below them,
+//! for names and paths that nobody has thought of.
+
+use std::path::Path;
+
+use crate::draft::{Draft, Route, Site};
+use crate::keys::Keys;
+use crate::matcher::Matcher;
+use crate::print::render;
+use crate::value::Table;
+
+/// The largest number of routes that are tried one after the other.
+const MOST_TRIED: usize = 300;
+
+/// Closes the routes that Forebay refuses, and removes settings that it refuses.
+pub fn accept(draft: &mut Draft, keys: &Keys) {
+    if problem(draft, keys).is_none() {
+        return;
+    }
+    let process = Draft {
+        server: draft.server.clone(),
+        limits: draft.limits.clone(),
+        timeouts: draft.timeouts.clone(),
+        sites: vec![plain_site()],
+        ..Draft::default()
+    };
+    if let Some(why) = problem(&process, keys) {
+        draft.comments.push(format!("The settings of the process have no translation: {why}"));
+        (draft.server, draft.limits, draft.timeouts) = Default::default();
+    }
+    let mut sites = std::mem::take(&mut draft.sites);
+    for site in &mut sites {
+        head(site, keys);
+        for at in 0..site.routes.len() {
+            let route = site.routes[at].clone();
+            site.routes[at] = accepted(draft, route, keys);
+        }
+        unreached(draft, site, keys);
+    }
+    draft.sites = sites;
+    draft.omits_tests = problem(draft, keys).is_some();
+}
+
+/// Returns the first problem of a draft.
+fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
+    let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
+    let text = error.to_string();
+    // After a mark comes the message, and then the place.
+    let line = text.lines().find_map(|line| line.trim_start().split_once(' '));
+    Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
+}
+
+fn plain_site() -> Site {
+    let place = crate::draft::Place { file: "".into(), line: 0 };
+    let route = Route::new(&place, "", Matcher::path("/*")).respond(404);
+    Site { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..Site::default() }
+}
+
+/// Replaces hosts, listeners and keys of a site that Forebay refuses.
+fn head(site: &mut Site, keys: &Keys) {
+    let try_one = |site: &Site| {
+        let routes = plain_site().routes;
+        let alone = Site { routes, comments: Vec::new(), ..site.clone() };
+        problem(&Draft { sites: vec![alone], ..Draft::default() }, keys)
+    };
+    let Some(why) = try_one(site) else { return };
+    site.comments.push(format!("A part of this site has no translation: {why}"));
+    // The site must not answer for other hosts instead.
+    site.hosts = vec!["not-translated.invalid".into()];
+    if try_one(site).is_some() {
+        site.keys = Table::default();
+        site.listen = vec!["127.0.0.1:8080".into()];
+    }
+}
+
+/// Returns a route, or its refusal if Forebay does not accept it.
+fn accepted(draft: &mut Draft, route: Route, keys: &Keys) -> Route {
+    let Some(why) = alone(draft, route.clone(), keys) else { return route };
+    let comment =
+        draft.notes.add(&route.place, &route.source, format!("{why}: write this route anew"));
+    let mut closed = route.closed(comment);
+    if alone(draft, closed.clone(), keys).is_some() {
+        closed.matcher = Matcher::path("/*");
+    }
+    closed
+}
+
+/// Returns the problem of a route in a site of its own.
+fn alone(draft: &Draft, route: Route, keys: &Keys) -> Option<String> {
+    let site = Site { routes: vec![route], ..plain_site() };
+    problem(&with_site(draft, site), keys)
+}
+
+/// Returns a draft with one site, and the groups and applications that its routes name.
+fn with_site(draft: &Draft, site: Site) -> Draft {
+    let mut only = Draft {
+        sites: vec![site],
+        upstreams: draft.upstreams.clone(),
+        apps: draft.apps.clone(),
+        omits_tests: true,
+        ..Draft::default()
+    };
+    crate::print::drop_unused(&mut only);
+    only
+}
+
+/// Removes the routes that no request reaches, which Forebay refuses.
+fn unreached(draft: &Draft, site: &mut Site, keys: &Keys) {
+    let whole = Site { comments: Vec::new(), ..site.clone() };
+    if site.routes.len() > MOST_TRIED || problem(&with_site(draft, whole), keys).is_none() {
+        return;
+    }
+    let mut kept = Site { routes: Vec::new(), comments: Vec::new(), ..site.clone() };
+    for route in std::mem::take(&mut site.routes) {
+        kept.routes.push(route);
+        if problem(&with_site(draft, kept.clone()), keys).is_some() {
+            let Some(route) = kept.routes.pop() else { continue };
+            site.comments.push(format!("{}: {} has no route.", route.place, route.source));
+        }
+    }
+    site.routes = kept.routes;
+}
