@@ -1,7 +1,9 @@
 # Every target works on a fresh clone on a machine with Rust, make and a C compiler.
 
 .POSIX:
-.PHONY: help demo published test check instructions tools fresh
+PREFIX = /usr/local
+DESTDIR =
+.PHONY: help demo published test check instructions tools fresh install uninstall tarball deb deb-tools
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
@@ -9,6 +11,8 @@ help:
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, manual, licences: what a change must pass'
 	@echo 'make instructions  count the instructions of a request: none may take 2 % more than is recorded'
+	@echo 'make deb     a package for Debian and Ubuntu, in target/; make tarball: an archive'
+	@echo 'make install PREFIX=/usr/local DESTDIR=   after a release build; make uninstall: the opposite'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
 
@@ -17,6 +21,18 @@ demo:
 	"$${CARGO_TARGET_DIR:-target}"/release/forebay compare \
 		examples/cgi-or-persistent/compare.toml --out forebay-report
 	@echo "The report is in $$PWD/forebay-report"
+
+deb: deb-tools
+deb tarball:
+	cargo build --release --locked --package forebay
+	@scripts/package $@
+
+deb-tools:
+	@scripts/install-tools deb
+
+# Without a build: root has no Rust, as a rule.
+install uninstall:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/package $@
 
 published:
 	cargo build --release --package forebay
