@@ -14,7 +14,7 @@ use crate::exchange::Exchange;
 
 impl Exchange {
     /// Sends the page of the route or site for an error, with additional field lines. Without one,
-    /// or to a gRPC client, sends [`Reply::respond_error_with`](crate::Reply::respond_error_with).
+    /// or to a gRPC client, sends `Reply::respond_error_with`.
     pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
         let pages = self.reply.pages();
         match pages.as_ref().and_then(|pages| pages.of(status)) {
