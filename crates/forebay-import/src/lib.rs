@@ -1,6 +1,6 @@
 //! Translates configurations of nginx, Apache and Caddy into a configuration of Forebay.
 //!
-//! Each language has a parser and a translator, which fill a [`draft::Draft`]. The draft is printed
+//! Each language has a parser and a translator, which fill a `draft::Draft`. The draft is printed
 //! as TOML. A line without a translation becomes a [`Note`] with its file, its number and the next
 //! step. If a line that restricts access has no translation, its paths are refused (403), so that
 //! the new site is never more open than the old one.
