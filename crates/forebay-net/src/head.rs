@@ -182,7 +182,8 @@ impl Request {
     pub fn unresolved_path(&self) -> Option<Vec<u8>> {
         let original = self.original?.of(&self.bytes);
         let clean = path::canonical(original, self.slashes)?;
-        if clean != self.head.path_and_query.of(&self.bytes) {
+        let asked = self.asked.unwrap_or(self.head.path_and_query);
+        if clean != asked.of(&self.bytes) {
             return None;
         }
         path::unresolved(original)
