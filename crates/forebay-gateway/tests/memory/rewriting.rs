@@ -278,3 +278,34 @@ fn status_444_closes_without_a_reply() {
         assert_eq!(world.gateway.access_lines(), ["444", "444", "200"]);
     });
 }
+
+#[test]
+fn dot_segments_before_a_rewrite_do_not_lead_past_a_rule() {
+    let php = "fastcgi = { to = \"10.0.0.1:9000\", mount = \"\" }\n";
+    let admin = format!("[[site.route]]\npath = \"/admin/*\"\ndeny = \"all\"\n{php}");
+    let wiki = "[[site.route]]\npath = \"/wiki/*\"\nrewrite = \"/index.php?t={rest}\"\n";
+    for routes in [
+        format!("{admin}{wiki}{php}"),
+        format!("{admin}{wiki}[[site.route]]\npath = \"/index.php\"\n{php}"),
+    ] {
+        in_memory(&routes, async |world| {
+            let mut backend = world.backend("10.0.0.1:9000");
+            for (target, status) in [
+                ("/wiki/x", 502),
+                ("/admin/../wiki/x", 403),
+                ("/admin/x/../../wiki/x", 403),
+                ("//admin/%2e%2e/wiki/x", 403),
+            ] {
+                let mut asking = std::pin::pin!(get(world, target));
+                // The backend closes each connection, so 502 means that the request reached it.
+                let reply = loop {
+                    tokio::select! {
+                        reply = &mut asking => break reply,
+                        connection = backend.accept() => drop(connection),
+                    }
+                };
+                assert_eq!(reply.status(), status, "{target}\n{routes}");
+            }
+        });
+    }
+}
