@@ -48,15 +48,6 @@ enum KeyPart {
     Other(Template),
 }
 
-/// The decision on a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The request is admitted after this time.
-    Admitted(Duration),
-    /// The request is refused. The next one is admitted after this time.
-    Refused(Duration),
-}
-
 impl RateLimiter {
     /// Creates the state of a limit, without any keys.
     pub fn new(limit: RateLimit) -> Self {
@@ -100,9 +91,10 @@ impl RateLimiter {
         (!key.is_empty()).then(|| self.hasher.hash_one(&key).max(1))
     }
 
-    /// Decides on a request with this key. A decision that admits the request counts it, unless
-    /// `counts` is false.
-    pub fn decide(&self, key: u64, now: Instant, counts: bool) -> Decision {
+    /// Decides on a request with this key: returns the time that it has to wait. Fails with the time
+    /// after which the next request is admitted. An admitted request counts, unless `counts` is
+    /// false.
+    fn decide(&self, key: u64, now: Instant, counts: bool) -> Result<Duration, Duration> {
         // Times start at the longest burst, so that zero is a time in the past.
         let since = now.saturating_duration_since(self.start).as_nanos();
         let now = self.ahead.saturating_add(since as u64);
@@ -117,7 +109,7 @@ impl RateLimiter {
         let due = known.map_or(now, |at| times[at].max(now));
         let early = due - now;
         if early > self.ahead {
-            return Decision::Refused(Duration::from_nanos(early - self.ahead));
+            return Err(Duration::from_nanos(early - self.ahead));
         }
         if counts {
             let earliest = || (0..KEYS).min_by_key(|at| times[*at]).unwrap_or(0);
@@ -125,7 +117,7 @@ impl RateLimiter {
             (keys[at], times[at]) = (key, due.saturating_add(self.interval));
         }
         let wait = if self.limit.delay { early } else { 0 };
-        Decision::Admitted(Duration::from_nanos(wait))
+        Ok(Duration::from_nanos(wait))
     }
 }
 
@@ -135,8 +127,10 @@ pub fn decide_all<'l>(
     limits: &[(&'l RateLimiter, u64)],
     now: Instant,
 ) -> Result<Duration, (&'l RateLimiter, Duration)> {
-    // Another thread may admit a request with the same key between the two rounds.
-    decide_each(limits, now, false)?;
+    if limits.len() > 1 {
+        // Another thread may admit a request with the same key before the second round.
+        decide_each(limits, now, false)?;
+    }
     decide_each(limits, now, true)
 }
 
@@ -148,8 +142,8 @@ fn decide_each<'l>(
     let (mut longest, mut refusal) = (Duration::ZERO, None);
     for (limiter, key) in limits {
         match limiter.decide(*key, now, counts) {
-            Decision::Admitted(wait) => longest = longest.max(wait),
-            Decision::Refused(after) => match refusal {
+            Ok(wait) => longest = longest.max(wait),
+            Err(after) => match refusal {
                 Some((_, longer)) if longer >= after => {}
                 _ => refusal = Some((*limiter, after)),
             },
@@ -190,7 +184,7 @@ mod tests {
     }
 
     fn admitted(limiter: &RateLimiter, key: u64, at: Instant) -> bool {
-        matches!(limiter.decide(key, at, true), Decision::Admitted(_))
+        limiter.decide(key, at, true).is_ok()
     }
 
     #[test]
@@ -201,7 +195,7 @@ mod tests {
         assert_eq!(first, 5, "the next one and a burst of four");
         assert_eq!(
             limiter.decide(1, start, true),
-            Decision::Refused(Duration::from_millis(100)),
+            Err(Duration::from_millis(100)),
             "the next place is free after one interval"
         );
         assert!(admitted(&limiter, 2, start), "another key has its own rate");
@@ -217,9 +211,9 @@ mod tests {
     fn requests_of_a_burst_wait_with_delay() {
         let limiter = limiter(2, 1, 2, true);
         let waits: Vec<_> = (0..4).map(|_| limiter.decide(1, limiter.start, true)).collect();
-        let after = |milliseconds| Decision::Admitted(Duration::from_millis(milliseconds));
+        let after = |milliseconds| Ok(Duration::from_millis(milliseconds));
         assert_eq!(waits[..3], [after(0), after(500), after(1000)]);
-        assert!(matches!(waits[3], Decision::Refused(_)));
+        assert!(waits[3].is_err());
     }
 
     #[test]
