@@ -570,7 +570,14 @@ fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {
 
 /// Returns true if an application or server may reply with an error.
 fn has_errors_of_its_own(action: &Action) -> bool {
-    !matches!(action, Action::Files(_) | Action::Respond(_) | Action::Redirect(_) | Action::Rewrite)
+    !matches!(
+        action,
+        Action::Files(_)
+            | Action::Respond(_)
+            | Action::Redirect(_)
+            | Action::Moved(_)
+            | Action::Rewrite
+    )
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::effect::no_effect;
 use super::tls::backend_tls;
-use super::value::{optional_time_above_zero, required, text, time_above_zero, within};
+use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Outcome, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
@@ -431,8 +431,7 @@ pub(super) fn sticky_cookie(
 ) -> Outcome<String> {
     let cookie = required(typed, table, "cookie", "\"JSESSIONID\"")?;
     let name = text(cookie)?;
-    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !name.bytes().all(is_token) {
+    if !is_token(name) {
         return Err(Problem::new(&cookie.span, format!("\"{name}\" cannot name a cookie"))
             .help("a name consists of letters, digits and some signs, such as \"JSESSIONID\""));
     }
