@@ -31,7 +31,7 @@ pub struct Maintenance {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["origins"]))]
 pub struct Cors {
-    /// The origins, such as "https://app.example.org" or "https://*.example.org", or "*" for all.
+    /// The origins, such as `https://app.example.org` or `https://*.example.org`, or `*` for all.
     pub origins: Option<At<OneOrMany<String>>>,
     /// The methods that pages may use. Default: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].
     pub methods: Option<At<OneOrMany<String>>>,

@@ -58,7 +58,7 @@ pub struct Route {
     /// Ends of paths, such as ".php". The route matches if the path ends in one of them.
     pub suffix: Option<At<OneOrMany<String>>>,
     /// A regular expression that the decoded path must match, besides `path` and `suffix`, such as
-    /// "^/wiki/(?<title>.+)$". A named group is a placeholder: {title}. "~*" before the expression
+    /// `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. "~*" before the expression
     /// ignores case. The time to match grows only with the length of the path. Default: none.
     pub path_regex: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
