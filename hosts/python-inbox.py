@@ -33,25 +33,27 @@ class Inbox:
     def next(self):
         """Returns a request from the prefetch queue, or the start of one from the control socket.
         Returns None at the end."""
-        # Under load a request is already in the queue.
-        ready = self.input.poll(0)
-        self.was_prefetched = LAY_THERE if ready else 0
-        if not ready and self.mark:
+        # Under load a request is already in the queue. While there is one on the control socket,
+        # Forebay puts none into the queue.
+        try:
+            message = os.read(self.prefetch, CHUNK)
+            self.was_prefetched = LAY_THERE
+            return message or None
+        except BlockingIOError:
+            self.was_prefetched = 0
+        if self.mark:
             self.say_waiting()
         while True:
-            for descriptor, _ in ready or self.input.poll():
+            for descriptor, _ in self.input.poll():
                 if descriptor == self.control:
-                    self.was_prefetched = 0
                     message = self.read(HEAD)
                     while message and len(message) < HEAD:
                         message += self.read(HEAD - len(message)) or os._exit(0)
                     return message or None
                 try:
                     return os.read(self.prefetch, CHUNK) or None
-                except BlockingIOError:    # Forebay has taken the request back
-                    if ready and self.mark:
-                        self.say_waiting()
-                    ready, self.was_prefetched = [], 0
+                except BlockingIOError:
+                    pass    # Forebay has taken the request back
 
     def say_waiting(self):
         """Tells Forebay that output is waiting. Output alone does not wake Forebay, so that it
@@ -71,6 +73,8 @@ class Inbox:
 
     def end_marker(self, kind, is_last, status):
         """Returns the end marker, which follows the output of the request."""
+        if kind == b'E' and not is_last:
+            return self.mark + (b'E\4\0\0' if self.was_prefetched else b'E\0\0\0')
         flags = bytes([self.was_prefetched | is_last])
         return self.mark + kind + flags + status.to_bytes(2, 'big')
 

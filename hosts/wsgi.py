@@ -23,9 +23,13 @@ MUCH = 65536    # of output: twice as much could block until Forebay reads
 LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
+MADV_WIPEONFORK = 18
 HOP_BY_HOP = frozenset(
     'connection keep-alive proxy-authenticate proxy-authorization te trailer trailers '
     'transfer-encoding upgrade'.split())
+# Names of header fields that were checked once.
+PLAIN_NAMES = set()
+MOST_NAMES = 256
 
 
 def serve(name, parent):
@@ -118,10 +122,31 @@ def log_error(text):
         os.write(2, b'an error message could not be shown\n')
 
 
+def fork_flag():
+    """Returns bytes of which the first is 1 in this process, and 0 in each child that it forks, also
+    if C code forks. Looking at it costs no system call, as os.getpid() does."""
+    import mmap
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    page[0] = 1
+    try:
+        page.madvise(MADV_WIPEONFORK)
+        return page
+    except OSError:
+        return ProcessId()    # before Linux 4.14
+
+
+class ProcessId:
+    def __init__(self):
+        self.pid = os.getpid()
+
+    def __getitem__(self, _):
+        return os.getpid() == self.pid
+
+
 class Worker:
     def __init__(self, application, inbox, output):
         self.application, self.inbox, self.output = application, inbox, output
-        self.pid = os.getpid()
+        self.is_own = fork_flag()
         # A thread holds it while it writes. A signal handler may write during a write, so that the
         # lock has to be reentrant.
         self.lock = _thread.RLock()
@@ -134,11 +159,12 @@ class Worker:
 
     def answer(self):
         """Answers one request. Returns false if this process has to end."""
-        request = self.receive()
+        request = self.inbox.receive()
         if request is None:
             return False
-        block, body = request
-        reply = Reply(self.output, self.inbox.say_waiting, self.lock)
+        block, length, part = request
+        body = self.body(length, part) if length else io.BytesIO()
+        reply = Reply(self)
         status = 500
         try:
             environ = self.environ(block)
@@ -151,7 +177,7 @@ class Worker:
             if reply.is_begun:
                 self.give_up()
             log_error('the application ended itself (%s)' % exit)
-            return self.finish(500, True)
+            return self.finish(b'', 500, True)
         except BaseException as error:
             report(error, 2)
             self.end_fork()
@@ -162,15 +188,17 @@ class Worker:
             self.end_fork()
             reply.close()    # before the reply of the next client begins
             body.close()
-        return self.finish(status, False)
+        return self.finish(reply.held, status, False)
 
     def end_fork(self):
         """Ends this process if the application has forked it: only the worker writes to Forebay."""
-        if os.getpid() != self.pid:
+        if not self.is_own[0]:
             os._exit(0)
 
-    def finish(self, status, ends):
-        send(self.output, self.inbox.end_marker(b'S' if status else b'E', ends, status))
+    def finish(self, held, status, ends):
+        """Sends the end of the request, after the part of the reply that was held back."""
+        marker = self.inbox.end_marker(b'S' if status else b'E', ends, status)
+        send(self.output, held + marker)
         return not ends
 
     def give_up(self):
@@ -179,14 +207,6 @@ class Worker:
             sys.stderr.flush()
         finally:
             os._exit(1)
-
-    def receive(self):
-        """Returns the next request: environment block and body. Returns None at the end."""
-        request = self.inbox.receive()
-        if request is None:
-            return None
-        block, length, part = request
-        return block, self.body(length, part) if length else io.BytesIO()
 
     def body(self, length, part):
         """Returns the whole body: the application may write its reply before it reads."""
@@ -240,8 +260,12 @@ class Unreadable(io.BytesIO):
 
 def run(application, environ, reply):
     """Runs one request: calls the application and sends its reply."""
-    reply.has_body = environ['REQUEST_METHOD'] != 'HEAD'
+    if environ['REQUEST_METHOD'] == 'HEAD':
+        reply.has_body = False
     result = application(environ, reply.start)
+    # A plain list has no close(), which could take long and must not delay the reply.
+    if type(result) is list and len(result) == 1 and reply.hold(result[0]):
+        return
     try:
         if isinstance(result, FileWrapper) and result.is_file() and reply.send_file(result):
             return
@@ -284,16 +308,19 @@ class FileWrapper:
 
 
 class Reply:
-    def __init__(self, output, say_waiting, lock):
-        self.output, self.say_waiting, self.lock = output, say_waiting, lock
+    __slots__ = ('worker', 'output', 'head', 'held', 'size', 'has_length', 'sent', 'unsaid',
+                 'is_begun', 'is_over', 'has_body')
+
+    def __init__(self, worker):
+        self.worker, self.output = worker, worker.output
         self.head = None        # header lines without the end, after start_response
+        self.held = b''         # a whole reply, which is sent together with the end marker
         self.size = None        # of the body, if known
         self.sent = 0
         self.unsaid = 0         # bytes written; beyond MUCH Forebay watches
         self.is_begun = False
         self.is_over = False    # later output would go to the next client
         self.has_body = True
-        self.pid = os.getpid()
 
     def start(self, status, headers, exc_info=None):
         """start_response."""
@@ -313,13 +340,8 @@ class Reply:
         lines = ['Status: ', status]
         for name, value in headers:
             lines += '\r\n', name, ': ', value
-            lowered = name.lower()
-            if lowered in HOP_BY_HOP:
-                raise AssertionError('%s is for the server to send, not the application' % name)
-            if lowered == 'content-length':
+            if name not in PLAIN_NAMES and is_content_length(name):
                 self.size = int(value)
-            elif not name or ':' in name or lowered == 'status':
-                raise AssertionError('%r is no name of a header field' % name)
         head = ''.join(lines)
         if head.count('\n') != len(headers) or head.count('\r') != len(headers) or '\0' in head:
             raise AssertionError('a line break in the status or in a header field')
@@ -329,20 +351,34 @@ class Reply:
             self.has_body = False
         return self.write
 
+    def is_empty(self):
+        """Returns true for a reply that never has a body."""
+        return self.head[8:11] in (b'204', b'304')
+
     def write(self, data):
         """Sends a piece of the body, preceded by the head if it was not sent yet."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise AssertionError('%r is not bytes' % type(data))
         self.check_process()
-        with self.lock:
+        with self.worker.lock:
             self.write_piece(data)
 
     def close(self):
         """Refuses later writes, and waits for one that is under way in another thread. That write
         lasts as long as the client needs to read it, at most until `request_timeout`."""
         self.is_over = True    # first, because a thread that writes on and on keeps the lock
-        with self.lock:
+        with self.worker.lock:
             pass
+
+    def hold(self, data):
+        """Holds back a whole reply, until the end of the request. Returns false if `data` is not
+        all of it, or is large."""
+        if (self.is_begun or self.head is None or type(data) is not bytes or len(data) > MUCH // 2
+                or self.size not in (None, len(data)) or self.is_empty()):
+            return False
+        self.size = self.sent = len(data)
+        self.held = self.take_head() + data if self.has_body else self.take_head()
+        return True
 
     def write_piece(self, data):
         self.check_owner()
@@ -366,7 +402,7 @@ class Reply:
         self.unsaid += sent + len(data)
         if before <= MUCH < self.unsaid:
             send(self.output, data[:MUCH])
-            self.say_waiting()
+            self.worker.inbox.say_waiting()
             data = memoryview(data)[MUCH:]
         send(self.output, data)
 
@@ -376,7 +412,7 @@ class Reply:
         self.check_process()
 
     def check_process(self):
-        if os.getpid() != self.pid:
+        if not self.worker.is_own[0]:
             raise AssertionError('a process that the application has forked has no reply to write')
 
     def take_head(self):
@@ -434,6 +470,21 @@ class Reply:
         elif self.has_body and self.size is not None and self.sent < self.size:
             raise AssertionError(
                 'a body of %d bytes, but a Content-Length of %d' % (self.sent, self.size))
+
+
+def is_content_length(name):
+    """Returns true for Content-Length. Refuses names that are no name of an application's field, and
+    remembers all others."""
+    lowered = name.lower()
+    if lowered == 'content-length':
+        return True
+    if lowered in HOP_BY_HOP:
+        raise AssertionError('%s is for the server to send, not the application' % name)
+    if not name or ':' in name or lowered == 'status':
+        raise AssertionError('%r is no name of a header field' % name)
+    if len(PLAIN_NAMES) < MOST_NAMES:
+        PLAIN_NAMES.add(name)
+    return False
 
 
 def send(output, data):

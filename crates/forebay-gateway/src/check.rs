@@ -15,7 +15,7 @@ use forebay_conf::{
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
 use forebay_origin::access::{Users, UsersError};
-use forebay_origin::apps::definition::{Definition, definition};
+use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition};
 use forebay_origin::files::ScriptRoutes;
 use forebay_origin::scripts::cgi::obstacle;
 use forebay_upstream::app_server;
@@ -76,7 +76,11 @@ pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
             let error = spec.python.as_ref().and_then(|python| python.probe_interpreter().err());
             error.map(|error| finding(name, &error))
         }
-        _ => None,
+        Ok(Definition::Program(_)) => {
+            let error = asgi_interpreter(name, app)?.probe_interpreter().err();
+            error.map(|error| finding(name, &error))
+        }
+        Err(_) => None,
     });
     let wrong: Vec<_> = wrong.collect();
     if wrong.is_empty() { Ok(()) } else { Err(plan.refuse(&wrong)) }
@@ -139,7 +143,11 @@ fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
             let outcome = workers.try_for_each(AppSpec::check);
             outcome.and_then(|()| Launcher::check(name, &spec.launch))
         }
-        Definition::Program(spec) => spec.check(as_root),
+        Definition::Program(spec) => {
+            let interpreter = asgi_interpreter(name, app);
+            let outcome = interpreter.as_ref().map_or(Ok(()), AppSpec::check);
+            outcome.and_then(|()| spec.check(as_root))
+        }
     });
     outcome.err().map(|error| finding(name, &error))
 }

@@ -18,6 +18,7 @@ use forebay_wire::http1::RequestFraming;
 use crate::http::attempt::{ProxyAttempt, ProxySettings};
 use crate::http::prefix;
 use crate::http::rewrite::Rewrite;
+pub use crate::http::scope_line::ScopeLine;
 pub use crate::http::variables::Variables;
 use crate::http1::{self, stream::Disposition};
 use crate::http2::request::RequestHead;
@@ -75,8 +76,16 @@ impl Proxy {
                 rewrite: Rewrite::new(plan),
                 send_proxy: plan.upstream.send_proxy,
                 variables: None,
+                scope_line: None,
             },
         }
+    }
+
+    /// Sends a scope line before each head, if given. The backend must be our own host, over
+    /// HTTP/1.1.
+    pub fn with_scope_line(mut self, line: Option<ScopeLine>) -> Self {
+        self.settings.scope_line = line;
+        self
     }
 
     /// Sends `variables` in place of a head, if given. The backend must be our own host, over
@@ -228,5 +237,10 @@ pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, ind
     let host =
         plan.upstream.to.get(index).filter(|_| is_named).map(|backend| &backend.authority[..]);
     let is_upgrade = upgrade::is_requested(request);
-    http1::stream::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
+    http1::head::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
+}
+
+/// Appends the head that our own host of ASGI applications would receive.
+pub fn append_scoped_head(out: &mut Vec<u8>, request: &Request, line: &ScopeLine) {
+    line.append_head(out, request, upgrade::is_requested(request));
 }

@@ -11,6 +11,7 @@
 
 mod activity;
 mod app;
+mod asgi;
 mod backoff;
 mod checkout;
 mod compiled_host;
@@ -45,6 +46,7 @@ mod waiters;
 mod worker;
 
 pub use app::App;
+pub use asgi::{Asgi, asgi};
 pub use compiled_host::CompiledHost;
 pub use control::Body;
 pub use error::{Exit, Unavailable, WorkerFault};

@@ -82,6 +82,8 @@ pub struct ProgramSpec {
     pub drain_timeout: Duration,
     /// Files and directories whose change replaces the processes.
     pub watch: Vec<PathBuf>,
+    /// Files whose change replaces the processes after a reload.
+    pub watch_at_reload: Vec<PathBuf>,
     /// The user that processes run as.
     pub user: Option<String>,
     /// The group that processes run as.
@@ -223,6 +225,12 @@ impl Program {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
 
+    /// Replaces processes whose files have changed since the last check. To be called after the
+    /// configuration was read again.
+    pub fn reloaded(&self) {
+        self.shared.supervisor.send(Command::Reloaded);
+    }
+
     /// Replaces all processes, one after the other.
     pub fn restart(&self) {
         self.shared.supervisor.send(Command::Restart);
@@ -273,6 +281,7 @@ impl ProgramSpec {
             stop_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(60),
             watch: Vec::new(),
+            watch_at_reload: Vec::new(),
             user: None,
             group: None,
             needs_user: false,

@@ -1,4 +1,5 @@
-//! The modules that the host for Python scripts has of its own, compared with the interpreter's.
+//! Hosts for Python without a gateway: the modules of `python-cgi.py`, compared with the interpreter's, and
+//! the parsers of `asgi.py`.
 
 use std::process::Command;
 
@@ -28,4 +29,19 @@ fn cgi_does_what_the_interpreters_own_does() {
         }
         _ => panic!("{}\n{faults}", &text[..text.len().min(5000)]),
     }
+}
+
+#[test]
+fn the_host_for_asgi_reads_requests_and_frames_however_they_are_cut() {
+    let here = env!("CARGO_MANIFEST_DIR");
+    if !peer::has(&["python3"]) {
+        return;
+    }
+    let output = Command::new("/usr/bin/python3")
+        .arg(format!("{here}/tests/python/split_asgi.py"))
+        .arg(format!("{here}/../../hosts"))
+        .output()
+        .expect("python3 was there a moment ago");
+    let (text, faults) = (output.stdout, String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text, b"same\n", "{faults}");
 }

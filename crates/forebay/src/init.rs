@@ -16,7 +16,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// An experiment for an application: app.psgi, wsgi.py, cgi-bin, index.php or package.json
+    /// An experiment for an application: app.psgi, wsgi.py, asgi.py, cgi-bin, index.php or package.json
     Compare {
         /// Directory of the application, also for the new files
         #[arg(default_value = ".")]
@@ -33,7 +33,7 @@ struct Kind {
     site: Option<&'static str>,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind {
         mark: "app.psgi",
         experiment: include_str!("init/psgi.toml"),
@@ -43,6 +43,11 @@ const KINDS: [Kind; 5] = [
         mark: "wsgi.py",
         experiment: include_str!("init/wsgi.toml"),
         site: Some(include_str!("init/wsgi-site.toml")),
+    },
+    Kind {
+        mark: "asgi.py",
+        experiment: include_str!("init/asgi.toml"),
+        site: Some(include_str!("init/asgi-site.toml")),
     },
     Kind {
         mark: "cgi-bin",

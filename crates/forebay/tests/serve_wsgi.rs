@@ -14,6 +14,7 @@ const PYTHON: &str = "/usr/bin/python3";
 const APPLICATION: &str = r#"
 import os
 import sys
+import time
 from wsgiref.validate import validator
 
 PLAIN = [('Content-Type', 'text/plain')]
@@ -207,6 +208,30 @@ def do_fork(environ, start):
     if environ['QUERY_STRING'] == 'exit':
         sys.exit(3)
     return [b'child' * int(environ['QUERY_STRING'])]
+
+
+def do_rawfork(environ, start):
+    """A fork that Python does not know of, as C code makes it."""
+    import ctypes
+    child = ctypes.PyDLL(None).fork()
+    start('200 OK', PLAIN)
+    if child:
+        os.waitpid(child, 0)
+    return [b'parent' if child else b'child' * int(environ['QUERY_STRING'])]
+
+
+class ClosesLate(list):
+    """The reply must not wait for close()."""
+    def close(self):
+        until = time.monotonic() + 20
+        while not os.path.exists('arrived') and time.monotonic() < until:
+            time.sleep(0.01)
+        print('closed', os.path.exists('arrived'))
+
+
+def do_closeslate(environ, start):
+    start('200 OK', PLAIN)
+    return ClosesLate([b'before close'])
 
 
 def do_childfds(environ, start):
@@ -416,6 +441,19 @@ fn nobody_writes_into_the_reply_of_another_client() {
         assert_eq!(forebay.get("/pid").text(), pid, "{way}");
     }
     forebay.wait_for_output("a process that the application has forked has no reply to write");
+    for way in ["1", "100000"] {
+        assert_eq!(forebay.get(&format!("/rawfork?{way}")).text(), "parent", "{way}");
+        assert_eq!(forebay.get("/pid").text(), pid, "{way}");
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_reply_does_not_wait_for_close() {
+    let Some(mut forebay) = app(SHOP) else { return };
+    assert_eq!(forebay.get("/closeslate").text(), "before close");
+    forebay.folder.write("app/arrived", "");
+    forebay.wait_for_output("closed True");
     forebay.stop();
 }
 

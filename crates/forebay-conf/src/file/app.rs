@@ -18,8 +18,8 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 pub struct App {
     /// The kind of application.
     pub kind: Option<At<Kind>>,
-    /// The directory of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi) or of
-    /// the ASP.NET application (mono). For other kinds, the working directory. Default: the
+    /// The directory of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi, asgi) or
+    /// of the ASP.NET application (mono). For other kinds, the working directory. Default: the
     /// directory of this file.
     pub dir: Option<At<String>>,
     /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork or
@@ -38,9 +38,9 @@ pub struct App {
     pub file: Option<At<String>>,
     /// rack: the interpreter, such as that of rbenv. Default: ruby from PATH.
     pub ruby: Option<At<String>>,
-    /// wsgi: "module:callable", or "module:factory()" if a function returns the application.
+    /// wsgi, asgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
-    /// python-cgi, cgi-bin, wsgi: the interpreter, such as that of a virtual environment. Default:
+    /// python-cgi, cgi-bin, wsgi, asgi: the interpreter, such as that of a virtual environment. Default:
     /// the virtual environment that the #! lines of all Python scripts name, else python3 from
     /// PATH.
     pub python: Option<At<String>>,
@@ -72,11 +72,11 @@ pub struct App {
     /// http or h2c: the prefix that is removed from paths. Forebay adds it again to the program's
     /// redirects and cookie paths, and sends it in X-Forwarded-Prefix. Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, wsgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
+    /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
     /// paths that becomes SCRIPT_NAME, such as "/shop"; the rest is PATH_INFO. "" means none: the
     /// application gets the whole path. Default: the part of the route's `path` before its "/*".
     pub mount: Option<At<String>>,
-    /// command that speaks http or h2c: sends a client to the same process each time, with a
+    /// asgi, and command that speaks http or h2c: sends a client to the same process each time, with a
     /// cookie. The process must still run and have a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
@@ -88,19 +88,23 @@ pub struct App {
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command, rack: the number of connections at once to each process. rack: requests above
+    /// command, rack, asgi: the number of connections at once to each process. rack: requests above
     /// `threads` wait for a thread, but WebSockets that have taken over their connection need none.
-    /// Default: 100 for a command that speaks http, `threads` for rack, else 1.
+    /// asgi: the number of requests and WebSockets at once. Default: 1000 for asgi, 100 for a command
+    /// that speaks http, `threads` for rack, else 1.
     pub connections: Option<At<usize>>,
-    /// command, php, mono, rack: the longest time from the start of a process until it listens.
-    /// Default: "30s".
+    /// asgi: the size of one WebSocket message. A client that sends a larger one is disconnected
+    /// with code 1009. Default: "16MiB".
+    pub max_message: Option<Size>,
+    /// command, php, mono, rack, asgi: the longest time from the start of a process until it
+    /// listens. Default: "30s".
     pub start_timeout: Option<Time>,
-    /// command, php, mono, rack: the time from SIGTERM to SIGKILL. Default: "10s".
+    /// command, php, mono, rack, asgi: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
     /// The number of processes, or { min, max } to start them on demand. For php, the number of
-    /// php-fpm's children. Default: 4; 1 for mono, which has threads, and for command, which may
-    /// have its own workers.
+    /// php-fpm's children. Default: 4; 1 for asgi and mono, which run many requests at once, and for
+    /// command, which may have its own workers.
     pub workers: Option<At<Workers>>,
     /// The number of requests after which a worker is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
@@ -110,7 +114,7 @@ pub struct App {
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
     /// one. Forebay checks once a second. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
-    /// The longest time from the request's head to the last byte of the reply. For rack and a
+    /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
     /// command, the longest time without data during a request. Default: "60s".
     pub request_timeout: Option<Time>,
     /// The number of requests that may wait for a worker. Default: 1024.
@@ -120,7 +124,7 @@ pub struct App {
     /// Variables added to the workers' environment. If requests set the same variable, such as
     /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces theirs.
     pub env: BTreeMap<String, At<String>>,
-    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, rack: directories where Perl (@INC), Python
+    /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
     /// The user that the workers run as, with its groups; needs root. Default: the user that
@@ -143,7 +147,7 @@ pub struct App {
     /// reduced by a random part of up to a tenth. Default: no limit.
     pub max_cpu: Option<Time>,
     /// The size of one reply, including its head. A longer reply is cut off, and its worker is
-    /// ended. Not for rack and a command that speaks http or ajp. Default: no limit.
+    /// ended. Not for rack, asgi and a command that speaks http or ajp. Default: no limit.
     pub max_output: Option<Size>,
 }
 
@@ -164,6 +168,8 @@ pub enum Kind {
     Wsgi,
     /// A Rack application in Ruby.
     Rack,
+    /// An ASGI application, which runs many requests at once.
+    Asgi,
     /// PHP scripts.
     Php,
     /// An ASP.NET application on Mono.
@@ -187,7 +193,7 @@ struct Form {
 const FORM: Form =
     Form { kind: "", speaks: &[], must: &[], may: &["lib", "max_output"], modes: &[] };
 
-const FORMS: [Form; 12] = [
+const FORMS: [Form; 13] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
@@ -224,6 +230,21 @@ const FORMS: [Form; 12] = [
             "connections",
             "mount",
             "lib",
+            "start_timeout",
+            "stop_timeout",
+        ],
+        ..FORM
+    },
+    Form {
+        kind: "asgi",
+        must: &["module"],
+        may: &[
+            "python",
+            "lib",
+            "connections",
+            "sticky",
+            "mount",
+            "max_message",
             "start_timeout",
             "stop_timeout",
         ],

@@ -163,7 +163,8 @@ pub struct Route {
     /// the application busy. Memory is used first, then a file ([server.limits] `buffer_memory`,
     /// `buffer_file`, `buffer_total`). Does not apply to event streams and replies with
     /// `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp` and
-    /// `app`, false for `proxy`.
+    /// `app`, false for `proxy` and for an `app` of
+    /// the kind asgi.
     pub buffer: Option<At<bool>>,
     /// Compresses replies for clients that accept it: true, or a table. Default: false.
     pub compress: Option<At<BoolOr<Compress>>>,

@@ -119,6 +119,21 @@ pub enum AppKind {
         /// The number of connections to each process, at least `threads`, the default.
         connections: usize,
     },
+    /// An ASGI application.
+    Asgi {
+        /// `module:callable`.
+        module: String,
+        /// The directory of the module.
+        dir: PathBuf,
+        /// The interpreter. `None`: `python3` from PATH.
+        python: Option<PathBuf>,
+        /// The number of requests and WebSockets at once in each process, at least 1. Default 1000.
+        connections: usize,
+        /// The cookie (a token) that names a client's process.
+        sticky: Option<String>,
+        /// Bytes of one WebSocket message. Default 16 MiB.
+        max_message: u64,
+    },
     /// PHP scripts.
     Php {
         /// The directory of the scripts.

@@ -8,6 +8,7 @@ use super::effect::{all_have_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
+use super::upstream::sticky_cookie;
 use super::value::{
     no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
     variables, within,
@@ -36,7 +37,9 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
         _ => context.base(&typed.span).to_owned(),
     };
     let fewest = match kind {
-        AppKind::Command { .. } | AppKind::Mono { .. } => Workers { min: 1, max: 1 },
+        AppKind::Asgi { .. } | AppKind::Command { .. } | AppKind::Mono { .. } => {
+            Workers { min: 1, max: 1 }
+        }
         _ => Workers::default(),
     };
     Ok(App {
@@ -111,6 +114,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
             python: python(context, typed)?,
         },
         Kind::Rack => rack(context, typed)?,
+        Kind::Asgi => asgi(context, typed)?,
         Kind::Php => {
             let root = required(&typed.root, span, "root", "\"DIR\"")?;
             let (root, scripts) = (directory(context, root)?, php_scripts(typed)?);
@@ -146,6 +150,24 @@ fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind>
             Some(at) => within(at, threads..=100_000)?,
             None => threads,
         },
+    })
+}
+
+fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+    let module_typed = required(&typed.module, &typed.span, "module", "\"chat:application\"")?;
+    Ok(AppKind::Asgi {
+        module: module(module_typed)?,
+        dir: match &typed.dir {
+            Some(dir) => directory(context, dir)?,
+            None => context.base(&typed.span).to_owned(),
+        },
+        python: python(context, typed)?,
+        connections: typed.connections.as_ref().map_or(Ok(1000), |at| within(at, 1..=100_000))?,
+        sticky: match &typed.sticky {
+            Some(at) => Some(sticky_cookie(&at.cookie, &at.span)?),
+            None => None,
+        },
+        max_message: at_least(&typed.max_message, 1)?.unwrap_or(16 * 1024 * 1024),
     })
 }
 
@@ -353,6 +375,30 @@ mod tests {
         refused("kind = 'rack'\nfile = 'shop/app.psgi'\nthreads = 2\nconnections = 1", "too small");
         refused("kind = 'rack'\nfile = 'shop/app.psgi'\nmax_output = 1", "`max_output` has no");
         refused("kind = 'psgi'\nfile = 'shop/app.psgi'\nruby = 'shop'", "kind = \"rack\"");
+    }
+
+    #[test]
+    fn an_asgi_app_is_one_process_with_many_requests() {
+        let app = resolved("kind = 'asgi'\nmodule = 'my.chat:app'\ndir = 'shop'").unwrap();
+        assert_eq!(app.workers, Workers { min: 1, max: 1 });
+        let AppKind::Asgi { module, connections, max_message, sticky, .. } = app.kind else {
+            panic!()
+        };
+        assert_eq!((module.as_str(), connections, max_message), ("my.chat:app", 1000, 16 << 20));
+        assert_eq!(sticky, None);
+        let text = "kind = 'asgi'\nmodule = 'a:b'\nsticky = { cookie = 'w' }\nlib = 'shop'\n\
+             max_message = '1KiB'\nconnections = 3\nstart_timeout = '1s'";
+        let AppKind::Asgi { connections: 3, max_message: 1024, sticky: Some(cookie), .. } =
+            resolved(text).unwrap().kind
+        else {
+            panic!()
+        };
+        assert_eq!(cookie, "w");
+        refused("kind = 'asgi'", "`module` is missing");
+        refused("kind = 'asgi'\nmodule = 'a:b'\nconnections = 0", "0 is too small");
+        refused("kind = 'asgi'\nmodule = 'a:b'\nmax_message = 0", "too small");
+        refused("kind = 'asgi'\nmodule = 'a:b'\nmax_output = 1", "`max_output` has no effect");
+        refused("kind = 'wsgi'\nmodule = 'a:b'\nmax_message = 1", "kind = \"asgi\"");
     }
 
     #[test]

@@ -20,8 +20,9 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
     let php = matches!(kind, Kind::Php);
     let mono = matches!(kind, Kind::Mono);
     let rack = matches!(kind, Kind::Rack);
-    let listens = command || php || mono || rack;
-    let takes_every_path = rack || matches!(kind, Kind::Psgi | Kind::Wsgi);
+    let asgi = matches!(kind, Kind::Asgi);
+    let listens = asgi || command || php || mono || rack;
+    let takes_every_path = rack || asgi || matches!(kind, Kind::Psgi | Kind::Wsgi);
     let rows = [
         ("mode", typed.mode.as_ref().map(|at| &at.span), cgi, "perl-cgi\" and kind = \"python-cgi"),
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
@@ -39,12 +40,17 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             "psgi\" or \"rack",
         ),
         ("ruby", typed.ruby.as_ref().map(|at| &at.span), rack, "rack"),
-        ("module", typed.module.as_ref().map(|at| &at.span), matches!(kind, Kind::Wsgi), "wsgi"),
+        (
+            "module",
+            typed.module.as_ref().map(|at| &at.span),
+            matches!(kind, Kind::Wsgi | Kind::Asgi),
+            "wsgi\" or \"asgi",
+        ),
         (
             "python",
             typed.python.as_ref().map(|at| &at.span),
-            matches!(kind, Kind::PythonCgi | Kind::CgiBin | Kind::Wsgi),
-            "python-cgi\", \"cgi-bin\" or \"wsgi",
+            matches!(kind, Kind::PythonCgi | Kind::CgiBin | Kind::Wsgi | Kind::Asgi),
+            "python-cgi\", \"cgi-bin\", \"wsgi\" or \"asgi",
         ),
         (
             "root",
@@ -73,9 +79,14 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
             "mount",
             typed.mount.as_ref().map(|at| &at.span),
             command || takes_every_path,
-            "psgi\", \"wsgi\", \"rack\" or \"command",
+            "psgi\", \"wsgi\", \"asgi\", \"rack\" or \"command",
         ),
-        ("sticky", typed.sticky.as_ref().map(|at| &at.span), command, "command"),
+        (
+            "sticky",
+            typed.sticky.as_ref().map(|at| &at.span),
+            asgi || command,
+            "asgi\" or \"command",
+        ),
         ("ini", typed.ini.values().map(|at| &at.span).next(), php, "php"),
         ("threads", typed.threads.as_ref().map(|at| &at.span), mono || rack, "mono\" or \"rack"),
         ("virtual_path", typed.virtual_path.as_ref().map(|at| &at.span), mono, "mono"),
@@ -83,26 +94,27 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
         (
             "lib",
             typed.lib.as_ref().map(|at| &at.span),
-            rack || !listens,
-            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"wsgi\" or \"rack",
+            rack || asgi || !listens,
+            "cgi-bin\", \"perl-cgi\", \"python-cgi\", \"psgi\", \"wsgi\", \"asgi\" or \"rack",
         ),
         (
             "connections",
             typed.connections.as_ref().map(|at| &at.span),
-            command || rack,
-            "command\" or \"rack",
+            command || rack || asgi,
+            "command\", \"rack\" or \"asgi",
         ),
+        ("max_message", typed.max_message.as_ref().map(|at| &at.span), asgi, "asgi"),
         (
             "start_timeout",
             typed.start_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"php\", \"mono\" or \"rack",
+            "command\", \"php\", \"mono\", \"rack\" or \"asgi",
         ),
         (
             "stop_timeout",
             typed.stop_timeout.as_ref().map(|at| &at.span),
             listens,
-            "command\", \"php\", \"mono\" or \"rack",
+            "command\", \"php\", \"mono\", \"rack\" or \"asgi",
         ),
     ];
     for (key, span, own, kind) in rows {
@@ -119,9 +131,10 @@ pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
     };
-    let is_server = typed.speaks.as_ref().is_some_and(is_server) || matches!(kind, Kind::Rack);
+    let is_server =
+        typed.speaks.as_ref().is_some_and(is_server) || matches!(kind, Kind::Rack | Kind::Asgi);
     if let Some(at) = typed.max_output.as_ref().filter(|_| is_server) {
-        let why = "on rack and on a program that speaks http or ajp";
+        let why = "on rack, asgi and a program that speaks http or ajp";
         return Err(no_effect(&at.span, "max_output", why, "leave it out"));
     }
     if let Some(at) = &typed.idle_timeout {

@@ -48,7 +48,7 @@ pub(super) fn route(
         fallback_to: fallback_to(context, file, typed, (&action, captures))?,
         rewrite: rewrite(typed, &action, captures)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
-        buffer: buffer(context, typed, &action)?,
+        buffer: buffer(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
@@ -178,13 +178,22 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
 }
 
 /// Returns true if the unread part of a reply is stored for a slow client.
-fn buffer(context: &Context<'_>, typed: &file::Route, action: &Action) -> Outcome<bool> {
+fn buffer(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    action: &Action,
+) -> Outcome<bool> {
     let name = match action {
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
         Action::Rewrite => "rewrite",
         Action::Proxy(_) => return Ok(typed.buffer.as_ref().is_some_and(|at| at.value)),
+        // A slow client holds one of many requests there, as with most backends.
+        Action::App(name) if is_asgi(file, name) => {
+            return Ok(typed.buffer.as_ref().is_some_and(|at| at.value));
+        }
         _ => return Ok(typed.buffer.as_ref().is_none_or(|at| at.value)),
     };
     let Some(at) = context.own(&typed.buffer) else { return Ok(false) };
@@ -203,7 +212,7 @@ fn request_buffering(
         Action::Proxy(_) | Action::Ajp(_) => false,
         // gRPC answers a message before the client sends the next one, so bodies must not be held
         // back.
-        Action::App(name) if speaks_h2c(file, name) => false,
+        Action::App(name) if speaks_h2c(file, name) || is_asgi(file, name) => false,
         Action::App(name) if streams_bodies(file, name) => true,
         // The host gets whole bodies.
         Action::App(name) if is_rack(file, name) && typed.request_buffering.is_none() => true,
@@ -211,7 +220,7 @@ fn request_buffering(
             let Some(at) = context.own(&typed.request_buffering) else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
-                    "it is for `proxy`, `ajp` and for applications that speak http or ajp; others take bodies in \
+                    "it is for `proxy`, `ajp` and for applications that speak asgi, http or ajp; others take bodies in \
                  whole, or read none",
                 ));
         }
@@ -264,6 +273,12 @@ fn speaks_h2c(file: &File, app: &str) -> bool {
     spoken_by(file, app) == Some(AppProtocol::H2c)
 }
 
+/// Returns true if the application is an ASGI application, which reads bodies as they arrive.
+fn is_asgi(file: &File, app: &str) -> bool {
+    let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
+    kind.is_some_and(|at| matches!(at.value, Kind::Asgi))
+}
+
 fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
     let speaks = file.app.get(app).and_then(|app| app.speaks.as_ref())?;
     Some(speaks.value)
@@ -282,7 +297,9 @@ fn runs_scripts(file: &File, action: &Action) -> bool {
 /// Returns true if the application is one program that answers all paths.
 fn takes_every_path(file: &File, app: &str) -> bool {
     let kind = file.app.get(app).and_then(|app| app.kind.as_ref());
-    kind.is_some_and(|at| matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Rack | Kind::Command))
+    kind.is_some_and(|at| {
+        matches!(at.value, Kind::Psgi | Kind::Wsgi | Kind::Asgi | Kind::Rack | Kind::Command)
+    })
 }
 
 fn sendfile_root(

@@ -31,7 +31,7 @@ use forebay_server::dispatch::kept_from_scripts;
 use forebay_upstream::ajp::append_head as append_packet;
 use forebay_upstream::announce;
 use forebay_upstream::mount::Mount;
-use forebay_upstream::proxy::{append_head, append_http2_head};
+use forebay_upstream::proxy::{append_head, append_http2_head, append_scoped_head};
 use forebay_upstream::script::{NoScript, Script, Scripts, exact_paths, find, scripts_of};
 use forebay_upstream::{app_server, fastcgi};
 use forebay_wire::ajp13::{Attribute, RequestHead, parse_request};
@@ -410,6 +410,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
     let options = running::program_options(app);
     let spoken = match &options.protocol {
         Protocol::Http(route) if route.variables.is_some() => "Rack",
+        Protocol::Http(route) if route.scope_line.is_some() => "ASGI",
         Protocol::Http(route) if route.version == HttpVersion::Http2 => "HTTP/2",
         Protocol::Http(_) => "HTTP",
         Protocol::Fastcgi(..) => "FastCGI",
@@ -423,13 +424,18 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
                 let line = format!("the process that the cookie {cookie} names, if it has room");
                 text.item("sticky", line.as_bytes());
             }
-            match &route.variables {
-                Some(settings) => {
+            match (&route.variables, &route.scope_line) {
+                (None, Some(line)) => {
+                    let mut head = Vec::new();
+                    append_scoped_head(&mut head, request, line);
+                    lines(&head, text);
+                }
+                (Some(settings), _) => {
                     let mut variables = Variables::new();
                     settings.append(request, &mut variables);
                     append(text, "variables", variables);
                 }
-                None => {
+                (None, None) => {
                     let name = authority(app);
                     head(&route.to(Address::Tcp(name.into()), name), request, text);
                 }
@@ -518,12 +524,15 @@ fn head(settings: &Proxy, request: &Request, text: &mut Explanation) {
     if settings.upstream.to.iter().any(|backend| backend.version == HttpVersion::Negotiated) {
         text.item("version", b"HTTP/2 if the server chooses it (ALPN), else HTTP/1.1 as shown");
     }
-    let head = head.trim_ascii_end();
-    let lines = head.split(|&b| b == b'\n');
-    text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
+    lines(&head, text);
     if request.head.value(KnownField::Expect, &request.bytes).is_some() {
         text.item("", b"Forebay answers Expect when it reads the body");
     }
+}
+
+fn lines(head: &[u8], text: &mut Explanation) {
+    let lines = head.trim_ascii_end().split(|&b| b == b'\n');
+    text.list("head", lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line).to_vec()));
 }
 
 /// Appends the head that a container would receive, decoded from the encoded packet.

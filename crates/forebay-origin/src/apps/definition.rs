@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{self as conf, AppKind};
 use forebay_workers::{
-    AppSpec, CgroupLimits, Kind, LaunchSpec, Listening, Mono, PerlMode, Php, ProcessLimits,
+    AppSpec, Asgi, CgroupLimits, Kind, LaunchSpec, Listening, Mono, PerlMode, Php, ProcessLimits,
     ProgramSpec, PythonMode, Rack, StartError, Workers,
 };
 
@@ -69,6 +69,20 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             spec.max_requests = plan.max_requests;
             Ok(Definition::Program(program(spec, plan)))
         }
+        AppKind::Asgi { module, dir, python, connections, max_message, .. } => {
+            let asgi = Asgi {
+                module: module.clone(),
+                python: python.clone(),
+                connections: *connections,
+                max_message: *max_message,
+                stop_timeout: plan.stop_timeout,
+            };
+            let mut spec = forebay_workers::asgi(name, &asgi);
+            spec.workers = processes(plan);
+            spec.max_requests = plan.max_requests;
+            spec.watch_at_reload = module_files(module, dir);
+            Ok(Definition::Program(program(spec, plan)))
+        }
         AppKind::Command { run, listen, connections, .. } => {
             let mut spec = ProgramSpec::new(name, run.clone(), listening(*listen));
             spec.workers = processes(plan);
@@ -101,6 +115,14 @@ pub fn definition(name: &str, plan: &conf::App) -> Result<Definition, StartError
             Ok(Definition::Program(program(spec, plan)))
         }
     }
+}
+
+/// Returns a specification with the interpreter and the module of an ASGI application, to check
+/// them before its start. `None` for other kinds.
+pub fn asgi_interpreter(name: &str, plan: &conf::App) -> Option<AppSpec> {
+    let AppKind::Asgi { module, dir, python, .. } = &plan.kind else { return None };
+    let (module, dir, python) = (module.clone(), dir.clone(), python.clone());
+    Some(workers(name, plan, Kind::Wsgi { module, dir, python }, Vec::new()))
 }
 
 /// Returns the specification of CGI scripts. In a directory with several languages, each language

@@ -19,7 +19,7 @@ use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{Fastcgi, FoundScripts, Script};
 use forebay_upstream::http2::Http2Pools;
-use forebay_upstream::proxy::{Proxy, Variables};
+use forebay_upstream::proxy::{Proxy, ScopeLine, Variables};
 use forebay_upstream::sticky;
 use forebay_upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies,
@@ -78,6 +78,8 @@ pub struct HttpRoute {
     /// For our own host of Rack applications: the settings of the variables, which it gets in place
     /// of heads.
     pub variables: Option<Variables>,
+    /// For our own host of ASGI applications: the settings of the scope line before each head.
+    pub scope_line: Option<ScopeLine>,
 }
 
 /// Meaning of a path for a FastCGI program.
@@ -262,7 +264,11 @@ impl ProgramApp {
                 let mut plan = route.at(permit.place());
                 Arc::make_mut(&mut plan.upstream).to[0].route = Some(permit.name().to_owned());
                 let proxy = Proxy::new(thread, upstream, &plan, &Http2Pools::default());
-                InstanceClient::Http(proxy.with_variables(route.variables.clone()))
+                InstanceClient::Http(
+                    proxy
+                        .with_variables(route.variables.clone())
+                        .with_scope_line(route.scope_line.clone()),
+                )
             }
             Protocol::Fastcgi(_, settings) => {
                 InstanceClient::Fastcgi(Fastcgi::new(thread, upstream, settings.clone()))

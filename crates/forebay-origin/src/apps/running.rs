@@ -9,7 +9,7 @@ use forebay_admin::{AppStatus, WorkerRow};
 use forebay_conf as conf;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Origin;
-use forebay_upstream::proxy::Variables;
+use forebay_upstream::proxy::{ScopeLine, Variables};
 use forebay_upstream::script::scripts_of;
 use forebay_workers::{
     App, AppSpec, FirstStart, Health, Launcher, Program, StartError, WorkerState, WorkerStatus,
@@ -164,7 +164,7 @@ impl RunningApp {
         match &self.processes {
             Processes::Workers(app) => app.reloaded(),
             Processes::Scripts(scripts) => scripts.workers().for_each(App::reloaded),
-            Processes::Program(..) => {}
+            Processes::Program(program, _) => program.reloaded(),
         }
     }
 
@@ -225,8 +225,8 @@ impl RunningApp {
 
 /// Returns true if the application is a program that listens itself.
 pub fn listens(plan: &conf::App) -> bool {
-    use conf::AppKind::{Command, Mono, Php, Rack};
-    matches!(plan.kind, Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
+    use conf::AppKind::{Asgi, Command, Mono, Php, Rack};
+    matches!(plan.kind, Asgi { .. } | Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
 }
 
 /// Returns the options for passing requests to a program.
@@ -242,6 +242,11 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 point: plan.mount.clone(),
                 instead: env_of_requests(plan),
             }),
+            ..HttpRoute::default()
+        }),
+        conf::AppKind::Asgi { sticky, .. } => Protocol::Http(HttpRoute {
+            sticky: sticky.clone(),
+            scope_line: Some(ScopeLine { point: plan.mount.clone() }),
             ..HttpRoute::default()
         }),
         conf::AppKind::Mono { dir, .. } => {
@@ -289,6 +294,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                     _ => conf::HttpVersion::Http11,
                 },
                 variables: None,
+                scope_line: None,
             })
         }
         // Other kinds do not listen.

@@ -4,12 +4,11 @@ use std::rc::Rc;
 
 use forebay_conf as conf;
 use forebay_net::free_list::FreeList;
-use forebay_net::head::Request;
 use forebay_net::thread::Thread;
 use forebay_wire::http1::ResponseHead;
-use forebay_wire::path;
 
 use super::rewrite::Rewrite;
+use super::scope_line::ScopeLine;
 use super::variables::Variables;
 use crate::sticky::Sticky;
 use crate::upstream::{self, Backend};
@@ -42,6 +41,8 @@ pub struct ProxySettings {
     pub send_proxy: Option<conf::ProxyHeader>,
     /// The variables in place of a head, for our own host of Rack applications.
     pub variables: Option<Variables>,
+    /// The scope line before a head, for our own host of ASGI applications.
+    pub scope_line: Option<ScopeLine>,
     pub buffers: Rc<FreeList<Box<Buffers>>>,
 }
 
@@ -80,17 +81,4 @@ impl<'a> ProxyAttempt<'a> {
     pub fn host(&self) -> Option<&str> {
         self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
     }
-}
-
-/// Appends the request target for the backend.
-pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
-    let target = request.target();
-    let stripped = strip_prefix
-        .map(|prefix| prefix.trim_end_matches('/').as_bytes())
-        .and_then(|prefix| path::strip_prefix(target, prefix))
-        .unwrap_or(target);
-    if !stripped.starts_with(b"/") && stripped != b"*" {
-        out.push(b'/');
-    }
-    out.extend_from_slice(stripped);
 }

@@ -9,14 +9,13 @@ use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::Reply;
 use forebay_wire::http1::{
-    BodyDecoder, KnownField, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
-    encode,
+    BodyDecoder, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
 };
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
-use crate::fields::{Changes, append_request_fields, inform};
-use crate::http::attempt::{Buffers, INBOX, ProxyAttempt, append_target};
-use crate::http::prefix;
+use super::head::append_head;
+use crate::fields::inform;
+use crate::http::attempt::{Buffers, INBOX, ProxyAttempt};
 use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
 use crate::upgrade;
@@ -36,6 +35,9 @@ impl ProxyAttempt<'_> {
         out.clear();
         if let Some(variables) = &proxy.variables {
             return variables.append_head(out, request);
+        }
+        if let Some(line) = &proxy.scope_line {
+            return line.append_head(out, request, self.is_upgrade);
         }
         if let Some(version) = proxy.send_proxy {
             announce::append_client(out, version, request);
@@ -106,47 +108,6 @@ impl ProxyAttempt<'_> {
         };
         Ok(if keep && sent_all { Disposition::Keep } else { Disposition::Close })
     }
-}
-
-/// Appends the head for a backend: without the prefix `strip_prefix` of the path, and with `host`
-/// in place of the client's if present.
-pub fn append_head(
-    out: &mut Vec<u8>,
-    request: &Request,
-    strip_prefix: Option<&str>,
-    host: Option<&str>,
-    is_upgrade: bool,
-) {
-    append_request_line(out, request, strip_prefix);
-    append_request_fields(out, request, Changes { host, skips_prefix: strip_prefix.is_some() });
-    if let Some(prefix) = strip_prefix {
-        prefix::append_fields(out, request, prefix, host);
-    }
-    if is_upgrade {
-        upgrade::append_fields(out, &request.head.fields, &request.bytes);
-    } else if request.takes_trailers() {
-        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
-    }
-    match request.head.framing {
-        // A method that has a meaning for content says that there is none (RFC 9110 section 8.6).
-        RequestFraming::None
-            if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
-                || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>
-        {
-            encode::field_number(out, "Content-Length", 0);
-        }
-        RequestFraming::None => {}
-        RequestFraming::Length(length) => encode::field_number(out, "Content-Length", length),
-        RequestFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
-    out.extend_from_slice(request.method());
-    out.push(b' ');
-    append_target(out, request, strip_prefix);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
 /// Reader of one reply.

@@ -54,7 +54,7 @@ impl ProgramSpec {
             drain_timeout: Some(self.drain_timeout),
             request_timeout: None,
             watch: self.watch.clone(),
-            watch_at_reload: Vec::new(),
+            watch_at_reload: self.watch_at_reload.clone(),
         }
     }
 }

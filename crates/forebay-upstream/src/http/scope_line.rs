@@ -1,0 +1,96 @@
+//! The head of a request for our own host of ASGI applications (`hosts/asgi.py`): a scope line, then
+//! an HTTP/1.1 head.
+//!
+//! The scope line has the facts about the connection that an HTTP head cannot carry: scheme, version
+//! of HTTP, address and port of client and server, and the mount point. It is found by its position.
+//! A header field would have to be removed from requests of clients.
+
+use std::net::IpAddr;
+
+use forebay_net::head::Request;
+use forebay_wire::http1::{KnownField, Version, encode, is_disguised};
+
+use crate::http1::head::{append_end, append_request_line};
+use crate::mount;
+
+/// Settings of the scope line.
+#[derive(Clone, Debug, Default)]
+pub struct ScopeLine {
+    /// The configured mount point.
+    pub point: Option<String>,
+}
+
+impl ScopeLine {
+    /// Appends scope line and head.
+    pub fn append_head(&self, out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
+        append_scope_line(out, request, self.point.as_deref());
+        append_request_line(out, request, None);
+        append_fields(out, request);
+        append_end(out, request, is_upgrade);
+    }
+}
+
+fn append_scope_line(out: &mut Vec<u8>, request: &Request, point: Option<&str>) {
+    out.extend_from_slice(if request.https { b"https " } else { b"http " });
+    out.extend_from_slice(match request.head.version {
+        Version::Http10 => b"1.0 ",
+        Version::Http11 => b"1.1 ",
+        Version::Http2 => b"2 ",
+        Version::Http3 => b"3 ",
+    });
+    append_address(out, request.client.ip(), request.client.port());
+    append_address(out, Some(request.server.ip()), request.server.port());
+    let (mount, _) = mount::split(&request.path, request.rest.start, point);
+    append_encoded(out, mount);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn append_address(out: &mut Vec<u8>, ip: Option<IpAddr>, port: u16) {
+    match ip {
+        Some(ip) => encode::address(out, ip),
+        None => out.push(b'-'),
+    }
+    out.push(b' ');
+    encode::decimal(out, u64::from(port));
+    out.push(b' ');
+}
+
+/// Appends a path with each byte encoded that could end the line or a part of it.
+fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in path {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            out.push(byte);
+        } else {
+            let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+            out.extend_from_slice(&[b'%', high, low]);
+        }
+    }
+}
+
+/// Appends the client's end-to-end fields, without those that it may have forged.
+fn append_fields(out: &mut Vec<u8>, request: &Request) {
+    let bytes = &request.bytes;
+    let authority = request.head.authority.map(|span| span.of(bytes));
+    encode::field(out, "Host", authority.unwrap_or_default());
+    let (claims, fields) = (request.claims(), &request.head.fields);
+    encode::forward_request_fields(out, &request.head, bytes, |field| {
+        use KnownField::{ContentLength, Expect, Host, Proxy};
+        matches!(field.known, ContentLength | Expect | Host | Proxy)
+            || claims.are_forged(field, bytes)
+            || is_disguised(field, fields, bytes)
+    });
+    out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::append_encoded;
+
+    #[test]
+    fn a_mount_point_stays_one_word_of_the_line() {
+        let mut out = Vec::new();
+        append_encoded(&mut out, "/caf\u{e9} a%\r\n".as_bytes());
+        assert_eq!(out, b"/caf%C3%A9%20a%25%0D%0A");
+    }
+}

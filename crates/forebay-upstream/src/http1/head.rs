@@ -1,0 +1,69 @@
+//! The head of a request to a backend over HTTP/1.1.
+
+use forebay_net::head::Request;
+use forebay_wire::http1::{KnownField, RequestFraming, encode};
+use forebay_wire::path;
+
+use crate::fields::{Changes, append_request_fields};
+use crate::http::prefix;
+use crate::upgrade;
+
+/// Appends the head for a backend: without the prefix `strip_prefix` of the path, and with `host`
+/// in place of the client's if present.
+pub fn append_head(
+    out: &mut Vec<u8>,
+    request: &Request,
+    strip_prefix: Option<&str>,
+    host: Option<&str>,
+    is_upgrade: bool,
+) {
+    append_request_line(out, request, strip_prefix);
+    append_request_fields(out, request, Changes { host, skips_prefix: strip_prefix.is_some() });
+    if let Some(prefix) = strip_prefix {
+        prefix::append_fields(out, request, prefix, host);
+    }
+    append_end(out, request, is_upgrade);
+}
+
+/// Appends the fields about connection and body, and the end of the head.
+pub fn append_end(out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
+    if is_upgrade {
+        upgrade::append_fields(out, &request.head.fields, &request.bytes);
+    } else if request.takes_trailers() {
+        out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
+    }
+    match request.head.framing {
+        // A method that has a meaning for content says that there is none (RFC 9110 section 8.6).
+        RequestFraming::None
+            if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
+                || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>
+        {
+            encode::field_number(out, "Content-Length", 0);
+        }
+        RequestFraming::None => {}
+        RequestFraming::Length(length) => encode::field_number(out, "Content-Length", length),
+        RequestFraming::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the request line for the backend.
+pub fn append_request_line(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+    out.extend_from_slice(request.method());
+    out.push(b' ');
+    append_target(out, request, strip_prefix);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends the request target for the backend.
+pub fn append_target(out: &mut Vec<u8>, request: &Request, strip_prefix: Option<&str>) {
+    let target = request.target();
+    let stripped = strip_prefix
+        .map(|prefix| prefix.trim_end_matches('/').as_bytes())
+        .and_then(|prefix| path::strip_prefix(target, prefix))
+        .unwrap_or(target);
+    if !stripped.starts_with(b"/") && stripped != b"*" {
+        out.push(b'/');
+    }
+    out.extend_from_slice(stripped);
+}
