@@ -95,9 +95,7 @@ fn gives_memory_back(forebay: &Forebay, name: &str, flood: impl Fn(usize) -> Flo
     drop(flood(20));
     thread::sleep(Duration::from_secs(1));
     let before = proc::resident(pid);
-    // The tables of quinn keep the size of a large flood.
-    let tables = if name.starts_with("HTTP/3") && count > 2_000 { count << 10 } else { 0 };
-    let most = before + before / 2 + (3 << 20) + tables as u64;
+    let most = before + before / 2 + (3 << 20);
     for round in 1..=2 {
         let clients = flood(count);
         // Until all have been taken up, which shows by memory that grows no more.

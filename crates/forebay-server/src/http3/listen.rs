@@ -55,6 +55,9 @@ const PING: Duration = Duration::from_secs(10);
 /// Number of concurrent handshakes per thread above which clients must first prove their address.
 const TRUSTING: usize = 64;
 
+/// Number of concurrent connections after which an endpoint is replaced once it has none.
+const LARGE: usize = 512;
+
 /// Maximum number of connections whose first packet waits, and of bytes of their further packets.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 16 * 1024;
@@ -117,19 +120,36 @@ pub async fn accept(
         )
     })?;
     let own = socket.local_addr()?;
-    let first = Some(sites.config.clone());
-    let runtime = Arc::new(TokioRuntime);
     let random = aws_lc_rs::default_provider().secure_random;
     let mut of_endpoint = EndpointConfig::default();
     of_endpoint.cid_generator(move || Box::new(Ids { place, count, random }));
-    let endpoint = Endpoint::new(of_endpoint, first, socket, runtime)?;
-    let listening = Listening(endpoint);
+    let open = |sites: &Sites| {
+        let config = Some(sites.config.clone());
+        let endpoint = Endpoint::new(
+            of_endpoint.clone(),
+            config,
+            socket.try_clone()?,
+            Arc::new(TokioRuntime),
+        )?;
+        std::io::Result::Ok(Listening(endpoint))
+    };
+    let mut listening = open(&sites)?;
+    // True if the endpoint has had many connections. Its tables keep their largest size.
+    let mut is_large = false;
     // Each handshake holds a receiver, so their number is known and they notice the end.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {
             biased;
             incoming = listening.0.accept() => incoming,
+            () = listening.0.wait_idle(), if is_large => {
+                // The new endpoint has the same socket and the same keys of resets and tokens.
+                if let Ok(small) = open(&sites) {
+                    listening = small;
+                }
+                is_large = false;
+                continue;
+            }
             _ = &mut closed => return Ok(()),
         };
         let Some(incoming) = incoming else {
@@ -146,6 +166,7 @@ pub async fn accept(
         }
         make_room(&context.thread, Some(incoming.remote_address().ip())).await;
         sites.renew(context, index);
+        is_large |= listening.0.open_connections() > LARGE;
         let held = (handshake.clone(), group.clone());
         begin(context, incoming, (index, own), &sites, held).await;
     }
