@@ -159,6 +159,10 @@ pub struct Server {
     /// The directory for request bodies that are too large for memory. Their files have no name.
     /// Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
+    /// The DNS servers that resolve the names of backends, such as "127.0.0.1:53". The port is 53 if
+    /// it is left out. Forebay resolves a name again at its time to live. Default: the servers of
+    /// the system.
+    pub dns_servers: Option<At<OneOrMany<String>>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which

@@ -128,9 +128,10 @@ const NAMES: &[(&str, Ours)] = &[
         Form("health = { path = \"/\" } of `proxy` or [upstream.NAME]"),
     ),
     (
-        "resolver resolver_timeout",
-        Nothing("names of backends are resolved with the system's settings"),
+        "resolver",
+        Form("dns_servers = \"127.0.0.1:53\" in [server]; not needed for those of the system"),
     ),
+    ("resolver_timeout", Nothing("no request waits for DNS")),
     (
         "proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name tls_insecure_skip_verify",
         Form("tls = { ca = \"ca.pem\", server_name = \"NAME\" } of `proxy`"),

@@ -122,6 +122,8 @@ pub struct Server {
     pub group: Option<String>,
     /// The directory for large request bodies, absolute. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
+    /// The DNS servers that resolve the names of backends. Empty: those of the system.
+    pub dns_servers: Vec<SocketAddr>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -140,6 +142,7 @@ impl Default for Server {
             user: None,
             group: None,
             spool_dir: None,
+            dns_servers: Vec::new(),
             grace: Duration::from_secs(30),
         }
     }

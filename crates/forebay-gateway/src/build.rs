@@ -42,7 +42,8 @@ use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::Proxy;
 use forebay_upstream::script::{exact_paths, scripts_of};
 use forebay_upstream::{
-    Backend, BackendOptions, Checker, Endpoint, IdlePools, PendingConnections, Permits, Upstream,
+    Backend, BackendOptions, Checker, Endpoint, IdlePools, Names, PendingConnections, Permits,
+    Upstream, wait_for_names,
 };
 use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
@@ -66,13 +67,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Error that prevents the use of a plan.
 #[derive(Debug)]
 pub enum BuildError {
-    /// A backend's name has no address.
-    Lookup {
-        /// The backend.
-        address: String,
-        /// Error of the system.
-        error: std::io::Error,
-    },
+    /// The thread that resolves names of backends cannot be started.
+    Names(std::io::Error),
     /// The user file of a route cannot be read.
     Users(UsersError),
     /// An application does not start.
@@ -93,8 +89,8 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lookup { address, error } => {
-                write!(f, "cannot find the backend {address}: {error}; check the name in `to`")
+            Self::Names(error) => {
+                write!(f, "cannot start the thread that resolves names of backends: {error}")
             }
             Self::Users(error) => error.fmt(f),
             Self::App(error) => error.fmt(f),
@@ -118,6 +114,7 @@ impl std::error::Error for BuildError {}
 pub struct Origins {
     plan: Plan,
     endpoints: BTreeMap<String, Endpoint>,
+    names: Arc<Names>,
     apps: BTreeMap<String, RunningApp>,
     /// By backend: routes to one backend share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
@@ -139,7 +136,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Resolves backends and starts applications, except those that `previous` runs already. With
+    /// Looks up backends and starts applications, except those that `previous` runs already. With
     /// `previous`, every application must start; without it, failed ones are retried.
     pub fn new(
         plan: Plan,
@@ -147,13 +144,12 @@ impl Origins {
         errors: &ErrorLog,
         previous: Option<&Self>,
     ) -> Result<Self, BuildError> {
-        let mut endpoints = BTreeMap::new();
-        for address in plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses) {
-            let name = address.to_string();
-            let endpoint = Endpoint::resolve(address)
-                .map_err(|error| BuildError::Lookup { address: name.clone(), error })?;
-            endpoints.insert(name, endpoint);
-        }
+        let names = names(&plan, errors, previous);
+        let addresses = plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses);
+        let endpoint = |address: &Address| Ok((address.to_string(), names.endpoint(address)?));
+        let endpoints: BTreeMap<_, _> =
+            addresses.map(endpoint).collect::<Result<_, _>>().map_err(BuildError::Names)?;
+        wait_for_names(endpoints.values());
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
             start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
@@ -184,6 +180,7 @@ impl Origins {
         Ok(Self {
             plan,
             endpoints,
+            names,
             apps,
             permits,
             pending_connections,
@@ -545,6 +542,15 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a RunningApp>, grace: Duration) {
             app.shutdown(grace).await;
         }
     });
+}
+
+/// Returns the resolver of backends' names: that of `previous`, unless the DNS servers changed.
+fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Origins>) -> Arc<Names> {
+    let servers = &plan.server.dns_servers;
+    match previous.map(|previous| &previous.names).filter(|names| names.uses(servers)) {
+        Some(names) => names.clone(),
+        None => Names::new(servers, errors),
+    }
 }
 
 fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {

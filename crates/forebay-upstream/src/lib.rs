@@ -28,5 +28,5 @@ mod upstream;
 pub use upstream::announce;
 pub use upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Check, Checker, Endpoint, Group,
-    IdlePools, PendingConnections, Permits, Tallies, Upstream,
+    IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
 };

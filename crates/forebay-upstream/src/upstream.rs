@@ -5,7 +5,8 @@
 //! `idle_connections` keeps them, `permits` limits them over all threads. `pending_connections`
 //! tracks new connections that may wait for a process of the backend. `announce` writes the PROXY
 //! header, `health` checks backends, `tally` counts requests. `upload` sends bodies, `duplex` does
-//! so while the reply is read. `multiplexed` manages connections that requests share.
+//! so while the reply is read. `multiplexed` manages connections that requests share. `names`
+//! resolves the names of backends.
 
 pub mod announce;
 mod attempts;
@@ -15,6 +16,7 @@ mod group;
 mod health;
 mod idle_connections;
 mod multiplexed;
+mod names;
 mod pending_connections;
 mod permits;
 mod tally;
@@ -30,12 +32,13 @@ use forebay_server::exchange::Exchange;
 
 use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
-pub use backend::{Backend, BackendOptions, Connection, Endpoint};
+pub use backend::{Backend, BackendOptions, Connection};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
 pub use health::{Check, Checker};
 pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, Readiness, SharedConnection};
+pub use names::{Endpoint, Names, wait_for_names};
 pub use pending_connections::PendingConnections;
 pub use permits::Permits;
 pub use tally::Tallies;

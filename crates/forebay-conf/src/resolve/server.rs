@@ -1,12 +1,14 @@
 //! `[server]` and `[log]`.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::effect::no_effect;
 use super::path::{directory, in_directory};
 use super::peer::{host, socket_address};
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At};
+use crate::file::{self, At, OneOrMany};
 use crate::plan::{AccessLog, Format, HostPattern, Limits, Log, Server, Timeouts};
 use crate::suggest;
 
@@ -28,8 +30,21 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
         user: name(&typed.user)?,
         group: name(&typed.group)?,
         spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
+        dns_servers: dns_servers(&typed.dns_servers)?,
         grace: time(&typed.grace, default.grace)?,
     })
+}
+
+fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Vec<SocketAddr>> {
+    let server = |typed: &At<&String>| {
+        let text = typed.value;
+        let address = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| (ip, 53).into()));
+        address.map_err(|_| {
+            Problem::new(&typed.span, format!("\"{text}\" is not the address of a DNS server"))
+                .help("write an IP address, with a port if it is not 53: \"127.0.0.1:53\"")
+        })
+    };
+    typed.iter().flat_map(At::items).map(|at| server(&at)).collect()
 }
 
 fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {

@@ -240,7 +240,7 @@ impl ProgramApp {
     fn new_client(&self, permit: &Permit) -> InstanceClient {
         let endpoint = match permit.place() {
             Place::Unix(path) => Endpoint::Unix(path.clone()),
-            Place::Tcp(address) => Endpoint::Tcp(vec![*address]),
+            Place::Tcp(address) => Endpoint::Tcp(*address),
         };
         let (keeps_alive, idle_time) = match self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE),

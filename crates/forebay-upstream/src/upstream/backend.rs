@@ -2,49 +2,23 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::Address;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::tls::{Alpn, ClientTls};
 use forebay_workers::Life;
+use tokio::time::Instant;
 
 use super::ConnectionOrigin;
 use super::idle_connections::{IdleConnections, IdleOptions, IdlePools};
+use super::names::{Endpoint, Name};
 use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Permits};
-
-/// Resolved address of a backend.
-#[derive(Clone, Debug)]
-pub enum Endpoint {
-    /// The addresses of its name, tried in turn.
-    Tcp(Vec<SocketAddr>),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl Endpoint {
-    /// Resolves `address`.
-    pub fn resolve(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Tcp(name) => {
-                let addresses: Vec<_> = name.to_socket_addrs()?.collect();
-                if addresses.is_empty() {
-                    return Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
-                }
-                Ok(Self::Tcp(addresses))
-            }
-            Address::Unix(path) => Ok(Self::Unix(path.clone())),
-        }
-    }
-}
 
 /// Pause between two attempts to connect to a Unix socket whose queue is full.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
@@ -62,6 +36,8 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
+    /// State of the name that the idle connections belong to.
+    generation: Cell<u64>,
 }
 
 /// Options of a backend's connections.
@@ -116,6 +92,8 @@ pub struct Connection {
     pub is_reused: bool,
     /// True if TLS negotiated HTTP/2.
     pub is_http2: bool,
+    /// State of the backend's name when the connection was opened.
+    generation: u64,
     permit: Option<ConnectionPermit>,
     /// Present until the first byte of the reply.
     wait: Cell<Option<Wait>>,
@@ -179,6 +157,28 @@ impl Backend {
             life,
             tls,
             alpn,
+            generation: Cell::new(0),
+        }
+    }
+
+    /// Returns the number of changes of the backend's addresses.
+    fn current_generation(&self) -> u64 {
+        match &self.endpoint {
+            Endpoint::Name(name) => name.generation(),
+            Endpoint::Tcp(_) | Endpoint::Unix(_) => 0,
+        }
+    }
+
+    /// Returns true if the backend's addresses have changed since `seen`, and updates `seen`.
+    pub fn has_moved(&self, seen: &Cell<u64>) -> bool {
+        let now = self.current_generation();
+        seen.replace(now) != now
+    }
+
+    /// Closes idle connections to former addresses.
+    fn leave_former_addresses(&self) {
+        if self.has_moved(&self.generation) {
+            while self.idle.take().is_some() {}
         }
     }
 
@@ -218,6 +218,7 @@ impl Backend {
     }
 
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<Connection, Fault> {
+        self.leave_former_addresses();
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
             return Ok(self.reused(socket, permit));
         }
@@ -235,7 +236,8 @@ impl Backend {
 
     fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> Connection {
         let wait = Cell::new(self.idle.reuse());
-        Connection { socket, is_reused: true, is_http2: false, permit, wait }
+        let generation = self.generation.get();
+        Connection { socket, is_reused: true, is_http2: false, generation, permit, wait }
     }
 
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
@@ -266,6 +268,7 @@ impl Backend {
     /// a kept connection just when the request is sent. So the connection is checked first. If the
     /// backend is not known to keep connections, only one that has been idle for a while is used.
     pub async fn connect_non_idempotent(&self) -> Result<Connection, Fault> {
+        self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
         // If connections are limited, each may hold a process of the backend: use any of them.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
@@ -311,12 +314,12 @@ impl Backend {
         permit: Option<ConnectionPermit>,
         alpn: Alpn,
     ) -> Result<Connection, Fault> {
-        let limit = self.connect_timeout;
+        let (limit, generation) = (self.connect_timeout, self.current_generation());
         let wait = Cell::new(self.idle.open());
         match tokio::time::timeout(limit, self.open_secured(alpn)).await {
             Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, is_http2, permit, wait })
+                Ok(Connection { socket, is_reused: false, is_http2, generation, permit, wait })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -372,17 +375,26 @@ impl Backend {
                     outcome => return outcome,
                 }
             },
-            Endpoint::Tcp(addresses) => {
-                let mut last = None;
-                for &address in addresses {
-                    match self.thread.connect_tcp(address).await {
-                        Ok(socket) => return Ok(socket),
-                        Err(error) => last = Some(error),
-                    }
-                }
-                Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
-            }
+            Endpoint::Tcp(address) => self.thread.connect_tcp(*address).await,
+            Endpoint::Name(name) => self.connect_to_name(name).await,
         }
+    }
+
+    /// Connects to the addresses of a name in turn. Each gets an equal share of the remaining time.
+    async fn connect_to_name(&self, name: &Name) -> io::Result<Socket> {
+        let (addresses, deadline) = (name.in_turn()?, Instant::now() + self.connect_timeout);
+        let mut last = None;
+        for (index, &address) in addresses.iter().enumerate() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
+            match tokio::time::timeout(share, self.thread.connect_tcp(address)).await {
+                Ok(Ok(socket)) => return Ok(socket),
+                Ok(Err(error)) => last = Some(error),
+                Err(_) => last = Some(io::ErrorKind::TimedOut.into()),
+            }
+            name.record_failure(address);
+        }
+        Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
     /// Keeps a connection after its whole reply was read, unless it must close for a new one that
@@ -392,7 +404,8 @@ impl Backend {
         if connection.is_reused {
             self.idle.record_keeping();
         }
-        if self.idle.pop_overdue() {
+        let is_former = connection.generation != self.current_generation();
+        if self.idle.pop_overdue() || is_former {
             return;
         }
         self.idle.put(connection.socket, connection.permit);

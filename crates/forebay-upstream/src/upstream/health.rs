@@ -103,7 +103,11 @@ async fn request(check: &Check) -> Result<(), String> {
         Endpoint::Unix(path) => {
             request_over(check, UnixStream::connect(path).await.map_err(text)?).await?
         }
-        Endpoint::Tcp(addresses) => {
+        Endpoint::Tcp(address) => {
+            request_over(check, TcpStream::connect(address).await.map_err(text)?).await?
+        }
+        Endpoint::Name(name) => {
+            let addresses = name.in_turn().map_err(text)?;
             request_over(check, TcpStream::connect(&addresses[..]).await.map_err(text)?).await?
         }
     };

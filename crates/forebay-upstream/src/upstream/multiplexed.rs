@@ -63,6 +63,8 @@ pub struct Multiplexed<C> {
     capacity_changed: Rc<Notify>,
     /// Maximum of connections, so that other threads get some, too.
     most: usize,
+    /// State of the backend's name that the connections belong to.
+    generation: Cell<u64>,
 }
 
 impl<C: SharedConnection> Multiplexed<C> {
@@ -74,6 +76,7 @@ impl<C: SharedConnection> Multiplexed<C> {
             is_opening: Cell::new(false),
             capacity_changed: Rc::default(),
             most,
+            generation: Cell::new(0),
         }
     }
 
@@ -114,6 +117,10 @@ impl<C: SharedConnection> Multiplexed<C> {
         acquire: impl AsyncFn(bool) -> Result<R, Fault>,
         open: impl AsyncFnOnce(R) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
+        if backend.has_moved(&self.generation) {
+            // Requests on connections to former addresses finish. Later ones go elsewhere.
+            self.open.borrow_mut().clear();
+        }
         if let Ok(_first) = self.queue.try_lock()
             && let Some(found) = find()
         {
