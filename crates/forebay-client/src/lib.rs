@@ -33,7 +33,9 @@ pub use fastcgi::Fastcgi;
 pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
-pub use request::{Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request};
+pub use request::{
+    EncodeError, Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request,
+};
 pub use websocket::{WEBSOCKET_KEY, WebSocket, WebSocketRequest};
 
 /// Client's side of one connection, for one exchange at a time.

@@ -2,6 +2,7 @@
 //!
 //! The variables are those that Forebay, as a gateway, sends to such applications.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use forebay_wire::ajp13::{self, AjpError};
@@ -28,6 +29,29 @@ pub struct Gateway {
     /// Secret that a servlet container requires from web servers.
     pub secret: Option<String>,
 }
+
+/// Reason why a request cannot be encoded in another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EncodeError {
+    /// The HTTP/1.1 request is malformed.
+    Malformed(HeadError),
+    /// A variable is too long for uwsgi.
+    Uwsgi(UwsgiError),
+    /// The head is too long for AJP.
+    Ajp(AjpError),
+}
+
+impl fmt::Display for EncodeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(error) => write!(out, "the request is malformed: {error}"),
+            Self::Uwsgi(error) => error.fmt(out),
+            Self::Ajp(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for EncodeError {}
 
 /// Returns a FastCGI request. `keepalive` asks the application to keep the connection.
 pub fn fastcgi_request(
@@ -57,28 +81,20 @@ pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError
     Ok(out)
 }
 
-/// Returns a uwsgi request with both modifiers 0 (WSGI). The inner error means that a variable is
-/// too long for the protocol.
-pub fn uwsgi_request(
-    http: &[u8],
-    gateway: &Gateway,
-) -> Result<Result<Vec<u8>, UwsgiError>, HeadError> {
-    let (head, body) = parse(http)?;
+/// Returns a uwsgi request with both modifiers 0 (WSGI).
+pub fn uwsgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, EncodeError> {
+    let (head, body) = parse(http).map_err(EncodeError::Malformed)?;
     let mut out = Vec::new();
     let mut variables = uwsgi::Packet::new(&mut out, 0, 0);
     append_variables(http, &head, body, gateway, &mut variables);
-    Ok(variables.finish().map(|()| {
-        out.extend_from_slice(body);
-        out
-    }))
+    variables.finish().map_err(EncodeError::Uwsgi)?;
+    out.extend_from_slice(body);
+    Ok(out)
 }
 
-/// Returns an AJP request. The inner error means that the head is too long for the protocol.
-pub fn ajp_request(
-    http: &[u8],
-    gateway: &Gateway,
-) -> Result<Result<AjpRequest, AjpError>, HeadError> {
-    let (head, body) = parse(http)?;
+/// Returns an AJP request.
+pub fn ajp_request(http: &[u8], gateway: &Gateway) -> Result<AjpRequest, EncodeError> {
+    let (head, body) = parse(http).map_err(EncodeError::Malformed)?;
     let target = head.path_and_query.of(http);
     let (uri, query) = match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),
@@ -107,15 +123,14 @@ pub fn ajp_request(
     if let Some(query) = query {
         attributes.attribute(ajp13::Attribute::QueryString, query);
     }
-    Ok(attributes.finish(ajp13::LEAST_PACKET).map(|()| {
-        let (first, rest) = body.split_at(body.len().min(ajp13::most_data(ajp13::LEAST_PACKET)));
-        if !first.is_empty() {
-            request.packets.extend_from_slice(&ajp13::data_header(first.len()));
-            request.packets.extend_from_slice(first);
-        }
-        request.rest = rest.to_vec();
-        request
-    }))
+    attributes.finish(ajp13::LEAST_PACKET).map_err(EncodeError::Ajp)?;
+    let (first, rest) = body.split_at(body.len().min(ajp13::most_data(ajp13::LEAST_PACKET)));
+    if !first.is_empty() {
+        request.packets.extend_from_slice(&ajp13::data_header(first.len()));
+        request.packets.extend_from_slice(first);
+    }
+    request.rest = rest.to_vec();
+    Ok(request)
 }
 
 pub(crate) fn parse(http: &[u8]) -> Result<(RequestHead, &[u8]), HeadError> {

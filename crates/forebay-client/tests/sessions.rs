@@ -82,7 +82,7 @@ fn app_server() -> AppServer<Collected> {
 fn ajp(body: &str) -> Ajp<Collected> {
     let length = body.len();
     let http = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
-    let request = ajp_request(http.as_bytes(), &Gateway::default()).unwrap().unwrap();
+    let request = ajp_request(http.as_bytes(), &Gateway::default()).unwrap();
     Ajp::new(Arc::new(request), true, Collected::default())
 }
 

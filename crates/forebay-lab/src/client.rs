@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::experiment::{Client, Plan, Printed, Values, in_words, missing};
 use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
-use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
+use crate::trial::{Halt, READY_INTERVAL, RunError, Runner, broken};
 use forebay_load::{Outcome, Requests};
 
 /// Size of the part at the end of the output that is searched for the number.
@@ -106,13 +106,9 @@ impl Runner {
     /// ended or the user interrupts the run.
     ///
     /// # Errors
-    /// The outer error ends the experiment: an interruption, or a keeper that fails. The inner
-    /// error describes a failure of the client or the server.
-    pub(crate) fn run_client(
-        &self,
-        task: &Task<'_>,
-        server: &mut Keeper,
-    ) -> Result<Result<Ran, String>, Halt> {
+    /// An interruption, or a keeper that fails, ends the experiment. A failure of the client or the
+    /// server ends the trial.
+    pub(crate) fn run_client(&self, task: &Task<'_>, server: &mut Keeper) -> Result<Ran, RunError> {
         let mut keeper = Keeper::open(&self.program).map_err(broken)?;
         let argv: Vec<String> = task.client.command.iter().map(|word| task.fill(word)).collect();
         let name = argv[0].clone();
@@ -128,10 +124,10 @@ impl Runner {
         let patience = task.duration + task.client.timeout;
         let wrong = loop {
             if self.interrupt.is_set() {
-                return Err(Halt::Interrupted);
+                return Err(Halt::Interrupted.into());
             }
             if let Some(how) = server.ended() {
-                return Ok(Err(format!("the server was gone: {how}")));
+                return Err(RunError::Trial(format!("the server was gone: {how}")));
             }
             match keeper.ended() {
                 Some(ENDED_WELL) => {
@@ -139,7 +135,7 @@ impl Runner {
                     let output = printed(&keeper.tmp().join(OUTPUT_FILE));
                     let read = output.map_err(|error| format!("left no output: {error}"));
                     match read.and_then(|output| task.read(&output, took)) {
-                        Ok(ran) => return Ok(Ok(ran)),
+                        Ok(ran) => return Ok(ran),
                         Err(wrong) => break wrong,
                     }
                 }
@@ -156,7 +152,7 @@ impl Runner {
             [] => "; it printed nothing".to_owned(),
             lines => format!("; the end of what it printed: {}", lines.join(" / ")),
         };
-        Ok(Err(format!("the client {name} {wrong}{quoted}")))
+        Err(RunError::Trial(format!("the client {name} {wrong}{quoted}")))
     }
 }
 

@@ -19,7 +19,8 @@ use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::steady::{WINDOW, is_steady};
 use crate::trial::{
-    Check, Halt, Measured, Runner, Slice, StartFailure, Trial, broken, refuse_occupied, stop,
+    Check, Halt, Measured, RunError, Runner, Slice, StartFailure, Trial, broken, refuse_occupied,
+    stop,
 };
 use crate::watch::{Cpu, Sampler, Tree, Witness, listeners};
 
@@ -39,39 +40,44 @@ impl Executor for Runner {
             servers.push(self.start_member(*member)?);
         }
         for turn in &group.turns {
-            if let Ok(server) = &mut servers[turn.member] {
+            if let Started::Running(server) = &mut servers[turn.member] {
                 server.turn(self, *turn)?;
             }
         }
-        let finish = |server: Result<Standing<'_>, Trial>| match server {
-            Ok(server) => server.finish(self),
-            Err(trial) => Ok(trial),
+        let finish = |server: Started<'_>| match server {
+            Started::Running(server) => server.finish(self),
+            Started::Failed(trial) => Ok(trial),
         };
         servers.into_iter().map(finish).collect()
     }
 }
 
+/// Result of the start of a server.
+#[expect(clippy::large_enum_variant, reason = "an experiment has few servers at a time")]
+enum Started<'a> {
+    Running(Standing<'a>),
+    /// The server did not start, which is the result of its trial.
+    Failed(Trial),
+}
+
 impl Runner {
-    /// Starts a server. If it cannot start, returns its trial, and the experiment goes on.
-    fn start_member<'a>(
-        &mut self,
-        member: Member<'a>,
-    ) -> Result<Result<Standing<'a>, Trial>, Halt> {
+    /// Starts a server. If it cannot start, the experiment goes on.
+    fn start_member<'a>(&mut self, member: Member<'a>) -> Result<Started<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
-            return Ok(Err(Trial::not_started(member.id, failure.clone())));
+            return Ok(Started::Failed(Trial::not_started(member.id, failure.clone())));
         }
         match Standing::start(self, member) {
             Ok(server) => {
                 self.started.insert(name.clone());
-                Ok(Ok(server))
+                Ok(Started::Running(server))
             }
             Err(Halt::CannotStart { configuration, reason, output }) if configuration == *name => {
                 let failure = StartFailure { reason, output };
                 if !self.started.contains(name) {
                     self.unstartable.insert(name.clone(), failure.clone());
                 }
-                Ok(Err(Trial::not_started(member.id, failure)))
+                Ok(Started::Failed(Trial::not_started(member.id, failure)))
             }
             Err(halt) => Err(halt),
         }
@@ -160,22 +166,23 @@ impl<'a> Standing<'a> {
             failure: None,
             notes: Vec::new(),
         };
-        match server.warm_up(runner)? {
+        match server.warm_up(runner) {
             Ok(driver) => {
                 let load = Load::begin(driver, || server.tree());
                 server.load = Some(load);
             }
-            Err(failure) => server.failure = Some(failure),
+            Err(RunError::Trial(failure)) => server.failure = Some(failure),
+            Err(RunError::Experiment(halt)) => return Err(halt),
         }
         Ok(server)
     }
 
-    /// Warms the server up and returns the source of the load, or the reason of a failure.
-    fn warm_up(&mut self, runner: &Runner) -> Result<Result<Driver, String>, Halt> {
+    /// Warms the server up and returns the source of the load.
+    fn warm_up(&mut self, runner: &Runner) -> Result<Driver, RunError> {
         let mut driver = match (&self.task.client, &self.check) {
             (None, Check::Request(spec)) => match Turns::new(spec) {
                 Ok(turns) => Driver::Turns(Box::new(turns)),
-                Err(error) => return Ok(Err(error.to_string())),
+                Err(error) => return Err(RunError::Trial(error.to_string())),
             },
             _ => Driver::Command,
         };
@@ -183,23 +190,19 @@ impl<'a> Standing<'a> {
             let warm = match &mut driver {
                 Driver::Turns(turns) => {
                     let (control, load) = (Control::default(), (stop(amount), None));
-                    drive(turns, load, &control, &runner.interrupt, &mut self.keeper)?.map(|_| ())
+                    drive(turns, load, &control, &runner.interrupt, &mut self.keeper).map(|_| ())
                 }
-                Driver::Command => self.run_client(runner, amount, 0)?.map(|_| ()),
+                Driver::Command => self.run_client(runner, amount, 0).map(|_| ()),
             };
-            if let Err(wrong) = warm {
-                return Ok(Err(format!("during warm-up {wrong}")));
-            }
+            warm.map_err(RunError::during_warm_up)?;
         }
-        if let (Some(ceiling), Driver::Turns(turns)) = (self.task.steady, &mut driver)
-            && let Err(wrong) = self.until_steady(runner, turns, ceiling)?
-        {
-            return Ok(Err(format!("during warm-up {wrong}")));
+        if let (Some(ceiling), Driver::Turns(turns)) = (self.task.steady, &mut driver) {
+            self.until_steady(runner, turns, ceiling).map_err(RunError::during_warm_up)?;
         }
-        Ok(match runner.probe(&self.check, None) {
-            Ok(()) => Ok(driver),
-            Err(wrong) => Err(format!("no correct reply after the warm-up: {wrong}")),
-        })
+        runner.probe(&self.check, None).map_err(|wrong| {
+            RunError::Trial(format!("no correct reply after the warm-up: {wrong}"))
+        })?;
+        Ok(driver)
     }
 
     /// Loads the server until its rate is steady. If `ceiling` passes first, adds a note.
@@ -208,7 +211,7 @@ impl<'a> Standing<'a> {
         runner: &Runner,
         turns: &mut Turns,
         ceiling: Duration,
-    ) -> Result<Result<(), String>, Halt> {
+    ) -> Result<(), RunError> {
         let began = Instant::now();
         let mut rates = Vec::new();
         while !is_steady(&rates) {
@@ -220,12 +223,10 @@ impl<'a> Standing<'a> {
             }
             let control = Control::default();
             let load = (stop(Amount::Duration(WINDOW)), None);
-            match drive(turns, load, &control, &runner.interrupt, &mut self.keeper)? {
-                Ok(outcome) => rates.push(outcome.rate_per_s()),
-                Err(wrong) => return Ok(Err(wrong)),
-            }
+            let outcome = drive(turns, load, &control, &runner.interrupt, &mut self.keeper)?;
+            rates.push(outcome.rate_per_s());
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Runs the client's command. `slice` counts from 1; 0 is the warm-up.
@@ -234,12 +235,12 @@ impl<'a> Standing<'a> {
         runner: &Runner,
         amount: Amount,
         slice: u32,
-    ) -> Result<Result<(Outcome, Printed), String>, Halt> {
+    ) -> Result<(Outcome, Printed), RunError> {
         let Some(client) = &self.task.client else {
-            return Err(Halt::Broken("no client to run".to_owned()));
+            return Err(Halt::Broken("no client to run".to_owned()).into());
         };
         let Amount::Duration(duration) = amount else {
-            return Err(Halt::Broken("a client loads for a time".to_owned()));
+            return Err(Halt::Broken("a client loads for a time".to_owned()).into());
         };
         let target = self.member.configuration.target(&self.task, &self.values);
         let url = match &self.check {
@@ -252,7 +253,7 @@ impl<'a> Standing<'a> {
         let values = &self.values;
         let task = client::Task { client, values, url: &url, duration, connections, seed };
         let ran = runner.run_client(&task, &mut self.keeper)?;
-        Ok(ran.map(|ran| (ran.outcome(&task), ran.printed)))
+        Ok((ran.outcome(&task), ran.printed))
     }
 
     /// Returns the request of the built-in load generator.
@@ -296,11 +297,11 @@ impl<'a> Standing<'a> {
             Driver::Turns(turns) => {
                 let wanted = (stop(turn.amount), rate);
                 let driven = drive(turns, wanted, &control, &runner.interrupt, &mut self.keeper);
-                driven.map(|driven| driven.map(|outcome| (outcome, None)))
+                driven.map(|outcome| (outcome, None))
             }
             Driver::Command => {
                 let ran = self.run_client(runner, turn.amount, turn.slice + 1);
-                ran.map(|ran| ran.map(|(outcome, printed)| (outcome, Some(printed))))
+                ran.map(|(outcome, printed)| (outcome, Some(printed)))
             }
         };
         let glance = load.sampler.end();
@@ -309,7 +310,7 @@ impl<'a> Standing<'a> {
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);
-        match driven? {
+        match driven {
             Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
                 // A command also takes time to start and end, which is not the server's time.
@@ -328,7 +329,8 @@ impl<'a> Standing<'a> {
                 load.outcome = Outcome::sum(load.outcome.take().into_iter().chain([outcome]));
                 self.load = Some(load);
             }
-            Err(wrong) => {
+            Err(RunError::Experiment(halt)) => return Err(halt),
+            Err(RunError::Trial(wrong)) => {
                 let completed = load.slices.iter().map(|slice| slice.completed).sum::<u64>()
                     + control.completed.load(Ordering::Relaxed);
                 self.notes.extend(crash_note(completed, &mut self.keeper));
@@ -459,14 +461,14 @@ fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     Some(format!("crashed after {completed} requests ({how}){quoted}"))
 }
 
-/// Runs a slice to its end, an interruption, or the server's end (the inner error).
+/// Runs a slice to its end, an interruption, or the server's end.
 fn drive(
     turns: &mut Turns,
     (stop, rate): (Stop, Option<Rate>),
     control: &Control,
     interrupt: &Interrupt,
     keeper: &mut Keeper,
-) -> Result<Result<Outcome, String>, Halt> {
+) -> Result<Outcome, RunError> {
     let (done, ended) = mpsc::channel::<()>();
     let result = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
@@ -481,13 +483,13 @@ fn drive(
         load.join()
     });
     if interrupt.is_set() {
-        return Err(Halt::Interrupted);
+        return Err(Halt::Interrupted.into());
     }
     let Ok(result) = result else {
-        return Err(Halt::Broken("the load generator stopped half-way".to_owned()));
+        return Err(Halt::Broken("the load generator stopped half-way".to_owned()).into());
     };
     if let Some(how) = keeper.ended() {
-        return Ok(Err(format!("the server was gone: {how}")));
+        return Err(RunError::Trial(format!("the server was gone: {how}")));
     }
-    Ok(result.map_err(|error| error.to_string()))
+    result.map_err(|error| RunError::Trial(error.to_string()))
 }

@@ -116,6 +116,31 @@ impl fmt::Display for Halt {
     }
 }
 
+/// RunError of one trial, or of the whole experiment.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    /// The server or the client of the trial failed. The experiment goes on.
+    Trial(String),
+    /// The experiment ends.
+    Experiment(Halt),
+}
+
+impl RunError {
+    /// Adds the time of a trial's failure to its text.
+    pub fn during_warm_up(self) -> Self {
+        match self {
+            Self::Trial(wrong) => Self::Trial(format!("during warm-up {wrong}")),
+            Self::Experiment(halt) => Self::Experiment(halt),
+        }
+    }
+}
+
+impl From<Halt> for RunError {
+    fn from(halt: Halt) -> Self {
+        Self::Experiment(halt)
+    }
+}
+
 /// Returns the counted trials with their measurements.
 pub fn counted(trials: &[Trial]) -> impl Iterator<Item = (&Trial, &Measured)> {
     trials

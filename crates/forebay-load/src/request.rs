@@ -109,11 +109,9 @@ impl Encoded {
             }
             Protocol::Scgi => forebay_client::scgi_request(&http, gateway).map_err(malformed)?,
             Protocol::Uwsgi => forebay_client::uwsgi_request(&http, gateway)
-                .map_err(malformed)?
                 .map_err(|error| Error::Invalid(error.to_string()))?,
             Protocol::Ajp => {
                 ajp = forebay_client::ajp_request(&http, gateway)
-                    .map_err(malformed)?
                     .map_err(|error| Error::Invalid(error.to_string()))?;
                 Vec::new()
             }
