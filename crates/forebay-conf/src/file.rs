@@ -289,6 +289,8 @@ pub enum Www {
 /// Listeners, their host names, and the routes that answer each path.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
+// reports the position of an error only for keys that it does not flatten.
 pub struct Site {
     /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
     /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager

@@ -16,6 +16,7 @@ use crate::trial::{Measured, Slice, Trial, counted};
 
 /// Figures of one configuration. Void trials only contribute to `failed` and `notes`.
 #[derive(Clone, Debug)]
+// More than 20 fields: one for each figure that the reports print in the line of a configuration.
 pub struct Row {
     /// The configuration's name.
     pub name: String,

@@ -10,6 +10,7 @@ use crate::{Arrivals, Protocol, Rate, Second};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
+// More than 20 fields: one for each member of the JSON object that `forebay bench` prints.
 pub struct Outcome {
     /// The requested URL.
     pub url: String,

@@ -73,6 +73,8 @@ pub struct Site {
 }
 
 /// A route of a site.
+// More than 20 fields: one for each step of a request that a route can change. The gateway sets
+// them once, when it reads the configuration.
 pub struct Route {
     /// Selects the requests of the route.
     pub matcher: Matcher,

@@ -39,6 +39,7 @@ pub use instance_pool::Permit;
 
 /// One program and the rules for its processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+// More than 20 fields: one for each key of the table of an application that concerns its processes.
 pub struct ProgramSpec {
     /// The name in logs and in status.
     pub name: String,

@@ -35,6 +35,8 @@ use forebay_load::{
 /// wrong usage; 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive
 /// (--fail-if, --find-rate); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
+// More than 20 fields: one for each option of the command. clap makes `--help` and the man page
+// from them.
 pub struct Args {
     #[arg(
         required = true,

@@ -31,6 +31,8 @@ use saving::Saving;
 /// was started; 3 something could not be started; 4 inconclusive: the measurement cannot decide
 /// about --threshold, or no trial counts; 130 or 143 interrupted by Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
+// More than 20 fields: one for each option of the command. clap makes `--help` and the man page
+// from them.
 pub struct Args {
     /// The experiment file (TOML)
     #[arg(required_unless_present_any = ["urls", "commands"])]

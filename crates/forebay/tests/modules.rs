@@ -2,6 +2,8 @@
 //! itself by way of others. So each can be read, and moved, after those that it names.
 //!
 //! A child module may name what its parent defines, because it is a part of the parent.
+//!
+//! A struct of more than 20 fields has a reason beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -128,6 +130,90 @@ fn a_cycle_is_found_through_groups_exports_and_aliases() {
     write("b.rs", "use crate::c as other;\npub struct B;\nfn f() { other::First }\n");
     write("c.rs", "pub struct First;\nfn f() { super::a::A }\n");
     assert_eq!(cycle().unwrap(), "a b c a");
+}
+
+#[test]
+fn a_struct_with_many_fields_has_a_reason_beside_it() {
+    let crates = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(crates).unwrap().map(Result::unwrap) {
+        let src = entry.path().join("src");
+        if src.is_dir() {
+            collect_files(&src, &mut paths);
+        }
+    }
+    let wrong: Vec<String> = paths
+        .iter()
+        .flat_map(|path| {
+            let found = wrong_structs(&fs::read_to_string(path).unwrap());
+            found.into_iter().map(|wrong| format!("{}: {wrong}", path.display()))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn fields_are_counted_without_comments_attributes_and_nested_items() {
+    let source = |reason: &str, fields: usize| {
+        let fields: String = (0..fields)
+            .map(|at| format!("    /// Not: a field.\n    #[serde(default)]\n    pub f{at}: u8,\n"))
+            .collect();
+        format!("/// Doc.\n#[derive(Debug)]\n{reason}pub(crate) struct Big<'a> {{\n{fields}}}\n")
+    };
+    let reason = "// More than 20 fields: a reason\n// of two lines.\n";
+    assert!(wrong_structs(&source("", 20)).is_empty());
+    assert_eq!(wrong_structs(&source("", 21)), ["Big has 21 fields and no reason"]);
+    assert!(wrong_structs(&source(reason, 21)).is_empty());
+    assert_eq!(wrong_structs(&source(reason, 20)), ["Big has 20 fields: remove the reason"]);
+    assert_eq!(wrong_structs(&source("// Other.\n", 21)), ["Big has 21 fields and no reason"]);
+    let two = source("", 12) + &source("", 12);
+    assert!(wrong_structs(&two).is_empty());
+}
+
+/// Returns the structs that have more than 20 fields and no comment `// More than 20 fields: ...`
+/// directly above them, and those that have the comment and fewer fields.
+fn wrong_structs(text: &str) -> Vec<String> {
+    const MOST: usize = 20;
+    const REASON: &str = "// More than 20 fields: ";
+    let lines: Vec<&str> = text.lines().collect();
+    let mut wrong = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let item = without_visibility(line.trim_start());
+        let Some(name) = item.strip_prefix("struct ").filter(|_| line.ends_with('{')) else {
+            continue;
+        };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let is_field = |line: &&&str| {
+            let Some(field) = line.strip_prefix(&format!("{indent}    ")) else { return false };
+            let field = without_visibility(field);
+            let name = field.trim_start_matches("r#");
+            let rest = name.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            rest.len() < name.len() && rest.starts_with(": ")
+        };
+        let end = format!("{indent}}}");
+        let body = lines[at + 1..].iter().take_while(|line| **line != end);
+        let fields = body.filter(is_field).count();
+        let above = lines[..at].iter().rev().map(|line| line.trim_start());
+        let has_reason = above
+            .take_while(|line| line.starts_with("// "))
+            .any(|line| line.len() > REASON.len() && line.starts_with(REASON));
+        let name = first_name(name);
+        if fields > MOST && !has_reason {
+            wrong.push(format!("{name} has {fields} fields and no reason"));
+        } else if fields <= MOST && has_reason {
+            wrong.push(format!("{name} has {fields} fields: remove the reason"));
+        }
+    }
+    wrong
+}
+
+/// Returns the declaration without `pub` or `pub(...)`.
+fn without_visibility(line: &str) -> &str {
+    let Some(rest) = line.strip_prefix("pub") else { return line };
+    match rest.strip_prefix('(') {
+        Some(rest) => rest.split_once(") ").map_or(line, |(_, item)| item),
+        None => rest.strip_prefix(' ').unwrap_or(line),
+    }
 }
 
 fn path(text: &str) -> Path {

@@ -15,6 +15,8 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
+// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
+// reports the position of an error only for keys that it does not flatten.
 pub struct App {
     /// The kind of application.
     pub kind: Option<At<Kind>>,

@@ -44,6 +44,8 @@ use super::when::When;
         { "required": ["redirect"] },
     ] } },
 ]))]
+// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
+// reports the position of an error only for keys that it does not flatten.
 pub struct Route {
     /// A name of the route, for `expect` and `explain`. Default: none.
     pub name: Option<At<String>>,

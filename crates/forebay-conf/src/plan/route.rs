@@ -14,6 +14,7 @@ use super::{
 
 /// The conditions on requests, and the action that answers them.
 #[derive(Clone, Debug)]
+// More than 20 fields: the resolved form has one for each key, or group of keys, of the table.
 pub struct Route {
     /// The name of the route; unique in its site.
     pub name: Option<String>,

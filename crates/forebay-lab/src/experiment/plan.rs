@@ -34,6 +34,7 @@ pub struct Plan {
 
 /// The load of one trial.
 #[derive(Clone, Debug, Deserialize, Serialize)]
+// More than 20 fields: the resolved form has one for each key of the table `[load]`.
 pub struct Load {
     /// Appended to each configuration's `url`; begins with `/`.
     pub path: String,
@@ -157,6 +158,7 @@ pub struct Service {
 
 /// A way to serve the application.
 #[derive(Clone, Debug, Deserialize, Serialize)]
+// More than 20 fields: the resolved form has one for each key of the table.
 pub struct Configuration {
     /// Name in every report.
     pub name: String,

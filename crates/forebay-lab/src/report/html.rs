@@ -23,6 +23,7 @@ pub fn html(experiment: &Experiment) -> Result<String, minijinja::Error> {
 
 /// Data for the template. Charts are finished SVG; all other text is escaped by the template.
 #[derive(Serialize)]
+// More than 20 fields: the template names each of them.
 struct Page<'a> {
     title: &'a str,
     incomplete: Option<&'a str>,
