@@ -9,14 +9,19 @@
 //! The connection has no clock; the caller passes the time. [`Config`] limits the memory of a
 //! stream and a connection, and a budget (`budget.rs`) limits the cost of a peer.
 
+mod block;
 pub mod budget;
 mod config;
 mod control;
 mod data;
 mod event;
 mod flow;
+mod identifiers;
+mod output;
+mod past;
 mod queue;
 mod receive;
+mod round_trip;
 mod send;
 mod streams;
 
@@ -28,9 +33,14 @@ use super::frame::{self, PREFACE, settings};
 use super::hpack::{Decoder, Encoder};
 use super::{Head, Priority};
 
+use block::Fragments;
 use budget::Budget;
 use flow::{DEFAULT_WINDOW, Inbound, LARGEST_WINDOW};
+use identifiers::Identifiers;
+use output::Output;
+use past::PastStreams;
 use queue::Queue;
+use round_trip::RoundTrip;
 use streams::{Stream, Streams};
 
 pub use config::Config;
@@ -43,13 +53,27 @@ enum Role {
     Client,
 }
 
-/// Settings of the peer.
+/// Settings of the peer, its acknowledgement of ours, and its GOAWAY.
 #[derive(Clone, Copy, Debug)]
-struct PeerSettings {
+struct Peer {
     streams: u32,
     window: u32,
     frame: usize,
     extended_connect: bool,
+    is_draining: bool,
+    /// Number of our SETTINGS frames that it has not acknowledged.
+    settings_unacknowledged: u32,
+}
+
+impl Peer {
+    /// Takes an acknowledgement of our settings. Returns false if none was expected.
+    fn acknowledge(&mut self) -> bool {
+        let is_expected = self.settings_unacknowledged > 0;
+        if is_expected {
+            self.settings_unacknowledged -= 1;
+        }
+        is_expected
+    }
 }
 
 /// State of the input: between frames, or within a frame whose payload is processed as it arrives.
@@ -73,22 +97,8 @@ struct DataFrame {
     end: bool,
 }
 
-/// Header block that continues in CONTINUATION frames.
-#[derive(Clone, Copy, Debug)]
-struct OpenBlock {
-    stream: u32,
-    end_stream: bool,
-    frames: usize,
-}
-
-/// Number of closed streams that are remembered, to distinguish their frames from those of streams
-/// that were never open.
-const CLOSED: usize = 16;
-
 /// HTTP/2 connection. See the module documentation.
 #[derive(Debug)]
-// More than 20 fields: not divided yet. Each frame uses most of them, so a division has to be
-// measured with `make instructions`.
 pub struct Connection {
     role: Role,
     config: Box<Config>,
@@ -96,22 +106,11 @@ pub struct Connection {
     decoder: Decoder,
     encoder: Encoder,
     streams: Streams,
-    /// Number of open streams that the client opened.
-    active: u32,
     /// Number of bytes by which the windows of `streams` exceed their limit.
     lent: u32,
-    /// The highest stream that the client has opened.
-    last_opened: u32,
-    /// Streams that we have reset recently. Their frames are dropped.
-    reset: VecDeque<u32>,
-    /// The highest stream that was removed from `reset`.
-    reset_forgotten: u32,
-    /// Streams that were closed recently, as a ring buffer, and its next position.
-    closed: [u32; CLOSED],
-    next_closed: usize,
-    /// The received part of a header block.
-    block: Vec<u8>,
-    open_block: Option<OpenBlock>,
+    identifiers: Identifiers,
+    past: PastStreams,
+    fragments: Fragments,
     events: VecDeque<Event>,
     /// PRIORITY_UPDATE for streams that are not open yet.
     priorities: VecDeque<(u32, Priority)>,
@@ -119,23 +118,11 @@ pub struct Connection {
     heads: Vec<Box<Head>>,
     inbound: Inbound,
     send_window: i64,
-    peer: PeerSettings,
-    settings_unacknowledged: u32,
-    /// Start of our active PING, and the fastest measured round trip.
-    ping: Option<Instant>,
-    round_trip: Option<Duration>,
+    peer: Peer,
+    round_trip: RoundTrip,
     queue: Queue,
-    /// The stream that `poll_writable` returned last.
-    turn: u32,
     budget: Budget,
-    /// Streams above these limits are not accepted: `accept_to` for the peer's streams,
-    /// `peer_accepts_to` for ours.
-    accept_to: u32,
-    peer_accepts_to: u32,
-    is_draining: bool,
-    out: Vec<u8>,
-    /// Number of bytes at the start of `out` that are written.
-    written: usize,
+    out: Output,
 }
 
 impl Connection {
@@ -160,7 +147,7 @@ impl Connection {
     pub fn client(config: Config) -> Self {
         let mut connection = Self::new(Role::Client, Reading::FirstFrame, config);
         let window = connection.config.stream_window;
-        connection.out.extend_from_slice(PREFACE);
+        connection.out.bytes.extend_from_slice(PREFACE);
         let list = connection.config.list.size as u32;
         let pairs = vec![(settings::ENABLE_PUSH, 0), (settings::MAX_HEADER_LIST_SIZE, list)];
         connection.greet(pairs, window);
@@ -185,37 +172,27 @@ impl Connection {
             decoder: Decoder::default(),
             encoder: Encoder::new(config.encoder_table),
             streams: Streams::default(),
-            active: 0,
             lent: 0,
-            last_opened: 0,
-            reset: VecDeque::new(),
-            reset_forgotten: 0,
-            closed: [0; CLOSED],
-            next_closed: 0,
-            block: Vec::new(),
-            open_block: None,
+            identifiers: Identifiers::new(),
+            past: PastStreams::default(),
+            fragments: Fragments::default(),
             events: VecDeque::new(),
             priorities: VecDeque::new(),
             heads: Vec::new(),
             inbound: Inbound::new(DEFAULT_WINDOW),
             send_window: DEFAULT_WINDOW.into(),
-            peer: PeerSettings {
+            peer: Peer {
                 streams: if role == Role::Client { 100 } else { 0 },
                 window: DEFAULT_WINDOW,
                 frame: frame::DEFAULT_FRAME,
                 extended_connect: false,
+                is_draining: false,
+                settings_unacknowledged: 1,
             },
-            settings_unacknowledged: 1,
-            ping: None,
-            round_trip: None,
+            round_trip: RoundTrip::default(),
             queue: Queue::default(),
-            turn: 0,
             budget: Budget::default(),
-            accept_to: u32::MAX,
-            peer_accepts_to: u32::MAX,
-            is_draining: false,
-            out: Vec::new(),
-            written: 0,
+            out: Output::default(),
             config: Box::new(config),
         }
     }
@@ -224,10 +201,10 @@ impl Connection {
         if window != DEFAULT_WINDOW {
             pairs.push((settings::INITIAL_WINDOW_SIZE, window));
         }
-        frame::settings_frame(&mut self.out, &pairs);
+        frame::settings_frame(&mut self.out.bytes, &pairs);
         let increment = self.inbound.open_to(self.config.connection_window);
         if increment > 0 {
-            frame::window_update(&mut self.out, 0, increment);
+            frame::window_update(&mut self.out.bytes, 0, increment);
         }
     }
 
@@ -243,30 +220,23 @@ impl Connection {
 
     /// Returns the bytes to write, of all streams.
     pub fn output(&self) -> &[u8] {
-        &self.out[self.written..]
+        self.out.unwritten()
     }
 
     /// Reports that this many bytes of the output were written.
     pub fn wrote(&mut self, len: usize) {
-        self.written = self.written.saturating_add(len).min(self.out.len());
-        if self.written == self.out.len() {
-            self.out.clear();
-            self.written = 0;
-        } else if self.written > self.out.len() / 2 {
-            self.out.drain(..self.written);
-            self.written = 0;
-        }
+        self.out.wrote(len);
     }
 
     /// Returns true if input is accepted. If the peer does not read our output, [`Self::receive`]
     /// accepts nothing.
     pub fn can_receive(&self) -> bool {
-        self.output().len() < self.config.output_limit
+        self.out.len() < self.config.output_limit
     }
 
     /// Returns true if a header block is incomplete.
     pub fn is_within_block(&self) -> bool {
-        self.open_block.is_some()
+        self.fragments.open().is_some()
     }
 
     /// Returns the number of streams that are open or have unconsumed data.
@@ -277,8 +247,12 @@ impl Connection {
     /// Returns true if one side has sent GOAWAY and no stream is left. The connection may be closed
     /// after the output is written.
     pub fn is_finished(&self) -> bool {
-        matches!(self.reading, Reading::Failed)
-            || self.streams.is_empty() && (self.accept_to < u32::MAX || self.is_draining)
+        matches!(self.reading, Reading::Failed) || self.streams.is_empty() && self.is_going_away()
+    }
+
+    /// Returns true if one side has sent GOAWAY.
+    fn is_going_away(&self) -> bool {
+        self.identifiers.is_limited() || self.peer.is_draining
     }
 
     /// Returns true if the peer accepts extended CONNECT (client).
@@ -289,20 +263,19 @@ impl Connection {
     /// Sends a PING unless one is active. Its reply measures the round trip and shows that the peer
     /// is alive.
     pub fn ping(&mut self, now: Instant) {
-        if self.ping.is_none() {
-            self.ping = Some(now);
-            frame::ping(&mut self.out, control::MEASURE, false);
+        if self.round_trip.start(now) {
+            frame::ping(&mut self.out.bytes, control::MEASURE, false);
         }
     }
 
     /// Returns the time of the PING without a reply, if there is one.
     pub fn unanswered_ping(&self) -> Option<Instant> {
-        self.ping
+        self.round_trip.unanswered()
     }
 
     /// Returns the fastest measured round trip.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.round_trip
+        self.round_trip.fastest()
     }
 
     /// Returns a stream that has had data but no window for as long as `limit` returns for its
@@ -324,15 +297,11 @@ impl Connection {
         self.streams.shrink();
         self.queue.shrink();
         self.events.shrink_to_fit();
-        self.reset.shrink_to_fit();
+        self.past.shrink();
         self.priorities.shrink_to_fit();
         self.heads = Vec::new();
-        if self.open_block.is_none() {
-            self.block = Vec::new();
-        }
-        self.out.drain(..self.written);
-        self.written = 0;
-        self.out.shrink_to_fit();
+        self.fragments.shrink();
+        self.out.shrink();
     }
 
     /// Returns the number of bytes that the connection uses, including itself.
@@ -345,13 +314,13 @@ impl Connection {
             + self.streams.allocated()
             + self.queue.allocated()
             + self.events.capacity() * size_of::<Event>()
-            + self.reset.capacity() * size_of::<u32>()
+            + self.past.allocated()
             + self.priorities.capacity() * size_of::<(u32, Priority)>()
             + heads
             + self.heads.capacity() * size_of::<Box<Head>>()
             + self.heads.len() * size_of::<Head>()
-            + self.block.capacity()
-            + self.out.capacity()
+            + self.fragments.allocated()
+            + self.out.bytes.capacity()
     }
 
     /// Pays for a frame. A peer without budget loses its connection.
@@ -360,11 +329,6 @@ impl Connection {
             return Ok(());
         }
         Err(Http2Error::connection(Rule::Abuse(abuse)))
-    }
-
-    /// Returns true if the client of this connection can open `stream`.
-    fn is_client_stream(stream: u32) -> bool {
-        !stream.is_multiple_of(2)
     }
 
     /// Removes a stream that both sides have ended, after all its data is consumed.
@@ -378,9 +342,7 @@ impl Connection {
 
     /// Handles the end of one half of a stream.
     fn ended(&mut self, id: u32) {
-        let Some(stream) = self.streams.get(id) else { return };
-        if stream.is_closed() {
-            self.active -= 1;
+        if self.streams.close(id) {
             self.close_if_done(id);
         }
     }
@@ -393,44 +355,29 @@ impl Connection {
         if stream.is_queued {
             self.queue.remove(id, stream.priority);
         }
-        self.closed[self.next_closed] = id;
-        self.next_closed = (self.next_closed + 1) % CLOSED;
+        self.past.add_closed(id);
         Some(stream)
     }
 
     /// Resets a stream and removes it. Its later frames are dropped.
     fn reset_with(&mut self, id: u32, code: ErrorCode) {
-        const REMEMBERED: usize = 64;
-        frame::reset(&mut self.out, id, code);
-        if let Some(stream) = self.remove(id)
-            && !stream.is_closed()
-        {
-            self.active -= 1;
-        }
-        if self.reset.len() == REMEMBERED {
-            let forgotten = self.reset.pop_front().unwrap_or_default();
-            self.reset_forgotten = self.reset_forgotten.max(forgotten);
-        }
-        self.reset.push_back(id);
-    }
-
-    /// Returns true if we have reset this stream and still remember it.
-    fn was_reset(&self, id: u32) -> bool {
-        id <= self.reset_forgotten || self.reset.contains(&id)
+        frame::reset(&mut self.out.bytes, id, code);
+        self.remove(id);
+        self.past.add_reset(id);
     }
 
     /// Announces the consumed part of the connection's window.
     fn update_window(&mut self, now: Instant) {
         let limit = self.config.connection_window_limit;
-        if let Some(increment) = self.inbound.update(now, self.round_trip, limit) {
-            frame::window_update(&mut self.out, 0, increment);
+        if let Some(increment) = self.inbound.update(now, self.round_trip.fastest(), limit) {
+            frame::window_update(&mut self.out.bytes, 0, increment);
             self.measure(now);
         }
     }
 
     /// Measures the round trip unless it is known.
     fn measure(&mut self, now: Instant) {
-        if self.round_trip.is_none() {
+        if self.round_trip.fastest().is_none() {
             self.ping(now);
         }
     }

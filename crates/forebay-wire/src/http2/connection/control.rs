@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::flow::LARGEST_WINDOW;
 use super::streams::Half;
-use super::{Cause, Connection, Event, Role, budget};
+use super::{Cause, Connection, Event, Identifiers, Role, budget};
 use crate::http2::Priority;
 use crate::http2::error::{Abuse, ErrorCode, Http2Error, Rule};
 use crate::http2::frame::{self, DEFAULT_FRAME, Frame, Settings, settings};
@@ -41,7 +41,7 @@ impl Connection {
         for (id, value) in pairs.iter() {
             self.setting(id, value)?;
         }
-        frame::settings_ack(&mut self.out);
+        frame::settings_ack(&mut self.out.bytes);
         Ok(Some(Event::Settings))
     }
 
@@ -98,11 +98,10 @@ impl Connection {
     }
 
     fn settings_ack(&mut self, now: Instant) -> Found {
-        if self.settings_unacknowledged == 0 {
-            return self.charge(budget::USELESS, Abuse::Settings, now).map(|()| None);
+        if self.peer.acknowledge() {
+            return Ok(None);
         }
-        self.settings_unacknowledged -= 1;
-        Ok(None)
+        self.charge(budget::USELESS, Abuse::Settings, now).map(|()| None)
     }
 
     fn pinged(&mut self, payload: [u8; 8], is_ack: bool, now: Instant) -> Found {
@@ -110,18 +109,13 @@ impl Connection {
             if !self.budget.spend_ping(now) {
                 return Err(Http2Error::connection(Rule::Abuse(Abuse::Pings)));
             }
-            frame::ping(&mut self.out, payload, true);
+            frame::ping(&mut self.out.bytes, payload, true);
             return Ok(None);
         }
-        let sent = if payload == MEASURE { self.ping.take() } else { None };
-        match sent {
-            Some(sent) => {
-                let trip = now.saturating_duration_since(sent);
-                self.round_trip = Some(self.round_trip.map_or(trip, |fastest| fastest.min(trip)));
-                Ok(None)
-            }
-            None => self.charge(budget::USELESS, Abuse::Pings, now).map(|()| None),
+        if payload == MEASURE && self.round_trip.finish(now) {
+            return Ok(None);
         }
+        self.charge(budget::USELESS, Abuse::Pings, now).map(|()| None)
     }
 
     fn window_update(&mut self, id: u32, inc: u32, now: Instant) -> Result<(), Http2Error> {
@@ -156,10 +150,10 @@ impl Connection {
 
     /// Rejects frames for idle streams (RFC 9113 section 5.1).
     fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
-        if id > self.last_opened || !Self::is_client_stream(id) {
-            return Err(Http2Error::connection(Rule::IdleStream));
+        if self.identifiers.was_opened(id) {
+            return Ok(());
         }
-        Ok(())
+        Err(Http2Error::connection(Rule::IdleStream))
     }
 
     fn peer_reset(&mut self, id: u32, code: ErrorCode, now: Instant) -> Found {
@@ -167,11 +161,8 @@ impl Connection {
         let stream = self.remove(id);
         let was_answered = stream.as_ref().is_none_or(|stream| stream.outgoing == Half::Ended);
         let price = if was_answered { budget::LATE_RESET } else { budget::RESET };
-        let Some(stream) = stream else {
+        if stream.is_none() {
             return self.charge(price, Abuse::Resets, now).map(|()| None);
-        };
-        if !stream.is_closed() {
-            self.active -= 1;
         }
         self.update_window(now);
         // A server that resets our own requests costs us little.
@@ -183,16 +174,13 @@ impl Connection {
 
     fn peer_goes_away(&mut self, last: u32, code: ErrorCode, now: Instant) -> Found {
         self.charge(budget::USELESS, Abuse::UselessFrames, now)?;
-        self.is_draining = true;
+        self.peer.is_draining = true;
         if self.role == Role::Client {
-            self.peer_accepts_to = self.peer_accepts_to.min(last);
             let mut lost: Vec<u32> =
                 self.streams.iter().map(|stream| stream.id).filter(|&id| id > last).collect();
             lost.sort_unstable();
             for id in lost {
-                if self.remove(id).is_some_and(|stream| !stream.is_closed()) {
-                    self.active -= 1;
-                }
+                self.remove(id);
                 self.events.push_back(Event::Reset { stream: id, cause: Cause::Unprocessed });
             }
             self.update_window(now);
@@ -206,12 +194,12 @@ impl Connection {
     fn priority_update(&mut self, id: u32, value: &[u8], now: Instant) -> Found {
         // A client needs no PRIORITY_UPDATE, and a server's stream does not exist, because none is
         // pushed.
-        if self.role == Role::Client || id == 0 || !Self::is_client_stream(id) {
+        if self.role == Role::Client || id == 0 || !Identifiers::is_of_client(id) {
             return Err(Http2Error::connection(Rule::PriorityUpdate));
         }
         self.charge(budget::PRIORITY, Abuse::Priorities, now)?;
         let priority = Priority::parse(value);
-        if id <= self.last_opened {
+        if self.identifiers.is_opened(id) {
             self.set_priority(id, priority);
             return Ok(None);
         }

@@ -12,6 +12,8 @@ const URGENCIES: usize = 8;
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
     len: usize,
+    /// The stream that may send although others wait. Zero if there is none.
+    turn: u32,
 }
 
 impl Queue {
@@ -42,6 +44,22 @@ impl Queue {
         let (stream, _) = self.waiting.iter_mut().find_map(VecDeque::pop_front)?;
         self.len -= 1;
         Some(stream)
+    }
+
+    /// Lets a stream send next, although others wait.
+    #[inline]
+    pub fn give_turn(&mut self, stream: u32) {
+        self.turn = stream;
+    }
+
+    /// Returns true if it is this stream's turn, and ends the turn.
+    #[inline]
+    pub fn use_turn(&mut self, stream: u32) -> bool {
+        let has_turn = self.turn == stream;
+        if has_turn {
+            self.turn = 0;
+        }
+        has_turn
     }
 
     /// Returns true if a stream waits that is at least as urgent.

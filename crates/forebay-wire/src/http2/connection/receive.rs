@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::budget;
 use super::streams::{Half, RequestKind};
-use super::{Cause, Connection, Event, Inbound, OpenBlock, Reading, Role, Step, Stream};
+use super::{Cause, Connection, Event, Identifiers, Inbound, Reading, Role, Step, Stream};
 use crate::http2::error::{Abuse, HeadRule, Http2Error, Rule, Scope};
 use crate::http2::frame::{DEFAULT_FRAME, Frame, HEADER_LEN, Header, Kind, PREFACE, flags};
 use crate::http2::hpack::Decoded;
@@ -54,9 +54,9 @@ impl Connection {
     fn fail(&mut self, error: Http2Error, now: Instant) -> Result<(), Http2Error> {
         let Scope::Stream(id) = error.scope else {
             self.reading = Reading::Failed;
-            let last = self.last_opened.min(self.accept_to);
+            let last = self.identifiers.last_accepted();
             let last = if self.role == Role::Server { last } else { 0 };
-            crate::http2::frame::goaway(&mut self.out, last, error.rule.code(), b"");
+            crate::http2::frame::goaway(&mut self.out.bytes, last, error.rule.code(), b"");
             return Err(error);
         };
         let was_announced = self.streams.get(id).is_some();
@@ -122,7 +122,7 @@ impl Connection {
         }
         header.check(DEFAULT_FRAME)?;
         let continues = header.kind == Kind::Continuation;
-        match self.open_block {
+        match self.fragments.open() {
             Some(block) if !continues || block.stream != header.stream => {
                 Err(Http2Error::connection(Rule::ContinuationExpected))
             }
@@ -137,9 +137,7 @@ impl Connection {
                 self.head(stream, block, end_stream, now)
             }
             Frame::Headers { stream, block, end_stream, end_headers: false } => {
-                self.block.clear();
-                self.block.extend_from_slice(block);
-                self.open_block = Some(OpenBlock { stream, end_stream, frames: 0 });
+                self.fragments.begin(stream, end_stream, block);
                 Ok(None)
             }
             Frame::Continuation { block, end_headers, .. } => {
@@ -150,24 +148,20 @@ impl Connection {
     }
 
     fn continuation(&mut self, fragment: &[u8], is_last: bool, now: Instant) -> Found {
-        let Some(open) = self.open_block.as_mut() else { return Ok(None) };
-        open.frames += 1;
-        let open = *open;
-        if open.frames > FRAGMENTS || self.block.len() + fragment.len() > self.largest_block() {
+        let Some(open) = self.fragments.count() else { return Ok(None) };
+        if open.frames > FRAGMENTS || self.fragments.len() + fragment.len() > self.largest_block() {
             return Err(Http2Error::connection(Rule::Abuse(Abuse::Continuation)));
         }
         if fragment.len() < budget::SMALL_FRAGMENT && !is_last {
             self.charge(budget::CONTINUATION, Abuse::Continuation, now)?;
         }
-        self.block.extend_from_slice(fragment);
+        self.fragments.extend(fragment);
         if !is_last {
             return Ok(None);
         }
-        self.open_block = None;
-        let mut block = std::mem::take(&mut self.block);
+        let block = self.fragments.finish();
         let found = self.head(open.stream, &block, open.end_stream, now);
-        block.clear();
-        self.block = block;
+        self.fragments.recycle(block);
         found
     }
 
@@ -191,12 +185,12 @@ impl Connection {
             (Some(Half::Head), _) => self.reply(stream, head, decoded, end),
             (Some(Half::Body), _) => self.trailers(stream, head, decoded, end),
             (Some(Half::Ended), _) => Err(Http2Error::stream(stream, Rule::ClosedStream)),
-            (None, Role::Server) if stream > self.last_opened => {
+            (None, Role::Server) if !self.identifiers.is_opened(stream) => {
                 self.request(stream, head, decoded, end)
             }
             (None, role) => {
                 self.recycle(head);
-                let is_new = role == Role::Server && !self.closed.contains(&stream);
+                let is_new = role == Role::Server && !self.past.was_closed(stream);
                 match self.frame_without_stream(stream) {
                     // A skipped identifier, not one that was open.
                     Err(_) if is_new => Err(Http2Error::connection(Rule::StreamId)),
@@ -208,26 +202,25 @@ impl Connection {
 
     /// Handles DATA or HEADERS for a stream that does not exist: an error unless we have reset it.
     pub(super) fn frame_without_stream(&self, id: u32) -> Found {
-        if id > self.last_opened || !Self::is_client_stream(id) {
+        if !self.identifiers.was_opened(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
         }
-        if self.was_reset(id) || id > self.accept_to {
+        if self.past.was_reset(id) || !self.identifiers.accepts(id) {
             return Ok(None);
         }
         Err(Http2Error::connection(Rule::ClosedStream))
     }
 
     fn request(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
-        if !Self::is_client_stream(id) {
+        if !Identifiers::is_of_client(id) {
             return Err(Http2Error::connection(Rule::StreamId));
         }
-        self.last_opened = id;
-        if id > self.accept_to {
+        if !self.identifiers.open(id) {
             self.recycle(head);
             return Ok(None);
         }
         let checked = head.finish_request(decoded, &self.config.head);
-        if self.active >= self.config.streams {
+        if self.streams.active() >= self.config.streams {
             self.recycle(head);
             return Err(Http2Error::stream(id, Rule::TooManyStreams));
         }
@@ -251,7 +244,6 @@ impl Connection {
         }
         head.priority = stream.priority;
         self.streams.insert(stream);
-        self.active += 1;
         Ok(Some(match refused {
             Some(rule) => Event::Unacceptable { stream: id, head, rule, end },
             None => Event::Head { stream: id, head, end },

@@ -68,7 +68,8 @@ impl Connection {
         if self.is_exhausted() {
             return 0;
         }
-        self.peer.streams.saturating_sub(self.active).min(self.identifiers_left()) as usize
+        self.peer.streams.saturating_sub(self.streams.active()).min(self.identifiers.left())
+            as usize
     }
 
     /// Returns true if the peer's settings allow no stream at all (client).
@@ -78,12 +79,8 @@ impl Connection {
 
     /// Returns true if no request can be opened now or later (client).
     pub fn is_exhausted(&self) -> bool {
-        let goes_on = !self.is_draining && self.accept_to == u32::MAX && self.role == Role::Client;
-        !goes_on || self.identifiers_left() == 0 || matches!(self.reading, Reading::Failed)
-    }
-
-    fn identifiers_left(&self) -> u32 {
-        (0x7fff_ffff - self.last_opened.min(0x7fff_ffff)) / 2
+        let goes_on = !self.is_going_away() && self.role == Role::Client;
+        !goes_on || self.identifiers.left() == 0 || matches!(self.reading, Reading::Failed)
     }
 
     /// Opens a stream with a request (client). Fields that only HTTP/1.1 has are omitted. Names may
@@ -95,11 +92,10 @@ impl Connection {
         end: bool,
     ) -> Result<u32, SendError> {
         if self.available() == 0 {
-            let is_busy = self.active >= self.peer.streams && !self.is_draining;
+            let is_busy = self.streams.active() >= self.peer.streams && !self.peer.is_draining;
             return Err(if is_busy { SendError::Busy } else { SendError::Exhausted });
         }
-        let id = if self.last_opened == 0 { 1 } else { self.last_opened + 2 };
-        self.last_opened = id;
+        let id = self.identifiers.open_next();
         let inbound = Inbound::new(self.config.stream_window);
         let mut stream = Stream::new(id, inbound, self.peer.window.into());
         stream.outgoing = if end { Half::Ended } else { Half::Body };
@@ -109,7 +105,6 @@ impl Connection {
             _ => RequestKind::Ordinary,
         };
         self.streams.insert(stream);
-        self.active += 1;
         let start = self.begin_block();
         for (name, value) in [
             (&b":method"[..], request.method),
@@ -119,7 +114,7 @@ impl Connection {
             (b":protocol", request.protocol),
         ] {
             if !value.is_empty() {
-                self.encoder.pair(&mut self.out, name, value);
+                self.encoder.pair(&mut self.out.bytes, name, value);
             }
         }
         self.finish_block(start, id, fields, end);
@@ -141,7 +136,7 @@ impl Connection {
             stream.outgoing = if end { Half::Ended } else { Half::Body };
         }
         let start = self.begin_block();
-        self.encoder.status(&mut self.out, status);
+        self.encoder.status(&mut self.out.bytes, status);
         self.finish_block(start, id, fields, end);
         if end {
             self.ended(id);
@@ -178,7 +173,7 @@ impl Connection {
         let is_last = end && taken == data.len();
         let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
         if taken > 0 || is_last {
-            write_data(&mut self.out, id, &data[..taken], is_last, largest);
+            write_data(&mut self.out.bytes, id, &data[..taken], is_last, largest);
         }
         self.sent_data(id, taken, data.len() - taken, is_last, allowance, now);
         Ok(taken)
@@ -201,19 +196,19 @@ impl Connection {
         let allowance = self.allowance(id)?;
         let largest = self.peer.frame.min(frame::DEFAULT_FRAME);
         let space = left.min(allowance.room).min(allowance.window).min(largest);
-        let start = self.out.len();
+        let start = self.out.bytes.len();
         let mut taken = 0;
         if space > 0 {
-            self.out.resize(start + HEADER_LEN + space, 0);
-            taken = fill(&mut self.out[start + HEADER_LEN..]).min(space);
+            self.out.bytes.resize(start + HEADER_LEN + space, 0);
+            taken = fill(&mut self.out.bytes[start + HEADER_LEN..]).min(space);
         }
         let is_last = taken == left;
         if taken > 0 || is_last {
-            self.out.resize(start + HEADER_LEN + taken, 0);
+            self.out.bytes.resize(start + HEADER_LEN + taken, 0);
             let bits = if is_last { flags::END_STREAM } else { 0 };
-            frame::set_header(&mut self.out[start..], taken, Kind::Data, bits, id);
+            frame::set_header(&mut self.out.bytes[start..], taken, Kind::Data, bits, id);
         } else {
-            self.out.truncate(start);
+            self.out.bytes.truncate(start);
         }
         if space > 0 && taken == 0 {
             if let Some(stream) = self.streams.get_mut(id) {
@@ -261,11 +256,8 @@ impl Connection {
     /// Returns the number of bytes that a stream may send now, and removes it from the queue.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
         // Other streams may have tried to send in between.
-        let has_turn = self.turn == id;
-        if has_turn {
-            self.turn = 0;
-        }
-        let output = self.out.len() - self.written;
+        let has_turn = self.queue.use_turn(id);
+        let output = self.out.len();
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
         let stream = stream.ok_or(SendError::Closed)?;
         if stream.is_queued {
@@ -286,7 +278,7 @@ impl Connection {
     /// was not accepted completely. Each is returned once per turn; the caller decides what to
     /// send.
     pub fn poll_writable(&mut self) -> Option<u32> {
-        let output = self.out.len() - self.written;
+        let output = self.out.len();
         if self.send_window <= 0 || output >= self.config.output {
             return None;
         }
@@ -295,7 +287,7 @@ impl Connection {
             stream.is_queued = false;
             // A setting may have closed the window in the meantime.
             if stream.send_window > 0 {
-                self.turn = id;
+                self.queue.give_turn(id);
                 return Some(id);
             }
         }
@@ -304,6 +296,7 @@ impl Connection {
 
     /// Reports that `len` bytes of a stream's data no longer need memory, which opens its window.
     pub fn consume(&mut self, id: u32, len: usize, now: Instant) {
+        let active = self.streams.active();
         let Some(stream) = self.streams.get_mut(id) else { return };
         // Excess of a wrong count must not affect the connection's window.
         let len = stream.inbound.held().min(len as u32);
@@ -313,11 +306,11 @@ impl Connection {
             let (limit, shared) =
                 (self.config.stream_window_limit, self.config.shared_window_limit);
             let others = self.lent - stream.inbound.beyond(limit);
-            let share = (shared / self.active.max(1)).min(shared.saturating_sub(others));
-            let update = stream.inbound.update(now, self.round_trip, limit + share);
+            let share = (shared / active.max(1)).min(shared.saturating_sub(others));
+            let update = stream.inbound.update(now, self.round_trip.fastest(), limit + share);
             self.lent = others + stream.inbound.beyond(limit);
             if let Some(increment) = update {
-                frame::window_update(&mut self.out, id, increment);
+                frame::window_update(&mut self.out.bytes, id, increment);
                 self.measure(now);
             }
         }
@@ -359,20 +352,20 @@ impl Connection {
     /// Asks the peer to open no more streams. Streams that it opens before it reads this are still
     /// accepted. [`Self::goaway`] follows a round trip later.
     pub fn announce_goaway(&mut self) {
-        frame::goaway(&mut self.out, 0x7fff_ffff, ErrorCode::NO_ERROR, b"");
+        frame::goaway(&mut self.out.bytes, 0x7fff_ffff, ErrorCode::NO_ERROR, b"");
     }
 
     /// Accepts no more streams. Open streams continue.
     pub fn goaway(&mut self, code: ErrorCode) {
-        let last = if self.role == Role::Server { self.last_opened } else { 0 };
-        self.accept_to = self.accept_to.min(self.last_opened);
-        frame::goaway(&mut self.out, last.min(self.accept_to), code, b"");
+        let last = if self.role == Role::Server { self.identifiers.last_accepted() } else { 0 };
+        self.identifiers.limit();
+        frame::goaway(&mut self.out.bytes, last, code, b"");
     }
 
     fn begin_block(&mut self) -> usize {
-        let start = self.out.len();
-        self.out.extend_from_slice(&[0; HEADER_LEN]);
-        self.encoder.begin(&mut self.out);
+        let start = self.out.bytes.len();
+        self.out.bytes.extend_from_slice(&[0; HEADER_LEN]);
+        self.encoder.begin(&mut self.out.bytes);
         start
     }
 
@@ -385,10 +378,10 @@ impl Connection {
     ) {
         for field in fields {
             if !field.is_http1_only() {
-                self.encoder.field(&mut self.out, field);
+                self.encoder.field(&mut self.out.bytes, field);
             }
         }
-        frame::finish_block(&mut self.out, start, id, end, self.peer.frame);
+        frame::finish_block(&mut self.out.bytes, start, id, end, self.peer.frame);
     }
 }
 

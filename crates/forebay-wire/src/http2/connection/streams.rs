@@ -92,6 +92,8 @@ pub(super) struct Streams {
     /// Index into `entries` plus one; zero for a free slot. The length is a power of two and at
     /// least twice the number of entries.
     slots: Vec<u32>,
+    /// Number of entries that at least one side has not ended.
+    active: u32,
 }
 
 impl Streams {
@@ -101,6 +103,23 @@ impl Streams {
 
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Returns the number of streams that are not closed. A closed one remains while it has
+    /// unconsumed data.
+    #[inline]
+    pub fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// Counts a stream as closed when both sides have ended it. Returns true if they have.
+    #[inline]
+    pub fn close(&mut self, id: u32) -> bool {
+        let is_closed = self.get(id).is_some_and(Stream::is_closed);
+        if is_closed {
+            self.active -= 1;
+        }
+        is_closed
     }
 
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Stream> {
@@ -119,6 +138,7 @@ impl Streams {
         }
         let slot = self.free_slot(stream.id);
         self.entries.push(stream);
+        self.active += 1;
         self.slots[slot] = self.entries.len() as u32;
     }
 
@@ -127,6 +147,9 @@ impl Streams {
         let index = self.slots[slot] as usize - 1;
         self.free(slot);
         let stream = self.entries.swap_remove(index);
+        if !stream.is_closed() {
+            self.active -= 1;
+        }
         if let Some(moved) = self.entries.get(index).map(|moved| moved.id) {
             // `swap_remove` moved the last stream here; its slot still contains the old index.
             let old = self.entries.len() as u32 + 1;

@@ -1,0 +1,40 @@
+//! Frames that the caller has not written yet.
+
+/// Output of the connection.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Frames are appended here.
+    pub bytes: Vec<u8>,
+    /// Number of bytes at the start of `bytes` that are written.
+    written: usize,
+}
+
+impl Output {
+    #[inline]
+    pub fn unwritten(&self) -> &[u8] {
+        &self.bytes[self.written..]
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    /// Counts bytes that were written, and frees their space when that is cheap.
+    pub fn wrote(&mut self, len: usize) {
+        self.written = self.written.saturating_add(len).min(self.bytes.len());
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            self.written = 0;
+        } else if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    pub fn shrink(&mut self) {
+        self.bytes.drain(..self.written);
+        self.written = 0;
+        self.bytes.shrink_to_fit();
+    }
+}
