@@ -128,14 +128,15 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         // The certificate is served even if it cannot be saved: another order would only consume
         // the authority's rate limit.
         if let Err(error) = state::save(acme, &text) {
-            errors
-                .log(&format!("ACME: {names}: {error}; the next start orders another certificate"));
+            errors.warn(&format!(
+                "ACME: {names}: {error}; the next start orders another certificate"
+            ));
         }
         Ok(stored)
     });
     match outcome {
         Ok(stored) => {
-            errors.log(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
+            errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
             // With a wrong clock or a short lifetime, the new certificate could be due at once.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
@@ -144,7 +145,7 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
             let pause = schedule::pause(kept.failures);
             kept.failures += 1;
             kept.due = SystemTime::now() + pause;
-            errors.log(&format!(
+            errors.error(&format!(
                 "ACME: {names}: no certificate: {why}; next attempt in {} s. {}",
                 pause.as_secs(),
                 advice(challenge)

@@ -244,6 +244,37 @@ pub struct Log {
     /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
     /// directives. Needs `access`. Default: "combined".
     pub format: Option<At<String>>,
+    /// The last level of messages in the error log. "error": needs the administrator. "warn": faults
+    /// of backends and applications, too. "info": also changes of state, and faults of clients.
+    /// "debug": everything. Default: "info".
+    pub level: Option<At<Level>>,
+    /// The form of messages in the error log: "text", or "json" with an object for each line.
+    /// Default: "text".
+    pub error_format: Option<At<ErrorFormat>>,
+}
+
+/// A level of the error log.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// A failure that needs the administrator.
+    Error,
+    /// A fault of a backend or application.
+    Warn,
+    /// A change of state, or a fault of a client.
+    Info,
+    /// A step that helps to find a mistake.
+    Debug,
+}
+
+/// The form of messages in the error log.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ErrorFormat {
+    /// A line of text with time and level.
+    Text,
+    /// An object for each line, with time, level and message.
+    Json,
 }
 
 /// The request fields that trusted proxies write about clients.

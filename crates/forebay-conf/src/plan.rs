@@ -236,6 +236,45 @@ pub struct Log {
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,
+    /// The last level of messages in the error log.
+    pub level: Level,
+    /// The form of messages in the error log.
+    pub error_format: ErrorFormat,
+}
+
+/// Level of a message in the error log. The number grows with the detail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// A failure that needs the administrator.
+    Error,
+    /// A fault of a backend or application.
+    Warn,
+    /// A change of state, or a fault of a client. The default.
+    #[default]
+    Info,
+    /// A step that helps to find a mistake.
+    Debug,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        })
+    }
+}
+
+/// Form of messages in the error log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ErrorFormat {
+    /// Lines of text. The default.
+    #[default]
+    Text,
+    /// A JSON object for each line.
+    Json,
 }
 
 /// The destination of the access log, which has one line for each request.

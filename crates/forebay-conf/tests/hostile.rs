@@ -85,7 +85,9 @@ proptest! {
 fn check(text: &str) {
     if let Err(error) = forebay_conf::parse(text, "hostile.toml", &base()) {
         let shown = error.plain();
-        assert!(shown.contains("hostile.toml:"), "no place in:\n{shown:.2000}");
+        // An edit may write a pattern of `include` that matches other files, which have mistakes.
+        let has_place = ["hostile.toml:", ".inc:"].iter().any(|file| shown.contains(file));
+        assert!(has_place, "no place in:\n{shown:.2000}");
         check_shown(&shown);
     }
 }

@@ -30,7 +30,7 @@ pub fn start_all(
             Some(app) => app,
             None => {
                 let errors = errors.clone();
-                let (app, first) = RunningApp::begin(definition, move |line| errors.log(line))?;
+                let (app, first) = RunningApp::begin(definition, move |line| errors.warn(line))?;
                 starts.extend(first.into_iter().map(|first| (name, first)));
                 app
             }
@@ -45,11 +45,11 @@ pub fn start_all(
         }
         match first.wait(until.saturating_duration_since(Instant::now())) {
             Some(Ok(())) => {}
-            Some(Err(error)) => errors.log(&format!(
+            Some(Err(error)) => errors.error(&format!(
                 "cannot start {error}; its requests are answered with 503 until a later attempt \
                  succeeds, all else is served"
             )),
-            None => errors.log(&format!(
+            None => errors.warn(&format!(
                 "app {name} has not started within {PATIENCE:?}; its requests wait, all else is \
                  served"
             )),

@@ -5,10 +5,10 @@
 #[cfg(any(test, feature = "memory"))]
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, Level};
 
 use crate::log_opener::Opener;
 
@@ -30,7 +30,7 @@ const OVERHEAD: usize = 64;
 /// A message to the writer.
 enum Message {
     Lines(Vec<u8>),
-    Error(String),
+    Error(Level, String),
     Reopen,
     Switch(Target),
     Opener(Opener),
@@ -41,7 +41,7 @@ impl Message {
     fn size(&self) -> usize {
         match self {
             Self::Lines(lines) => lines.len() + OVERHEAD,
-            Self::Error(line) => line.len() + OVERHEAD,
+            Self::Error(_, line) => line.len() + OVERHEAD,
             Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::End => 0,
         }
     }
@@ -102,24 +102,76 @@ impl Reopener {
 
 /// The error log: writes lines to standard error.
 #[derive(Clone)]
-pub struct ErrorLog(Queue);
+pub struct ErrorLog {
+    queue: Queue,
+    style: Arc<Style>,
+}
+
+/// Settings of the error log, shared by all its handles. A reload changes them.
+#[derive(Default)]
+struct Style {
+    /// The last level that is logged.
+    level: AtomicU8,
+    is_json: AtomicBool,
+}
+
+impl Style {
+    fn new(log: &conf::Log) -> Self {
+        let style = Self::default();
+        style.set(log);
+        style
+    }
+
+    fn set(&self, log: &conf::Log) {
+        self.level.store(log.level as u8, Ordering::Relaxed);
+        self.is_json.store(log.error_format == conf::ErrorFormat::Json, Ordering::Relaxed);
+    }
+}
 
 impl ErrorLog {
     /// Returns a log in memory and its reader. The log holds at most 16 MiB of unread lines.
     #[cfg(any(test, feature = "memory"))]
     pub fn kept() -> (Self, Kept) {
         let (queue, queued) = Queue::new();
-        (Self(queue), Kept { queued, taken: RefCell::default() })
+        let style = Arc::new(Style::new(&conf::Log::default()));
+        (Self { queue, style }, Kept { queued, taken: RefCell::default() })
     }
 
     /// Returns one thread's access log with the same writer.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.0.clone())
+        AccessLog::new(log, self.queue.clone())
     }
 
-    /// Logs a line. Drops the line if the queue is full.
-    pub fn log(&self, message: &str) {
-        let _ = self.0.send(Message::Error(message.to_owned()));
+    /// Uses the level and format of `log` from now on.
+    pub fn configure(&self, log: &conf::Log) {
+        self.style.set(log);
+    }
+
+    /// Returns true if messages of this level are logged.
+    pub fn is_logged(&self, level: Level) -> bool {
+        level as u8 <= self.style.level.load(Ordering::Relaxed)
+    }
+
+    /// Logs a message, unless its level is not logged or the queue is full.
+    pub fn log(&self, level: Level, message: &str) {
+        if self.is_logged(level) {
+            let _ = self.queue.send(Message::Error(level, message.to_owned()));
+        }
+    }
+
+    /// Logs a failure of Forebay itself, or one that needs its administrator.
+    pub fn error(&self, message: &str) {
+        self.log(Level::Error, message);
+    }
+
+    /// Logs a fault of a backend or application, or a setting without effect.
+    pub fn warn(&self, message: &str) {
+        self.log(Level::Warn, message);
+    }
+
+    /// Logs a change of state, or a fault of a client.
+    pub fn info(&self, message: &str) {
+        self.log(Level::Info, message);
     }
 }
 
@@ -149,7 +201,7 @@ impl Kept {
         for message in self.queued.receiver.try_iter() {
             self.queued.release(message.size());
             match message {
-                Message::Error(line) => errors.push(line),
+                Message::Error(_, line) => errors.push(line),
                 Message::Lines(text) => {
                     lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
                 }
@@ -168,16 +220,29 @@ mod tests {
         let (errors, kept) = ErrorLog::kept();
         let line = "x".repeat(64 << 10);
         for _ in 0..1000 {
-            errors.log(&line);
+            errors.error(&line);
         }
-        Reopener(errors.0.clone()).reopen();
+        Reopener(errors.queue.clone()).reopen();
         let last = kept.queued.receiver.try_iter().last();
         assert!(matches!(last, Some(Message::Reopen)));
         assert_eq!(kept.queued.queued.load(Ordering::Relaxed) / (line.len() + OVERHEAD), 255);
         let (errors, kept) = ErrorLog::kept();
-        (0..1000).for_each(|_| errors.log(&line));
+        (0..1000).for_each(|_| errors.error(&line));
         assert_eq!(kept.errors().len(), QUEUED / (line.len() + OVERHEAD));
-        errors.log("again");
+        errors.error("again");
         assert_eq!(kept.errors(), ["again"]);
+    }
+
+    #[test]
+    fn levels_after_the_configured_one_are_not_logged() {
+        use conf::Level::{Debug, Error, Info, Warn};
+        for (level, logged) in [(Error, 1), (Warn, 2), (Info, 3), (Debug, 4)] {
+            let (errors, kept) = ErrorLog::kept();
+            errors.configure(&conf::Log { level, ..conf::Log::default() });
+            for level in [Error, Warn, Info, Debug] {
+                errors.log(level, "x");
+            }
+            assert_eq!(kept.errors().len(), logged, "{level:?}");
+        }
     }
 }

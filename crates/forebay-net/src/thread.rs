@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_conf::{Limits, Timeouts};
+use forebay_conf::{Level, Limits, Timeouts};
 use forebay_wire::http1;
 
 use crate::counters::Counters;
@@ -194,7 +194,8 @@ impl Thread {
 
     /// Logs that idle connections were closed.
     pub fn warn_freed(&self) {
-        self.warn_limited(
+        self.log_limited(
+            Level::Warn,
             "too many open files: idle connections to backends are closed for others; raise the \
              limit on open files (ulimit -n, LimitNOFILE of systemd)",
         );
@@ -219,11 +220,14 @@ impl Thread {
         self.is_timing.get()
     }
 
-    /// Logs an error that clients can cause at will, at most once a second.
-    pub fn warn_limited(&self, line: &str) {
+    /// Logs a message that others can cause at will, at most once a second.
+    pub fn log_limited(&self, level: Level, line: &str) {
+        if !self.errors.is_logged(level) {
+            return;
+        }
         let now = self.second();
         if self.last_warning.replace(now) != now {
-            self.errors.log(line);
+            self.errors.log(level, line);
         }
     }
 
@@ -291,7 +295,7 @@ impl Thread {
             pressure.forget(self.index);
         }
         if let Some(line) = pressure.line(self.load.most()) {
-            self.errors.log(&line);
+            self.errors.warn(&line);
         }
     }
 

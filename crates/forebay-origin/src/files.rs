@@ -11,7 +11,7 @@ mod scripts;
 use std::fs::File;
 use std::rc::Rc;
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, Level};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::thread::Thread;
@@ -138,7 +138,7 @@ impl Files {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
             let root = self.settings.root.display();
-            self.thread.warn_limited(&format!("403 {fault}: {target}, below {root}"));
+            self.thread.log_limited(Level::Info, &format!("403 {fault}: {target}, below {root}"));
         }
     }
 

@@ -87,7 +87,7 @@ async fn accept_all(
         },
     };
     if let Err(error) = outcome {
-        context.thread.errors.log(&format!("a listener gave up: {error}"));
+        context.thread.errors.error(&format!("a listener gave up: {error}"));
     }
 }
 
@@ -228,7 +228,7 @@ impl Pauses {
             let fault = Fault::exhausted("accept connections", error);
             let message = fault.map(|fault| fault.to_string());
             let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
-            thread.errors.log(&format!("{message}; they wait"));
+            thread.errors.error(&format!("{message}; they wait"));
         }
         // Without descriptors or memory, another accept at once would only waste CPU time. The
         // connection stays in the kernel's queue.
@@ -240,7 +240,7 @@ impl Pauses {
             thread.warn_freed();
         }
         if self.warned.take().is_some() {
-            thread.errors.log("connections are accepted again");
+            thread.errors.info("connections are accepted again");
         }
     }
 }
@@ -292,14 +292,14 @@ async fn start_proxied(
     let thread = context.thread.clone();
     let mut counted = Counted::new(&thread);
     if !context.table().may_announce(index, peer) {
-        thread.errors.log(&format!("{peer} is not in `trusted_proxies`: closed"));
+        thread.errors.info(&format!("{peer} is not in `trusted_proxies`: closed"));
         return;
     }
     let (announced, prefix) = match read_announcement(&thread, &socket).await {
         Ok(read) => read,
         Err(_) if socket.is_evicted() => return,
         Err(error) => {
-            thread.errors.log(&format!("{peer}: {error}: closed"));
+            thread.errors.info(&format!("{peer}: {error}: closed"));
             return;
         }
     };

@@ -20,6 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forebay_conf::Level;
 use forebay_net::buffered::Buffered;
 use forebay_net::thread::Thread;
 
@@ -89,7 +90,7 @@ impl Queue {
                 Ok(more) => kept += more,
                 Err(error) => {
                     self.has_failed = true;
-                    thread.warn_limited(&format!(
+                    thread.log_limited(Level::Error, &format!(
                         "cannot keep a reply for a slow client in {}: {error}; free some space, or \
                          name another directory as `spool_dir` in [server] (the application waits \
                          for the client)",

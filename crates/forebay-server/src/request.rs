@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_conf::Level;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::log::Entry;
@@ -107,7 +108,7 @@ fn resolve_client(
     find_client(request, peer, trust).map_err(|why| {
         // The proxy's or Forebay's configuration must be corrected, so log it, at most once a
         // second.
-        stream.thread().warn_limited(&format!("400 {why}: from {peer}"));
+        stream.thread().log_limited(Level::Info, &format!("400 {why}: from {peer}"));
         why.into()
     })
 }
@@ -178,12 +179,15 @@ fn clean_target(
     let slashes = site.map(|site| site.slashes).unwrap_or_default();
     request.prepare_path(encoded, slashes).map(|()| Subject::Path).map_err(|error| {
         if error == PathError::EncodedSlash {
-            stream.thread().warn_limited(&format!(
-                "404 {error}: {}, from {}; if an application needs such paths, set \
+            stream.thread().log_limited(
+                Level::Info,
+                &format!(
+                    "404 {error}: {}, from {}; if an application needs such paths, set \
                  encoded_slashes = \"pass\" for its site",
-                String::from_utf8_lossy(request.original_target()),
-                stream.accepted().peer
-            ));
+                    String::from_utf8_lossy(request.original_target()),
+                    stream.accepted().peer
+                ),
+            );
         }
         Fault::client(error.status(), error.to_string())
     })
@@ -317,8 +321,8 @@ fn report(stream: &Stream, request: &Request, fault: &Fault) {
         String::from_utf8_lossy(request.original_target()),
     );
     if is_clients {
-        stream.thread().warn_limited(&format!("{line}, from {}", request.client));
+        stream.thread().log_limited(Level::Info, &format!("{line}, from {}", request.client));
     } else {
-        stream.thread().errors.log(&line);
+        stream.thread().errors.error(&line);
     }
 }

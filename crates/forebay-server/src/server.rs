@@ -116,7 +116,7 @@ impl Server {
         }
         inherited.finish().map_err(StartError::Inherit)?;
         let admin = admin.map(forebay_admin::open).transpose().map_err(StartError::Listen)?;
-        let writer = Writer::start(&wanted.log.access, identity.and_then(Identity::numbers));
+        let writer = Writer::start(&wanted.log, identity.and_then(Identity::numbers));
         let writer = writer.map_err(StartError::Log)?;
         let notify = Notify::from_environment();
         let runtime =
@@ -147,7 +147,7 @@ impl Server {
             match Opener::start(path, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
                 // As without /proc: only a log that this user must not open cannot be rotated.
-                Err(error) => self.errors().log(&format!(
+                Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens the access log as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
                 )),
@@ -285,7 +285,7 @@ impl Server {
                     if let Some(processor) = processor
                         && let Err(error) = keep_to(processor)
                     {
-                        errors.log(&format!("cannot keep to processor {processor}: {error}"));
+                        errors.warn(&format!("cannot keep to processor {processor}: {error}"));
                     }
                     let thread = Rc::new(Thread::new(
                         settings, errors, log, loads, index, counters, is_timed,

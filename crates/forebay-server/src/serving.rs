@@ -89,7 +89,7 @@ impl ThreadStart {
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => self.serve(&runtime, thread),
-            Err(error) => thread.errors.log(&format!("cannot start a serving thread: {error}")),
+            Err(error) => thread.errors.error(&format!("cannot start a serving thread: {error}")),
         }
     }
 

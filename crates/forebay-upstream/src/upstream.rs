@@ -231,7 +231,7 @@ impl Upstream {
         self.tally.failed(attempt.index);
         if self.group.failed(attempt.index) {
             let (name, time) = (attempt.backend.name(), self.group.recover_time());
-            self.thread.errors.log(&format!("{name} is left out for {time:?}: {fault}"));
+            self.thread.errors.warn(&format!("{name} is left out for {time:?}: {fault}"));
         }
     }
 }

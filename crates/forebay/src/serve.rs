@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_admin::{Control, Status};
-use forebay_conf::{Listen, Plan, Site};
+use forebay_conf::{Level, Listen, Plan, Site};
 use forebay_gateway::{Origins, SiteTls, check, check_spool, expect, start_helper};
 use forebay_net::log::ErrorLog;
 use forebay_net::privileges::{Identity, hide_memory};
@@ -50,9 +50,18 @@ pub struct Args {
     /// Number of threads that serve [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Log messages up to this level, whatever `level` of `[log]` says.
+    #[arg(long, value_name = "LEVEL", value_parser = log_level)]
+    log_level: Option<Level>,
     /// For `check --start`: serve the tests of `expect` alone, over Unix sockets in this directory.
     #[arg(long, value_name = "DIR", hide = true, requires = "source")]
     test_sockets: Option<PathBuf>,
+}
+
+fn log_level(text: &str) -> Result<Level, String> {
+    let levels = [Level::Error, Level::Warn, Level::Info, Level::Debug];
+    let found = levels.into_iter().find(|level| level.to_string() == text);
+    found.ok_or_else(|| "the levels are error, warn, info and debug".to_owned())
 }
 
 pub fn run(args: Args) -> ExitCode {
@@ -111,7 +120,7 @@ fn serve(args: Args) -> Result<(), Failure> {
     let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
-    notes.iter().for_each(|note| errors.log(note));
+    notes.iter().for_each(|note| errors.warn(note));
     let origins = Arc::new(Origins::new(plan, tls, &errors, None).map_err(Failure::start)?);
     let tables = origins.tables();
     let (origins, retiring) = (Mutex::new(origins), Mutex::default());
@@ -194,16 +203,17 @@ impl Live {
 
     /// Reads the configuration again, and starts new applications and listeners.
     fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
-        let warn = |warning: &str| errors.log(warning);
+        let warn = |warning: &str| errors.warn(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
         let notes = plan.share_connections(self.threads)?;
-        notes.iter().for_each(|note| errors.log(note));
+        notes.iter().for_each(|note| errors.warn(note));
         if Fixed::of(&plan) != self.fixed {
-            errors.log(
+            errors.warn(
                 "`threads`, `affinity`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` \
                  change only with a restart",
             );
         }
+        errors.configure(&plan.log);
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let old = self.origins();
         let tls = SiteTls::load(&plan, Some(old.tls())).map_err(|error| error.to_string())?;
@@ -260,7 +270,10 @@ fn unshared(why: String) -> Failure {
 
 /// Returns the plan after a check of this machine's requirements. Warnings go to `warn`.
 fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
-    let plan = read_plan(args)?;
+    let mut plan = read_plan(args)?;
+    if let Some(level) = args.log_level {
+        plan.log.level = level;
+    }
     check_listeners(&plan)?;
     if let Some(warnings) = check(&plan).map_err(Failure::configuration)? {
         warn(&warnings.to_string());

@@ -9,7 +9,9 @@ use super::value::{no_control, size, size_or_unlimited, text, time, time_above_z
 use super::{Context, Outcome};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany};
-use crate::plan::{AccessLog, Format, HostPattern, Limits, Log, Server, Timeouts};
+use crate::plan::{
+    AccessLog, ErrorFormat, Format, HostPattern, Level, Limits, Log, Server, Timeouts,
+};
 use crate::suggest;
 
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Server> {
@@ -145,7 +147,17 @@ pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
         let help = "set the file of the log: access = \"stdout\", or the path of a file";
         return Err(no_effect(&at.span, "format", "without `access`", help));
     }
-    Ok(Log { access, format })
+    let level = typed.level.as_ref().map_or_else(Level::default, |at| match at.value {
+        file::Level::Error => Level::Error,
+        file::Level::Warn => Level::Warn,
+        file::Level::Info => Level::Info,
+        file::Level::Debug => Level::Debug,
+    });
+    let error_format = match typed.error_format.as_ref().map(|at| at.value) {
+        Some(file::ErrorFormat::Json) => ErrorFormat::Json,
+        Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
+    };
+    Ok(Log { access, format, level, error_format })
 }
 
 fn format(typed: &At<String>) -> Outcome<Format> {

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, Level};
 
 use super::pattern::{Entry, Pattern};
 use super::{Message, Queue};
@@ -79,7 +79,7 @@ impl AccessLog {
             _ if self.lost.get() > 0 => {
                 let lost = self.lost.take();
                 let text = format!("the access log is too slow: {lost} lines were lost");
-                let _ = self.queue.send(Message::Error(text));
+                let _ = self.queue.send(Message::Error(Level::Warn, text));
             }
             _ => {}
         }

@@ -209,7 +209,8 @@ fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
     );
 }
 
-fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends text for the inside of a JSON string.
+pub fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
     for letter in String::from_utf8_lossy(bytes).chars() {
         match letter {
             '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),

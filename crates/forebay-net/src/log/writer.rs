@@ -3,13 +3,16 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_conf as conf;
+use forebay_conf::{self as conf, Level};
 
-use super::{AccessLog, ErrorLog, Message, Queue, Queued, Reopener};
+use super::pattern::append_json_text;
+use super::{AccessLog, ErrorLog, Message, Queue, Queued, Reopener, Style};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
@@ -20,27 +23,30 @@ const ENDING: Duration = Duration::from_secs(5);
 /// The thread that writes the logs.
 pub struct Writer {
     queue: Queue,
+    style: Arc<Style>,
     thread: Option<JoinHandle<()>>,
     /// Disconnects when the thread has written everything.
     ended: Receiver<()>,
 }
 
 impl Writer {
-    /// Opens the access log and starts the thread. A new log file will belong to `owner`.
-    pub fn start(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
+    /// Opens the logs and starts the thread. A new log file will belong to `owner`.
+    pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = Queue::new();
-        let target = Target::open(access, owner)?;
+        let target = Target::open(&log.access, owner)?;
+        let style = Arc::new(Style::new(log));
+        let for_thread = style.clone();
         let (ending, ended) = channel::<()>();
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-            write_all(&queued, target);
+            write_all(&queued, target, &for_thread);
             drop(ending);
         })?;
-        Ok(Self { queue, thread: Some(thread), ended })
+        Ok(Self { queue, style, thread: Some(thread), ended })
     }
 
     /// Returns a handle to the error log.
     pub fn errors(&self) -> ErrorLog {
-        ErrorLog(self.queue.clone())
+        ErrorLog { queue: self.queue.clone(), style: self.style.clone() }
     }
 
     /// Creates the access log of one thread.
@@ -136,16 +142,31 @@ impl Target {
     }
 }
 
-fn write_all(queued: &Queued, mut target: Target) {
+/// Returns a line of the error log.
+fn error_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
+    let now = jiff::Zoned::now();
+    if !style.is_json.load(Ordering::Relaxed) {
+        let now = now.strftime("%Y-%m-%d %H:%M:%S");
+        return format!("{now} {level} forebay: {message}\n").into_bytes();
+    }
+    let time = now.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z");
+    let mut line = format!("{{\"time\":\"{time}\",\"level\":\"{level}\",\"message\":").into_bytes();
+    line.push(b'"');
+    append_json_text(message.as_bytes(), &mut line);
+    line.push(b'"');
+    line.extend_from_slice(b"}\n");
+    line
+}
+
+fn write_all(queued: &Queued, mut target: Target, style: &Style) {
     let mut troubles = Troubles::default();
     let mut opener: Option<Opener> = None;
     while let Ok(message) = queued.receiver.recv() {
         let size = message.size();
         match message {
             Message::Lines(lines) => troubles.write(&mut target, &lines),
-            Message::Error(line) => {
-                let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
-                let _ = writeln!(io::stderr(), "{now} forebay: {line}");
+            Message::Error(level, line) => {
+                let _ = io::stderr().write_all(&error_line(level, &line, style));
             }
             Message::Reopen => target.reopen(opener.as_mut()),
             Message::Opener(other) => opener = Some(other),
@@ -189,5 +210,27 @@ impl Troubles {
                 self.is_torn = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_time_level_and_message_in_text_and_in_json() {
+        let mut log = conf::Log::default();
+        let line = |log: &conf::Log| {
+            let line = error_line(Level::Warn, "it said \"no\"", &Style::new(log));
+            String::from_utf8(line).unwrap()
+        };
+        let text = line(&log);
+        assert!(text.ends_with(" warn forebay: it said \"no\"\n"), "{text}");
+        log.error_format = conf::ErrorFormat::Json;
+        let json = line(&log);
+        let rest = json.strip_prefix("{\"time\":\"").expect("the time first");
+        let (time, rest) = rest.split_once('"').unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
+        assert_eq!(rest, ",\"level\":\"warn\",\"message\":\"it said \\\"no\\\"\"}\n");
     }
 }

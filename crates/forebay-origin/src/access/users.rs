@@ -173,7 +173,7 @@ impl Users {
         match self.read() {
             Ok(wrong) => {
                 if let Some(line) = wrong.first().copied() {
-                    errors.log(&UsersError::Line(self.file.clone(), line).to_string());
+                    errors.error(&UsersError::Line(self.file.clone(), line).to_string());
                 }
                 Ok(())
             }

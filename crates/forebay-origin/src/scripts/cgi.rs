@@ -420,7 +420,7 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
 
 /// Logs the error output of a script until its end, at most 64 KiB.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
-    let log = |line: &str| errors.log(&format!("{name}: {line}"));
+    let log = |line: &str| errors.warn(&format!("{name}: {line}"));
     let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());
     let mut left = LOGGED;
     while left > 0 {

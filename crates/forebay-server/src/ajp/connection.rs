@@ -7,7 +7,7 @@
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use forebay_conf::Secret;
+use forebay_conf::{Level, Secret};
 use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
@@ -167,9 +167,12 @@ impl Front<'_> {
             let thread = self.stream.thread();
             thread.counters.count_limit(Limit::AjpPings);
             let peer = self.client.accepted.peer;
-            thread.warn_limited(&format!(
-                "more than {PINGS} AJP pings without a request, from {peer}: connection closed"
-            ));
+            thread.log_limited(
+                Level::Warn,
+                &format!(
+                    "more than {PINGS} AJP pings without a request, from {peer}: connection closed"
+                ),
+            );
             return false;
         }
         self.client.socket.write_all(ajp13::PONG).await.is_ok()
@@ -184,7 +187,10 @@ impl Front<'_> {
             _ => "",
         };
         let peer = self.client.accepted.peer;
-        thread.warn_limited(&format!("AJP: {error}, from {peer}: connection closed{advice}"));
+        thread.log_limited(
+            Level::Warn,
+            &format!("AJP: {error}, from {peer}: connection closed{advice}"),
+        );
         let status = match error {
             AjpError::Magic(_) | AjpError::TooLarge(..) => return false,
             AjpError::Kind(_) | AjpError::Shutdown => return false,
@@ -259,10 +265,13 @@ impl Front<'_> {
         let table = self.context.table();
         let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());
         if !secret.is_none_or(|secret| is_known(secret, head)) {
-            thread.warn_limited(&format!(
-                "403: an AJP request without the `ajp_secret` of the listener, from {}",
-                client.accepted.peer
-            ));
+            thread.log_limited(
+                Level::Warn,
+                &format!(
+                    "403: an AJP request without the `ajp_secret` of the listener, from {}",
+                    client.accepted.peer
+                ),
+            );
             return Err(Fault::client(403, "an AJP request without the secret"));
         }
         drop(table);

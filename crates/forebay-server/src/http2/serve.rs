@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use forebay_conf::Level;
 use forebay_net::deadline::{Activity, Ticks};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -272,7 +273,7 @@ impl Front {
             let thread = self.thread();
             thread.counters.count_limit(Limit::Http2Frames);
             let peer = self.connection.accepted.peer;
-            thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
+            thread.log_limited(Level::Info, &format!("{error}, from {peer}: connection closed"));
         }
     }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
+use forebay_conf::Level;
 use forebay_net::deadline::{Activity, Guest};
 use forebay_net::limit::Limit;
 use forebay_wire::http2::Head;
@@ -154,7 +155,7 @@ impl Connection {
             let thread = &self.accepted.thread;
             thread.counters.count_limit(Limit::Http3Frames);
             let peer = self.accepted.peer;
-            thread.warn_limited(&format!("{error}, from {peer}: connection closed"));
+            thread.log_limited(Level::Info, &format!("{error}, from {peer}: connection closed"));
         }
         self.close(error.code);
     }

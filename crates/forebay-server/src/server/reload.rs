@@ -72,13 +72,13 @@ impl Server {
         };
         match prepared.and_then(|reload| self.adopt(threads, reload)) {
             Ok(()) => {
-                self.errors().log("serving by the configuration as it is now");
+                self.errors().info("serving by the configuration as it is now");
                 self.notify.ready("serving by the configuration as it is now");
             }
             Err(why) => {
                 let why = why.trim_end();
                 self.errors()
-                    .log(&format!("not reloaded, the old configuration stays in use: {why}"));
+                    .error(&format!("not reloaded, the old configuration stays in use: {why}"));
                 self.notify.ready("serving; the last reload failed");
             }
         }
@@ -152,7 +152,7 @@ impl Server {
     fn name_kept_accesses(&self, wanted: &Wanted) {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
-                self.errors().log(&format!(
+                self.errors().warn(&format!(
                     "`socket_mode`, `socket_user` and `socket_group` of unix:{} change only with \
                      a restart",
                     path.display()
@@ -207,7 +207,7 @@ impl Server {
         drop((tables, acknowledge));
         // No message is ever sent: the wait ends when every thread has dropped its sender.
         if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-            self.errors().log(
+            self.errors().warn(
                 "a thread is too busy to apply the new configuration now; it will do so later",
             );
         }

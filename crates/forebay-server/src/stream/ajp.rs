@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use forebay_conf::Level;
 use forebay_net::socket::BUFFER;
 use forebay_wire::ajp13::{
     AjpError, SendHeaders, append_body_chunk, append_end, append_get_body_chunk, most_chunk,
@@ -81,7 +82,7 @@ impl Stream {
 
     /// Answers 502 in place of a reply whose head fits no packet.
     async fn refuse_head(&self, stream: &Ajp, error: AjpError) -> io::Result<()> {
-        self.thread().warn_limited(&format!(
+        self.thread().log_limited(Level::Warn, &format!(
             "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \
              max_packet_size of mod_jk or ProxyIOBufferSize of mod_proxy_ajp"
         ));

@@ -118,7 +118,7 @@ impl MuxConnection {
         if let Err(reason) = outcome
             && self.live.get() > 0
         {
-            self.thread.errors.log(&format!("{}: {reason}", self.name));
+            self.thread.errors.warn(&format!("{}: {reason}", self.name));
         }
         self.is_broken.set(true);
         for state in self.requests.borrow_mut().drain().map(|(_, state)| state) {

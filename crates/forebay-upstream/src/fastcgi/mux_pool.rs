@@ -115,7 +115,7 @@ impl MuxPool {
             ),
         };
         self.support.set(support);
-        self.thread.errors.log(&format!("{} {what}", backend.name()));
+        self.thread.errors.warn(&format!("{} {what}", backend.name()));
         Ok(false)
     }
 

@@ -92,7 +92,7 @@ impl<'a> Shared<'a> {
         match (status, self.source.pool) {
             (ProtocolStatus::CantMultiplex, Some(pool)) => {
                 let name = self.source.backend.name();
-                self.origin.thread.errors.log(&format!("{name} refuses to multiplex requests"));
+                self.origin.thread.errors.warn(&format!("{name} refuses to multiplex requests"));
                 pool.give_up();
             }
             (ProtocolStatus::Overloaded, _) => self.stream.lower_limit(),

@@ -38,7 +38,7 @@ impl Stderr {
         lines.push(text, |line| log_line(errors, name, line));
         if self.left.get() == 0 {
             lines.end(|line| log_line(errors, name, line));
-            errors.log(&format!("{name}: further error output is not logged"));
+            errors.warn(&format!("{name}: further error output is not logged"));
         }
     }
 }
@@ -46,7 +46,7 @@ impl Stderr {
 /// Logs a line unless it is empty, because applications may end each record with an empty line.
 fn log_line(errors: &ErrorLog, name: &str, line: &str) {
     if !line.is_empty() {
-        errors.log(&format!("{name}: {line}"));
+        errors.warn(&format!("{name}: {line}"));
     }
 }
 

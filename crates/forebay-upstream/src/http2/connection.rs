@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use forebay_conf::Level;
 use forebay_net::deadline::Ticks;
 use forebay_net::shared_streams::{SharedStream, SharedStreams, StreamWakers, wake_waiting};
 use forebay_net::thread::Thread;
@@ -355,12 +356,12 @@ impl Connection {
                     self.end_turn(stream);
                 }
                 if let Cause::Rule(Rule::Abuse(_)) = cause {
-                    self.thread.warn_limited(&format!("{}: {cause:?}", self.name));
+                    self.thread.log_limited(Level::Warn, &format!("{}: {cause:?}", self.name));
                 }
             }
             Event::Goaway { code } if code != ErrorCode::NO_ERROR => {
                 let line = format!("{} ended an HTTP/2 connection: {code}", self.name);
-                self.thread.warn_limited(&line);
+                self.thread.log_limited(Level::Warn, &line);
                 self.fail_unanswered(format!("the backend ended it with GOAWAY ({code})"));
             }
             Event::Settings => {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_conf::Level;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
@@ -135,7 +136,7 @@ pub struct ConnectionRight(Option<ConnectionPermit>);
 impl Backend {
     /// Logs a message about the backend, at most once a second.
     pub fn warn(&self, message: &str) {
-        self.thread.warn_limited(&format!("{}: {message}", self.name));
+        self.thread.log_limited(Level::Warn, &format!("{}: {message}", self.name));
     }
 
     /// Creates a backend. Must be called within the thread's event loop.
@@ -176,9 +177,21 @@ impl Backend {
     }
 
     /// Closes idle connections to former addresses.
+    #[inline]
     fn leave_former_addresses(&self) {
-        if self.has_moved(&self.generation) {
+        if let Endpoint::Name(_) = &self.endpoint
+            && self.has_moved(&self.generation)
+        {
             while self.idle.take().is_some() {}
+        }
+    }
+
+    /// Returns true if the connection goes to a former address.
+    #[inline]
+    fn is_former(&self, connection: &Connection) -> bool {
+        match &self.endpoint {
+            Endpoint::Name(name) => connection.generation != name.generation(),
+            Endpoint::Tcp(_) | Endpoint::Unix(_) => false,
         }
     }
 
@@ -404,8 +417,7 @@ impl Backend {
         if connection.is_reused {
             self.idle.record_keeping();
         }
-        let is_former = connection.generation != self.current_generation();
-        if self.idle.pop_overdue() || is_former {
+        if self.idle.pop_overdue() || self.is_former(&connection) {
             return;
         }
         self.idle.put(connection.socket, connection.permit);

@@ -86,8 +86,8 @@ async fn watch(check: Check, errors: ErrorLog) {
         is_well = !is_well;
         group.set_well(*index, is_well);
         match answer {
-            Ok(()) => errors.log(&format!("{name} is up again")),
-            Err(reason) => errors.log(&format!("{name} is down: {reason}")),
+            Ok(()) => errors.info(&format!("{name} is up again")),
+            Err(reason) => errors.warn(&format!("{name} is down: {reason}")),
         }
     }
 }

@@ -271,7 +271,7 @@ async fn keep_resolved(name: Weak<Name>, lookup: Arc<Lookup>, errors: ErrorLog) 
             Ok((addresses, validity)) => {
                 let is_first = last_success.is_none() && !was_failing;
                 if name.publish(addresses, None) && !is_first {
-                    errors.log(&format!("{host} now has the addresses {}", list(&name)));
+                    errors.info(&format!("{host} now has the addresses {}", list(&name)));
                 }
                 (retry, last_success, was_failing) = (FIRST_RETRY, Some(Instant::now()), false);
                 validity.clamp(SOONEST, LATEST)
@@ -286,7 +286,7 @@ async fn keep_resolved(name: Weak<Name>, lookup: Arc<Lookup>, errors: ErrorLog) 
                         true => "its last addresses stay in use",
                         false => "requests for it fail; check the name in `to`",
                     };
-                    errors.log(&format!("{reason}; {effect}"));
+                    errors.warn(&format!("{reason}; {effect}"));
                 }
                 if !is_usable {
                     name.publish([], Some(reason));
