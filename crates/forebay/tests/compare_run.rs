@@ -338,7 +338,8 @@ fn commands_are_compared_without_a_file() {
         "--duration",
         "60ms",
     ]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    // A busy machine can make the only trial void: the result is then inconclusive (4).
+    assert!(matches!(run.code, Some(0 | 4)), "{}", run.stderr);
     assert_eq!(experiment.json()["configurations"][1]["name"], two);
     experiment.wait_until_gone("commands");
     assert_eq!(experiment.run_without_file(&["--cmd", &one]).code, Some(2), "nothing to compare");
