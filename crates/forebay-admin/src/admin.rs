@@ -17,9 +17,11 @@ use forebay_wire::http1::encode;
 use serde_json::json;
 
 mod backends;
+mod cache;
 mod control;
 mod request;
 
+pub use cache::{CacheRow, Purge, Purged};
 use request::{AdminRequest, Method, PATIENCE};
 
 /// State of applications and backends at one moment.
@@ -29,6 +31,8 @@ pub struct Status {
     pub apps: Vec<AppStatus>,
     /// The backends of routes and groups, for any protocol.
     pub backends: Vec<BackendRow>,
+    /// Stored replies, if a route has `cache`.
+    pub cache: Option<CacheRow>,
 }
 
 /// Owner of a backend.
@@ -113,6 +117,9 @@ pub trait Control: Send + Sync {
 
     /// Replaces the processes of an application. Returns false if the name is unknown.
     fn restart(&self, app: &str) -> bool;
+
+    /// Removes stored replies. Returns their number; `None` if no route stores any.
+    fn purge(&self, purge: &Purge) -> Option<usize>;
 }
 
 /// Opens the administrator's listener.
@@ -212,6 +219,9 @@ impl Admin {
         if let Some(answer) = self.answer_for_app(request) {
             return answer;
         }
+        if let Some(answer) = self.answer_for_cache(request) {
+            return answer;
+        }
         if matches!(request.method, Method::Post | Method::Other) {
             let answer = Answer::text(405, "GET and HEAD are answered here\n");
             return answer.with("Allow", "GET, HEAD");
@@ -221,13 +231,16 @@ impl Admin {
             "/metrics" => Answer::new(200, "text/plain; version=0.0.4", self.metrics()),
             "/status" if request.accepts_html => Answer::new(200, HTML, self.page()),
             "/status" | "/status.json" => Answer::new(200, "application/json", self.json()),
-            _ => Answer::text(404, "there are /status, /metrics, /healthz and /apps/NAME\n"),
+            _ => Answer::text(
+                404,
+                "there are /status, /metrics, /healthz, /apps/NAME and /cache/purge\n",
+            ),
         }
     }
 
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends } = self.control.status();
+        let Status { apps, backends, cache } = self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -261,6 +274,7 @@ impl Admin {
                 .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),
             "apps": apps.collect::<Vec<_>>(),
             "backends": backends::json(&backends),
+            "cache": cache.as_ref().map(cache::json),
         });
         format!("{status:#}\n")
     }
@@ -310,9 +324,12 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends } = self.control.status();
+        let Status { apps, backends, cache } = self.control.status();
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
+        if let Some(row) = &cache {
+            cache::append_metrics(&mut out, row);
+        }
         out
     }
 
@@ -335,8 +352,11 @@ impl Admin {
         }
         page.push_str("</table>\n");
         append_details(&mut page, &totals);
-        let Status { apps, backends } = self.control.status();
+        let Status { apps, backends, cache } = self.control.status();
         backends::append_page(&mut page, &backends);
+        if let Some(row) = &cache {
+            cache::append_page(&mut page, row);
+        }
         for app in &apps {
             let (name, link) = (escape(&app.name), control::encode_name(&app.name));
             let _ = writeln!(page, "<h2><a href=\"/apps/{link}\">{name}</a></h2>");

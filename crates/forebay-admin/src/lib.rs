@@ -3,4 +3,7 @@
 
 mod admin;
 
-pub use admin::{Admin, AppStatus, BackendRow, BackendsOf, Control, Status, WorkerRow, open};
+pub use admin::{
+    Admin, AppStatus, BackendRow, BackendsOf, CacheRow, Control, Purge, Purged, Status, WorkerRow,
+    open,
+};

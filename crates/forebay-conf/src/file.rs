@@ -7,6 +7,7 @@
 
 mod ajp;
 mod app;
+mod cache;
 mod compress;
 mod defaults;
 mod fields;
@@ -30,6 +31,7 @@ use serde_json::Value;
 
 pub use ajp::{Ajp, Ping};
 pub use app::{App, AppProtocol, Cgroup, Kind, Limits as AppLimits, Listening, Range, Workers};
+pub use cache::Cache;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
@@ -163,6 +165,8 @@ pub struct Server {
     /// it is left out. Forebay resolves a name again at its time to live. Default: the servers of
     /// the system.
     pub dns_servers: Option<At<OneOrMany<String>>>,
+    /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
+    pub cache_memory: Option<Size>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which

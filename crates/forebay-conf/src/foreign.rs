@@ -187,6 +187,11 @@ const NAMES: &[(&str, Ours)] = &[
     ("require allow_from deny_from ipallowlist ipwhitelist", Form("`allow` and `deny` of a route")),
     ("limit_except limit", Key("methods")),
     ("limit_req limit_req_zone ratelimit", Key("rate_limit")),
+    (
+        "proxy_cache proxy_cache_path proxy_cache_valid proxy_cache_key fastcgi_cache fastcgi_cache_path \
+         fastcgi_cache_valid fastcgi_cache_key cacheenable",
+        Form("cache = true of a route"),
+    ),
     ("limit_rate limit_rate_after", Key("bandwidth_limit")),
     ("limit_conn limit_conn_zone", Form("connections_per_address of [server.limits]")),
     ("client_max_body_size limitrequestbody request_body max_request_body_size", Key("max_body")),

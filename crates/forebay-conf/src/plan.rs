@@ -6,6 +6,7 @@
 
 mod ajp;
 mod app;
+mod cache;
 mod compress;
 mod expect;
 mod fields;
@@ -36,6 +37,7 @@ pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
     Workers,
 };
+pub use cache::{Cache, CookieName};
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};
@@ -124,6 +126,8 @@ pub struct Server {
     pub spool_dir: Option<PathBuf>,
     /// The DNS servers that resolve the names of backends. Empty: those of the system.
     pub dns_servers: Vec<SocketAddr>,
+    /// The memory for stored replies, in bytes. Default 64 MiB.
+    pub cache_memory: u64,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -143,6 +147,7 @@ impl Default for Server {
             group: None,
             spool_dir: None,
             dns_servers: Vec::new(),
+            cache_memory: 64 * 1024 * 1024,
             grace: Duration::from_secs(30),
         }
     }

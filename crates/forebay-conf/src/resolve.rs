@@ -7,6 +7,7 @@ mod action;
 mod ajp;
 mod app;
 mod app_server;
+mod cache;
 mod compress;
 mod effect;
 mod expect;

@@ -311,6 +311,8 @@ const KEYS: &[&str] = &[
     "intercept",
     "maintenance",
     "cors",
+    "cache",
+    "private_cookies",
     "rate_limit",
     "rate",
     "burst",

@@ -204,6 +204,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ),
     ("BackendTls", &["[site.route.proxy]\nto = 'https://a'\n[site.route.proxy.tls]\n@"]),
     ("BasicAuth", &["respond = 'x'\n[site.route.basic_auth]\nfile = 'a-file'\n@"]),
+    ("Cache", &["proxy = 'http://a'\n[site.route.cache]\n@"]),
     ("Cgi", &["[site.route.cgi]\ndir = 'scripts'\n@"]),
     ("Cors", &["respond = 'x'\n[site.route.cors]\norigins = '*'\n@"]),
     ("Compress", &["files = 'htdocs'\n[site.route.compress]\n@"]),

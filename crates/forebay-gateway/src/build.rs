@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_admin::{BackendRow, BackendsOf, Status};
+use forebay_admin::{BackendRow, BackendsOf, Purge, Status};
 use forebay_conf::{
     Action, Address, Clients, ErrorPages, HttpVersion, Listen, Placeholder, Plan, Redirect,
     Template, TemplatePart,
@@ -22,6 +22,7 @@ use forebay_origin::access::{
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
+use forebay_origin::cache::{CachedOrigin, Store};
 use forebay_origin::files::{Files, RouteId, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
@@ -127,6 +128,8 @@ pub struct Origins {
     _checker: Option<Checker>,
     /// Known users, and passwords that wait for a check.
     password_checks: Arc<PasswordChecks>,
+    /// Stored replies of all routes.
+    store: Option<Arc<Store>>,
     /// Rate limits by site and route, with the state of their keys.
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
     tls: SiteTls,
@@ -177,6 +180,7 @@ impl Origins {
             AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
         let held = Arc::default();
         let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
+        let store = store(&plan, previous.and_then(|previous| previous.store.as_ref()));
         Ok(Self {
             plan,
             endpoints,
@@ -188,6 +192,7 @@ impl Origins {
             reaper,
             _checker: checker,
             password_checks,
+            store,
             limiters,
             held,
             tls,
@@ -215,7 +220,8 @@ impl Origins {
     pub fn status(&self) -> Status {
         let status = |(name, app): (&String, &RunningApp)| app.status(name);
         let apps = self.apps.iter().map(status).collect();
-        Status { apps, backends: self.backends() }
+        let cache = self.store.as_ref().map(|store| store.status());
+        Status { apps, backends: self.backends(), cache }
     }
 
     fn backends(&self) -> Vec<BackendRow> {
@@ -253,6 +259,11 @@ impl Origins {
     /// Replaces the processes of an application. Returns false if there is none of this name.
     pub fn restart(&self, app: &str) -> bool {
         self.apps.get(app).map(RunningApp::restart).is_some()
+    }
+
+    /// Removes stored replies. Returns their number; `None` if no route stores any.
+    pub fn purge(&self, purge: &Purge) -> Option<usize> {
+        self.store.as_ref().map(|store| store.purge(purge))
     }
 
     /// Stops the applications; active requests have `grace` to end.
@@ -314,11 +325,15 @@ impl Origins {
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
             gate: self.gate((index, at), route, thread),
-            origin: self.origin(
-                (site, at),
-                (&scripts, &kept[at]),
-                &self.shared[index][at],
-                (thread, pools),
+            origin: self.cached(
+                (site, route),
+                self.origin(
+                    (site, at),
+                    (&scripts, &kept[at]),
+                    &self.shared[index][at],
+                    (thread, pools),
+                ),
+                thread,
             ),
             log: route.log,
             fields: RequestFields::new(&route.request_headers),
@@ -484,6 +499,20 @@ impl Origins {
         }
     }
 
+    /// Returns the origin with its stored replies, if the route has `cache`.
+    fn cached(
+        &self,
+        (site, route): (&forebay_conf::Site, &forebay_conf::Route),
+        origin: Box<dyn Origin>,
+        thread: &Rc<Thread>,
+    ) -> Box<dyn Origin> {
+        let Some((settings, store)) = route.cache.as_ref().zip(self.store.as_ref()) else {
+            return origin;
+        };
+        let zone = zone(site, route);
+        Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread.clone()))
+    }
+
     fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
@@ -568,6 +597,25 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
         proxies.push(Clients::Unix);
     }
     Trust { proxies, fields: site.forwarded }
+}
+
+/// Returns the store, if a route uses it. A reload keeps it, unless its size changes.
+fn store(plan: &Plan, previous: Option<&Arc<Store>>) -> Option<Arc<Store>> {
+    let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let capacity = plan.server.cache_memory;
+    routes.any(|route| route.cache.is_some()).then(|| {
+        let kept = previous.filter(|store| store.capacity() == capacity);
+        kept.cloned().unwrap_or_else(|| Store::new(capacity))
+    })
+}
+
+/// Returns a text that is unique to a route and its settings. After a change of the route, its
+/// stored replies are not used any more.
+fn zone(site: &forebay_conf::Site, route: &forebay_conf::Route) -> String {
+    let unplaced = forebay_conf::Route { line: 0, inherited: Vec::new(), ..route.clone() };
+    let described = format!("{:?} {unplaced:?}", site.hosts);
+    let digest = forebay_origin::cache::digest(described.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {

@@ -5,6 +5,7 @@
 //! With `serve`, the workers import it themselves. A missing path to watch is only a warning: a
 //! file that is touched to replace workers often does not exist at first.
 
+mod cache;
 mod clients;
 mod rules;
 
@@ -55,7 +56,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = serves_as_root(&plan.server).into_iter().chain(unwatched);
     let doubtful =
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
-    let doubtful = doubtful.chain(clients::doubts(plan));
+    let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(unmatched_prefixes(plan))

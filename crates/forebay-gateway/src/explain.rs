@@ -210,6 +210,9 @@ fn routes(
                 return Err(Fault::client(413, format!("the body is larger than {most} bytes")));
             }
         }
+        if route.cache.is_some() {
+            text.item("cache", b"its replies may be stored, and later requests get them");
+        }
         let is_by_segment = route.matcher.is_by_segment(&request.path);
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
         let fields = RequestFields::new(&route.request_headers);

@@ -272,7 +272,9 @@ fn next_step(name: &str) -> &'static str {
             "handlers need mod_perl: keep Apache for them. Scripts of ModPerl::Registry: kind = \"perl-cgi\""
         }
         _ if lower.starts_with("dav") => "Forebay serves no WebDAV: PUT and its like are refused",
-        _ if lower.starts_with("cache") => "answers are not cached",
+        _ if lower.starts_with("cache") => {
+            "write cache = true in the route: see the guide on caching"
+        }
         _ => {
             "Forebay has no such key: look for one in the configuration reference, or remove the line"
         }

@@ -16,6 +16,7 @@ use forebay_wire::{ClientAddress, Span};
 use crate::tls::{Handshake, ServerTls};
 
 /// A request.
+#[derive(Clone)]
 // More than 20 fields: not divided yet. Each request writes most of them, so a division has to be
 // measured with `make instructions`.
 pub struct Request {

@@ -7,6 +7,7 @@
 
 pub mod access;
 pub mod apps;
+pub mod cache;
 pub mod files;
 pub mod moved;
 pub mod respond;

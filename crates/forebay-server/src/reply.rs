@@ -13,12 +13,14 @@ use crate::part::HeadEnd;
 use crate::stream::Stream;
 
 mod body;
+mod capture;
 mod changes;
 mod cors;
 mod grpc;
 mod redirect;
 mod rules;
 
+pub use capture::{Captured, Keep, Recorder};
 pub use changes::FieldChanges;
 pub(crate) use cors::is_preflight;
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
@@ -63,6 +65,8 @@ pub struct Reply {
     /// Rules that were applied to the head and also apply to the trailers.
     applied: Option<Rc<Rules>>,
     redirect: Option<Box<InternalRedirect>>,
+    /// Copies the origin's reply for a cache.
+    capture: Option<Box<capture::Capture>>,
     /// Field lines from replies that an internal redirect has replaced.
     carried: Vec<u8>,
     /// Pages for errors.
@@ -126,6 +130,7 @@ impl Reply {
             rules: None,
             applied: None,
             redirect: None,
+            capture: None,
             carried: Vec::new(),
             pages: None,
             intercepts: false,
@@ -156,6 +161,7 @@ impl Reply {
         self.pages = None;
         self.offer = None;
         self.compressor = None;
+        self.capture = None;
         self.to_grpc = false;
         self.carried = Vec::new();
         self.empty();
@@ -174,6 +180,7 @@ impl Reply {
         self.rules = None;
         self.applied = None;
         self.redirect = None;
+        self.capture = None;
         self.offer = None;
         self.compressor = None;
         self.compressed = None;
@@ -255,7 +262,8 @@ impl Reply {
     /// clients.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == Phase::Waiting, "interim replies come before the reply");
-        if self.to_http10 || status == 100 {
+        let is_silent = self.capture.as_ref().is_some_and(|capture| capture.is_silent());
+        if self.to_http10 || status == 100 || is_silent {
             return Ok(());
         }
         self.begin_head(status, reason);
@@ -349,6 +357,9 @@ impl Reply {
     }
 
     fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {
+        if self.capture_head(length) {
+            return;
+        }
         if self.intercepts
             && let Some(redirect) = self.page_instead()
         {
@@ -479,8 +490,15 @@ impl Reply {
     }
 
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
-        self.empty();
         self.redirect = Some(Box::new(redirect));
+        // The other reply is not that of the origin.
+        self.capture = None;
+        self.withhold();
+    }
+
+    /// Drops this reply and the rest of the origin's output.
+    fn withhold(&mut self) {
+        self.empty();
         self.compressor = None;
         self.framing = Framing::None;
         self.phase = Phase::Body;
@@ -554,6 +572,7 @@ impl Reply {
             self.framing = Framing::None;
             self.phase = Phase::Waiting;
             self.body_bytes = 0;
+            self.restart_capture();
         }
     }
 

@@ -12,6 +12,7 @@
 
 pub mod accept;
 pub mod ajp13;
+pub mod caching;
 pub mod cgi;
 mod client_address;
 pub mod cookies;

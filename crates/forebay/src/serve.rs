@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_admin::{Control, Status};
+use forebay_admin::{Control, Purge, Status};
 use forebay_conf::{Level, Listen, Plan, Site};
 use forebay_gateway::{Origins, SiteTls, check, check_spool, expect, start_helper};
 use forebay_net::log::ErrorLog;
@@ -193,6 +193,10 @@ impl Control for Live {
 
     fn restart(&self, app: &str) -> bool {
         self.origins().restart(app)
+    }
+
+    fn purge(&self, purge: &Purge) -> Option<usize> {
+        self.origins().purge(purge)
     }
 }
 

@@ -493,6 +493,19 @@ fn a_rule_by_address_that_no_client_of_a_unix_socket_fulfils_is_warned_about() {
 }
 
 #[test]
+fn stored_replies_that_know_the_user_are_warned_about() {
+    let route = "listen = 8080\n[[site.route]]\nproxy = 'http://127.0.0.1:3000'\n";
+    let user = "request_headers = { X-User = '{user}' }\n";
+    for (keys, is_warned) in
+        [("cache = true\n", true), ("cache = { key = '{uri}{user}' }\n", false), ("", false)]
+    {
+        let said = warnings("cache.toml", &format!("{route}{user}{keys}"));
+        let warning = "`X-User` names the user to the application";
+        assert_eq!(said.contains(warning), is_warned, "{keys}: {said}");
+    }
+}
+
+#[test]
 fn a_refusal_of_one_family_of_addresses_is_warned_about() {
     for (rule, is_warned) in [
         ("deny = [\"0.0.0.0/0\"]", true),

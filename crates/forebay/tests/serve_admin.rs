@@ -548,6 +548,48 @@ fn an_application_is_restarted_by_who_has_the_token() {
 }
 
 #[test]
+fn stored_replies_are_counted_and_purged_by_who_has_the_token() {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let configuration = format!(
+        "[server]\nadmin = \"{admin}\"\nadmin_token = \"{TOKEN}\"\n[[site]]\n\
+         listen = \"127.0.0.1:0\"\n[[site.route]]\ncgi = \"scripts\"\ncache = {{ valid = \"1h\" }}\n"
+    );
+    let folder = Folder::new();
+    folder.script(
+        "scripts/now.sh",
+        "#!/bin/sh\nprintf 'Cache-Tag: one, two\\nContent-Type: text/plain\\n\\n%s' $$\n",
+    );
+    let watched = Watched { forebay: serve(folder, &configuration), admin, configuration };
+    let get = |target: &str| watched.forebay.get(target).text().to_owned();
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    let url = "http://localhost/now.sh";
+    for (purge, is_gone) in [
+        (format!("url={url}"), true),
+        (format!("url={url}?x"), false),
+        (format!("prefix={}", url.trim_end_matches(".sh")), true),
+        ("tag=two".to_owned(), true),
+        ("tag=tw".to_owned(), false),
+        ("all=1&soft=1".to_owned(), true),
+    ] {
+        let before = get("/now.sh");
+        assert_eq!(get("/now.sh"), before);
+        let path = format!("/cache/purge?{purge}");
+        assert_eq!(post(&watched, &path, "", "").0, 403);
+        assert_eq!(get("/now.sh"), before);
+        assert_eq!(post(&watched, &path, &bearer, "").0, 200, "{purge}");
+        assert_eq!(get("/now.sh") != before, is_gone, "{purge}");
+    }
+    assert_eq!(post(&watched, "/cache/purge?al=1", &bearer, "").0, 400);
+    assert_eq!(post(&watched, "/cache/other", &bearer, "").0, 404);
+    let cache = &watched.status()["cache"];
+    assert_eq!(cache["replies"], 1, "{cache}");
+    assert!(cache["hits"].as_u64() > Some(5) && cache["misses"].as_u64() > Some(3), "{cache}");
+    let metrics = watched.page("/metrics");
+    assert!(metrics.contains("forebay_cache_requests_total{result=\"hit\"}"), "{metrics}");
+    watched.forebay.stop();
+}
+
+#[test]
 fn without_a_token_nothing_is_restarted() {
     let watched = watched_app("");
     let page = watched.page("/apps/a%2Fb");

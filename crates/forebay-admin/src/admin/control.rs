@@ -24,14 +24,8 @@ impl Admin {
     }
 
     fn restart(&self, name: &str, request: &AdminRequest) -> Answer {
-        let Some(token) = &self.token else {
-            return Answer::text(
-                403,
-                "give admin_token in [server] to restart applications here\n",
-            );
-        };
-        if !is_same(request.token.as_bytes(), token.as_bytes()) {
-            return Answer::text(403, "this is not the admin_token of [server]\n");
+        if let Some(refusal) = self.refuse_token(request, "to restart applications here") {
+            return refusal;
         }
         if !self.control.restart(name) {
             return Answer::text(404, "there is no such application\n");
@@ -41,6 +35,16 @@ impl Admin {
             return Answer::text(303, "its processes are replaced\n").with("Location", page);
         }
         Answer::text(202, "its processes are replaced\n")
+    }
+
+    /// Returns the refusal of a request without the right token; `None` for others.
+    pub(super) fn refuse_token(&self, request: &AdminRequest, purpose: &str) -> Option<Answer> {
+        let Some(token) = &self.token else {
+            let text = format!("give admin_token in [server] {purpose}\n");
+            return Some(Answer::text(403, text));
+        };
+        let is_right = is_same(request.token.as_bytes(), token.as_bytes());
+        (!is_right).then(|| Answer::text(403, "this is not the admin_token of [server]\n"))
     }
 
     fn page_of(&self, name: &str) -> Answer {

@@ -18,6 +18,8 @@ pub struct AdminRequest {
     pub method: Method,
     /// Path without the query.
     pub path: String,
+    /// Query, undecoded.
+    pub query: String,
     /// Host in the `Host` field, without port, in lower case; empty without the field.
     pub host: String,
     pub accepts_html: bool,
@@ -49,7 +51,8 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
         bytes.extend_from_slice(&chunk[..n]);
         if let Progress::Complete(end) = parser.parse(&bytes, &mut head).ok()? {
             let target = str::from_utf8(head.path_and_query.of(&bytes)).ok()?;
-            let path = target.split('?').next().unwrap_or_default().to_owned();
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let (path, query) = (path.to_owned(), query.to_owned());
             let accept = head.value(KnownField::Accept, &bytes);
             let accepts_html =
                 accept.is_some_and(|value| memchr::memmem::find(value, b"text/html").is_some());
@@ -65,6 +68,7 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
                 has_more: !matches!(method, Method::Get | Method::Head),
                 method,
                 path,
+                query,
                 host,
                 accepts_html,
                 token: String::new(),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::ajp::Ajp;
 use super::app::Limits;
+use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
 use super::limit::RateLimit;
@@ -170,6 +171,9 @@ pub struct Route {
     pub buffer: Option<At<bool>>,
     /// Compresses replies for clients that accept it: true, or a table. Default: false.
     pub compress: Option<At<BoolOr<Compress>>>,
+    /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
+    /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
+    pub cache: Option<At<BoolOr<Cache>>>,
     /// Receives the whole request body, in memory and then in a file, before the request is sent to
     /// a server. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or ajp; all
     /// other routes except files always do so. Default: true for `app`, unless it speaks h2c; false

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Clients, Compress, ContentCoding, Cors, ErrorPages, Inherited, Maintenance, Matcher,
-    MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite, Template,
-    Upstream,
+    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Inherited, Maintenance,
+    Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite,
+    Template, Upstream,
 };
 
 /// The conditions on requests, and the action that answers them.
@@ -47,6 +47,8 @@ pub struct Route {
     pub buffer: bool,
     /// Compression of replies. Default `None`.
     pub compress: Option<Compress>,
+    /// Stored replies. Default `None`.
+    pub cache: Option<Cache>,
     /// Receives the whole request body before the request is sent to an HTTP server. Default true
     /// for applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]. False if
     /// it makes no difference.

@@ -44,6 +44,7 @@ impl Plan {
             request_headers: Vec::new(),
             reply_headers: Vec::new(),
             remove_headers: Vec::new(),
+            cache: None,
             max_body: None,
             fallback: false,
             fallback_to: None,

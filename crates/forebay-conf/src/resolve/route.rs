@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::action::action;
+use super::cache::cache;
 use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
@@ -50,6 +51,7 @@ pub(super) fn route(
         sendfile_root: sendfile_root(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
+        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), captures)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
         action,

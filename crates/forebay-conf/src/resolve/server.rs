@@ -33,8 +33,18 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
         group: name(&typed.group)?,
         spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
         dns_servers: dns_servers(&typed.dns_servers)?,
+        cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),
         grace: time(&typed.grace, default.grace)?,
     })
+}
+
+/// Returns the memory for stored replies. The least has room for replies of a usual size.
+fn cache_memory(typed: &Option<file::Size>) -> Outcome<Option<u64>> {
+    const LEAST: u64 = 1024 * 1024;
+    match (typed, size(typed)?) {
+        (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST..=1 << 50).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Vec<SocketAddr>> {

@@ -17,6 +17,7 @@ mod backends;
 mod balancing;
 mod bodies;
 mod buffering;
+mod caching;
 mod clients;
 mod compression;
 mod conditions;

@@ -287,7 +287,7 @@ pub fn next_step(name: &str) -> &'static str {
         | "fastcgi_cache"
         | "fastcgi_cache_path"
         | "fastcgi_cache_valid" => {
-            "answers are not cached: let the application set Cache-Control, or see the key `cache`"
+            "write cache = { valid = \"10m\" } in the route: see the guide on caching"
         }
         "sub_filter" => "replace the text in the application",
         "mirror" => "requests are not copied: remove it",
@@ -304,7 +304,7 @@ pub fn next_step(name: &str) -> &'static str {
             "requests of other sites cannot be told by their Referer: use `when` if this version has it"
         }
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
-            "answers are not cached"
+            "see `cache` in the guide on caching"
         }
         _ if name.starts_with("auth_") => {
             "use `basic_auth` or `forward_auth`, then remove `respond`"

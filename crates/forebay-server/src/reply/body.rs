@@ -19,15 +19,33 @@ impl Reply {
     /// Buffers a complete reply with these field lines; the server finishes it. Returns false, and
     /// does nothing, if the reply is too large or may need compression.
     pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
+        self.buffer_lines(status, &[lines], (body, false))
+    }
+
+    /// As [`Reply::buffer_reply`], for a stored reply, whose lines have a `Date`.
+    pub fn buffer_stored(&mut self, status: u16, lines: &[&[u8]], body: &[u8]) -> bool {
+        self.buffer_lines(status, lines, (body, true))
+    }
+
+    fn buffer_lines(
+        &mut self,
+        status: u16,
+        lines: &[&[u8]],
+        (body, has_date): (&[u8], bool),
+    ) -> bool {
         // The head's fixed part and framing need less than the remaining space.
         const ROOM: usize = GATHER - BUFFER / 8;
-        if self.offer.is_some() || lines.len() + body.len() > ROOM {
+        let head: usize = lines.iter().map(|lines| lines.len()).sum();
+        if self.offer.is_some() || head + body.len() > ROOM {
             return false;
         }
         self.begin(status, b"");
-        self.field_lines().extend_from_slice(lines);
+        for lines in lines {
+            self.field_lines().extend_from_slice(lines);
+        }
         self.skip_sendfile_scan();
-        self.end_head(Length::Known(body.len() as u64), false);
+        self.end_head(Length::Known(body.len() as u64), has_date);
+        self.capture_body(body);
         if matches!(self.admit(body), Ok(true)) {
             self.out.extend_from_slice(body);
         }
@@ -37,6 +55,7 @@ impl Reply {
     /// Adds body bytes, which are written when enough have been collected. [`Reply::flush`] and
     /// [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
+        self.capture_body(data);
         if self.compressor.is_some() {
             return self.compress(data).await;
         }
@@ -60,6 +79,7 @@ impl Reply {
 
     /// Adds body bytes and writes all collected bytes.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
+        self.capture_body(data);
         if self.compressor.is_some() {
             self.compress(data).await?;
             return self.flush().await;
@@ -82,6 +102,9 @@ impl Reply {
 
     /// Sends `length` bytes of `file` from `offset` on as body.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> Result<(), Fault> {
+        if let Some(capture) = &mut self.capture {
+            capture.lose_body();
+        }
         if self.compressor.is_some() {
             return self.compress_file(file, offset, length).await;
         }
@@ -110,6 +133,7 @@ impl Reply {
         if let Framing::Length(left @ 1..) = self.framing {
             return Err(Fault::shorter_than_announced(left));
         }
+        self.capture_end()?;
         if let Some(compressor) = self.compressor.take() {
             let before = self.out.len();
             compressor.finish(&mut self.out)?;
@@ -124,6 +148,12 @@ impl Reply {
             return Ok(());
         }
         self.write_out(b"", Some(&trailers)).await
+    }
+
+    fn capture_body(&mut self, data: &[u8]) {
+        if let Some(capture) = &mut self.capture {
+            capture.push(data);
+        }
     }
 
     /// Counts `data` against the announced length. Returns true if `data` is to be written.

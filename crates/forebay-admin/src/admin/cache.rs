@@ -1,0 +1,165 @@
+//! Stored replies: their counts, and their removal with the token.
+
+use std::fmt::Write as _;
+
+use forebay_wire::forms::{self, Dialect};
+use serde_json::{Value, json};
+
+use super::request::{AdminRequest, Method};
+use super::{Admin, Answer, family};
+
+/// Counts of the store at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheRow {
+    /// Resources with stored replies.
+    pub replies: usize,
+    /// Bytes in use.
+    pub bytes: u64,
+    /// Maximum of these bytes.
+    pub capacity: u64,
+    /// Requests that stored replies answered.
+    pub hits: u64,
+    /// Requests whose reply was not stored.
+    pub misses: u64,
+    /// Requests whose stored reply the origin confirmed.
+    pub confirmed: u64,
+    /// Requests that got a stale reply.
+    pub stale: u64,
+    /// Requests that could not use the store.
+    pub passed: u64,
+}
+
+/// Replies to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The replies.
+    pub what: Purged,
+    /// Only ends the lifetime, so that the origin can confirm the reply.
+    pub is_soft: bool,
+}
+
+/// A set of stored replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purged {
+    /// All variants for this URL.
+    Url(Vec<u8>),
+    /// Replies for URLs that begin with this text.
+    Prefix(Vec<u8>),
+    /// Replies with this tag in `Cache-Tag` or `Surrogate-Key`.
+    Tag(Vec<u8>),
+    /// Every reply.
+    All,
+}
+
+const USAGE: &str = "name what to purge: /cache/purge?url=URL, ?prefix=URL, ?tag=TAG or ?all=1; \
+                     &soft=1 only makes it stale\n";
+
+impl Admin {
+    /// Returns the answer for paths below /cache/; `None` for others.
+    pub(super) fn answer_for_cache(&self, request: &AdminRequest) -> Option<Answer> {
+        let what = request.path.strip_prefix("/cache/")?;
+        Some(match (&request.method, what) {
+            (Method::Post, "purge") => self.purge(request),
+            (_, "purge") => Answer::text(405, "POST is answered here\n").with("Allow", "POST"),
+            _ => Answer::text(404, "there is /cache/purge\n"),
+        })
+    }
+
+    fn purge(&self, request: &AdminRequest) -> Answer {
+        if let Some(refusal) = self.refuse_token(request, "to purge replies here") {
+            return refusal;
+        }
+        let Some(purge) = Purge::parse(request.query.as_bytes()) else {
+            return Answer::text(400, USAGE);
+        };
+        match self.control.purge(&purge) {
+            Some(count) => Answer::text(200, format!("{count} purged\n")),
+            None => Answer::text(404, "no route has `cache`\n"),
+        }
+    }
+}
+
+impl Purge {
+    /// Parses a query; `None` if it does not name exactly one set.
+    fn parse(query: &[u8]) -> Option<Self> {
+        let (mut what, mut is_soft) = (None, false);
+        for pair in forms::pairs(query, Dialect::Whatwg) {
+            let value = forms::decode(pair.value).into_owned();
+            let named = match &forms::decode(pair.name)[..] {
+                b"url" => Purged::Url(value),
+                b"prefix" => Purged::Prefix(value),
+                b"tag" => Purged::Tag(value),
+                b"all" => Purged::All,
+                b"soft" => {
+                    is_soft = value != b"0";
+                    continue;
+                }
+                _ => return None,
+            };
+            let is_empty = matches!(&named,
+                Purged::Url(text) | Purged::Prefix(text) | Purged::Tag(text) if text.is_empty());
+            if is_empty || what.replace(named).is_some() {
+                return None;
+            }
+        }
+        what.map(|what| Self { what, is_soft })
+    }
+}
+
+/// Returns the counts as JSON.
+pub(super) fn json(row: &CacheRow) -> Value {
+    json!({
+        "replies": row.replies, "bytes": row.bytes, "capacity": row.capacity, "hits": row.hits,
+        "misses": row.misses, "confirmed": row.confirmed, "stale": row.stale, "passed": row.passed,
+    })
+}
+
+/// Appends the metrics of the store.
+pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
+    family(out, "forebay_cache_requests_total", "counter", "Requests of routes with a cache.");
+    for (result, count) in [
+        ("hit", row.hits),
+        ("miss", row.misses),
+        ("confirmed", row.confirmed),
+        ("stale", row.stale),
+        ("passed", row.passed),
+    ] {
+        let _ = writeln!(out, "forebay_cache_requests_total{{result=\"{result}\"}} {count}");
+    }
+    family(out, "forebay_cache_bytes", "gauge", "Bytes of stored replies.");
+    let _ = writeln!(out, "forebay_cache_bytes {}", row.bytes);
+}
+
+/// Appends the counts to the page.
+pub(super) fn append_page(page: &mut String, row: &CacheRow) {
+    let _ = writeln!(
+        page,
+        "<h2>Cache</h2>\n<p>{} resources, {} of {} bytes. Requests: {} hits, {} misses, {} \
+         confirmed, {} stale, {} passed.</p>",
+        row.replies,
+        row.bytes,
+        row.capacity,
+        row.hits,
+        row.misses,
+        row.confirmed,
+        row.stale,
+        row.passed,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_names_exactly_one_set() {
+        let of = |query: &str| Purge::parse(query.as_bytes());
+        let url = Purged::Url(b"http://h/a?b=1".to_vec());
+        let purge = of("url=http%3A%2F%2Fh%2Fa%3Fb%3D1&soft=1");
+        assert_eq!(purge, Some(Purge { what: url, is_soft: true }));
+        assert_eq!(of("all=1"), Some(Purge { what: Purged::All, is_soft: false }));
+        for wrong in ["", "soft=1", "url=", "tag=a&prefix=b", "everything=1"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}

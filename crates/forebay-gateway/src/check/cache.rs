@@ -1,0 +1,42 @@
+//! Checks stored replies whose content may depend on more than their key.
+
+use forebay_conf::{Cache, Finding, Placeholder, Plan, RequestChange, Route};
+
+/// Returns warnings about routes that store replies for everybody, although the application knows
+/// the user.
+pub fn doubts(plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, site) in plan.sites.iter().enumerate() {
+        for (index, route) in site.routes.iter().enumerate() {
+            let Some(cache) = &route.cache else { continue };
+            let Some(field) = personal_field(route, cache) else { continue };
+            let key = ["site", &at.to_string(), "route", &index.to_string(), "cache"];
+            found.push(Finding {
+                key: key.map(str::to_owned).to_vec(),
+                message: format!(
+                    "`{field}` names the user to the application, and others get its replies"
+                ),
+                help: format!(
+                    "add its placeholder to `key`, or let the application reply with \
+                     Vary: {field}, or with Cache-Control: private for personal pages"
+                ),
+            });
+        }
+    }
+    found
+}
+
+/// Returns the name of a request field with a value of the user that is not part of the key.
+fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
+    let is_in_key = |value: &Placeholder| cache.key.uses(|other| other == value);
+    let is_personal = |value: &Placeholder| {
+        let is_of_user =
+            matches!(value, Placeholder::User | Placeholder::TlsSubject | Placeholder::Cookie(_));
+        is_of_user && !is_in_key(value)
+    };
+    let field = route.request_headers.iter().find(|field| match &field.change {
+        RequestChange::Set(value) | RequestChange::Add(value) => value.uses(is_personal),
+        RequestChange::Remove => false,
+    });
+    field.map(|field| &*field.name)
+}

@@ -1,0 +1,362 @@
+//! Stored replies of a route's origin (RFC 9111).
+//!
+//! A [`CachedOrigin`] answers instead of the origin if the store has a usable reply. Otherwise it
+//! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if it may.
+//!
+//! Only one request for a resource asks the origin, and others wait for its reply. Only that
+//! request stores a reply, so that one that was sent before a change never replaces a newer one.
+//! Directives of requests are ignored, except `only-if-cached`: a client could make the origin
+//! answer everything.
+
+mod answer;
+mod key;
+mod recording;
+mod store;
+mod stored;
+mod vary;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf as conf;
+use forebay_net::fault::{Fault, Side};
+use forebay_net::head::Request;
+use forebay_net::thread::Thread;
+use forebay_server::body::Body;
+use forebay_server::exchange::{Exchange, Origin, OriginFuture};
+use forebay_server::reply::Reply;
+use forebay_wire::caching::{CacheControl, Circumstances};
+use tokio::time::Instant;
+
+use answer::{Handled, send, send_now};
+use key::{KeyOf, Use, asks_for_part, is_personal};
+use recording::{Invalidation, Recording, Verdict};
+use sha2::{Digest, Sha256};
+pub use store::Store;
+use store::{Counts, Found, Key, Lead, Role};
+use stored::Stored;
+
+/// Returns a short digest, to name zones by.
+pub fn digest(described: &[u8]) -> [u8; 16] {
+    let digest = Sha256::digest(described);
+    std::array::from_fn(|index| digest[index])
+}
+
+/// Longest time that a request waits for the reply to another one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An origin whose replies are stored.
+pub struct CachedOrigin {
+    parts: Rc<Parts>,
+}
+
+struct Parts {
+    origin: Box<dyn Origin>,
+    settings: Rc<conf::Cache>,
+    key: KeyOf,
+    store: Arc<Store>,
+    thread: Rc<Thread>,
+}
+
+/// A reply of the origin.
+enum Fetched {
+    /// The client has got it.
+    Sent,
+    /// The client gets this stored reply.
+    Stored(Arc<Stored>, Handled),
+}
+
+impl CachedOrigin {
+    /// Stores replies of `origin` in `store`. `zone` is unique to the route: routes do not share
+    /// replies.
+    pub fn new(
+        origin: Box<dyn Origin>,
+        settings: &conf::Cache,
+        (store, zone): (&Arc<Store>, &str),
+        thread: Rc<Thread>,
+    ) -> Self {
+        let settings = Rc::new(settings.clone());
+        let key = KeyOf::new(zone, &settings.key);
+        Self { parts: Rc::new(Parts { origin, settings, key, store: store.clone(), thread }) }
+    }
+}
+
+impl Parts {
+    async fn answer(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
+        let has_tunnel = exchange.reply.stream().asks_for_tunnel();
+        match Use::of(&exchange.request) {
+            _ if has_tunnel => self.origin.serve(exchange).await,
+            Use::Bypass => {
+                Counts::add(&self.store.counts.passed);
+                self.origin.serve(exchange).await
+            }
+            Use::Invalidate => self.change(exchange).await,
+            Use::Lookup => self.look_up(exchange).await,
+        }
+    }
+
+    /// Answers a request that may change the resource.
+    async fn change(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        let recorder = Rc::new(Invalidation::default());
+        exchange.reply.record(recorder.clone(), false);
+        let outcome = self.origin.serve(exchange).await;
+        exchange.reply.take_captured();
+        // Outdated replies go even if the client has left before the end of the reply.
+        for key in self.key.changed(&exchange.request, &recorder) {
+            self.store.invalidate(&key);
+        }
+        outcome
+    }
+
+    async fn look_up(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
+        let key = self.key.of(&exchange.request);
+        let circumstances = self.circumstances(&exchange.request);
+        let deadline = Instant::now() + PATIENCE;
+        let mut has_waited = false;
+        let (lead, stale) = loop {
+            let stale = match self.find(&key, &exchange.request, circumstances) {
+                Found::Reply(stored) if stored.is_fresh() => {
+                    let handled = if has_waited { Handled::Collapsed } else { Handled::Hit };
+                    Counts::add(&self.store.counts.hits);
+                    return send(exchange, &stored, handled).await;
+                }
+                Found::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
+                    Counts::add(&self.store.counts.stale);
+                    self.refresh(&exchange.request, &exchange.reply, &key, &stored);
+                    return send(exchange, &stored, Handled::Stale).await;
+                }
+                Found::Reply(stored) => Some(stored),
+                Found::Nothing => None,
+                Found::Passing => return self.pass(exchange).await,
+            };
+            if self.is_only_if_cached(&exchange.request) {
+                return exchange.respond_error_with(504, b"").await;
+            }
+            // A part that is not stored is not worth the whole, which may be large. The reply to
+            // HEAD has no body to store.
+            let is_part = stale.is_none() && asks_for_part(&exchange.request);
+            if is_part || exchange.request.method() == b"HEAD" {
+                return self.pass(exchange).await;
+            }
+            match self.store.role(&key) {
+                Role::Leads(lead) => break (lead, stale),
+                Role::Waits(other) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if !other.ended(left).await {
+                        return self.pass(exchange).await;
+                    }
+                    has_waited = true;
+                }
+            }
+        };
+        self.ask(exchange, lead, stale, circumstances).await
+    }
+
+    /// Returns the reply for `request`, if the client may get it.
+    fn find(&self, key: &Key, request: &Request, circumstances: Circumstances) -> Found {
+        self.store.find(key, request, |stored| {
+            (!circumstances.is_authorized || stored.is_for_users())
+                && (!circumstances.is_personal || stored.freshness.is_explicit)
+        })
+    }
+
+    /// Lets the origin answer without a copy.
+    async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        Counts::add(&self.store.counts.passed);
+        self.origin.serve(exchange).await
+    }
+
+    /// Asks the origin, and answers the client.
+    async fn ask(
+        &self,
+        exchange: &mut Exchange,
+        lead: Lead,
+        stale: Option<Arc<Stored>>,
+        circumstances: Circumstances,
+    ) -> Result<(), Fault> {
+        let fetched = self.fetch(exchange, lead, stale.as_ref(), (circumstances, false)).await;
+        match (fetched, stale) {
+            (Ok(Fetched::Sent), _) => Ok(()),
+            (Ok(Fetched::Stored(stored, handled)), _) => send(exchange, &stored, handled).await,
+            (Err(fault), Some(stale))
+                if is_failure(&fault)
+                    && !exchange.reply.has_begun()
+                    && stale.may_be_stale(self.allowed_on_error(&stale)) =>
+            {
+                Counts::add(&self.store.counts.stale);
+                send(exchange, &stale, Handled::StaleOnError).await
+            }
+            (Err(fault), _) => Err(fault),
+        }
+    }
+
+    /// Asks the origin and stores its reply, if it may be stored.
+    async fn fetch(
+        &self,
+        exchange: &mut Exchange,
+        lead: Lead,
+        stale: Option<&Arc<Stored>>,
+        (circumstances, is_silent): (Circumstances, bool),
+    ) -> Result<Fetched, Fault> {
+        let on_error = stale.is_some_and(|stale| stale.may_be_stale(self.allowed_on_error(stale)));
+        let recording = Rc::new(Recording::new(
+            &self.settings,
+            circumstances,
+            key::has_conditions(&exchange.request),
+            (stale.cloned(), on_error),
+            (lead, self.settings.max_size.min(self.store.most())),
+        ));
+        let clients = key::set_validators(&mut exchange.request, stale.map(|stale| &**stale));
+        exchange.reply.record(recording.clone(), is_silent);
+        let outcome = self.origin.serve(exchange).await;
+        exchange.request.head.fields = clients;
+        let captured = exchange.reply.take_captured();
+        outcome?;
+        let Some((captured, verdict)) = captured.zip(recording.verdict()) else {
+            return Ok(Fetched::Sent);
+        };
+        let lead = recording.take_lead();
+        let counts = &self.store.counts;
+        match verdict {
+            Verdict::Confirmed => {
+                let stale = stale.expect("only a stored reply is confirmed");
+                let lines = stale.lines_after(&captured.lines);
+                let confirmed = recording.confirmed(stale, lines);
+                Counts::add(&counts.confirmed);
+                let stored = store(lead, confirmed, Some(stale));
+                Ok(Fetched::Stored(stored, Handled::Confirmed))
+            }
+            Verdict::Failed => {
+                let stale = stale.expect("only a stored reply replaces a failure");
+                Counts::add(&counts.stale);
+                Ok(Fetched::Stored(stale.clone(), Handled::StaleOnError))
+            }
+            Verdict::Refused => {
+                Counts::add(&counts.misses);
+                Ok(Fetched::Sent)
+            }
+            Verdict::Stores => {
+                Counts::add(&counts.misses);
+                let Some(body) = captured.body else { return Ok(Fetched::Sent) };
+                let mut lines = captured.lines;
+                recording::complete(&mut lines, &self.thread);
+                let stored = recording.stored(captured.status, &lines, &exchange.request, body);
+                let stored = store(lead, stored, stale);
+                match captured.is_withheld {
+                    true => Ok(Fetched::Stored(stored, Handled::Fetched)),
+                    false => Ok(Fetched::Sent),
+                }
+            }
+        }
+    }
+
+    /// Asks the origin for a new reply while clients get the stale one.
+    fn refresh(self: &Rc<Self>, request: &Request, reply: &Reply, key: &Key, stale: &Arc<Stored>) {
+        let Role::Leads(lead) = self.store.role(key) else { return };
+        let stream = reply.stream();
+        let mut request = request.clone();
+        // Conditions and ranges of the client have nothing to do with the new reply.
+        key::remove_conditions(&mut request);
+        let (body, mut reply) = (Body::new(stream), Reply::new(stream));
+        reply.prepare(&request.head, b"GET");
+        let circumstances = self.circumstances(&request);
+        let mut exchange = Exchange { request, body, reply, tunnel: None };
+        let (parts, stale) = (self.clone(), stale.clone());
+        tokio::task::spawn_local(async move {
+            // A failure leaves the stale reply, and the next request tries again.
+            let _ = parts.fetch(&mut exchange, lead, Some(&stale), (circumstances, true)).await;
+            exchange.detach();
+        });
+    }
+
+    fn circumstances(&self, request: &Request) -> Circumstances {
+        let has_authorization = request
+            .head
+            .fields
+            .iter()
+            .any(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"authorization"));
+        let has_certificate = !request.certificate_subject().is_empty();
+        Circumstances {
+            is_authorized: has_authorization || !request.user.is_empty() || has_certificate,
+            is_personal: is_personal(request, &self.settings.private_cookies),
+            stores_cookies: self.settings.set_cookie,
+        }
+    }
+
+    fn is_only_if_cached(&self, request: &Request) -> bool {
+        let value = request.joined_field("Cache-Control");
+        !value.is_empty()
+            && CacheControl::parse([&value[..]]).is_some_and(|control| control.only_if_cached)
+    }
+
+    /// Returns the limit in seconds on the staleness of a reply while a new one is fetched.
+    fn allowed_while(&self, stored: &Stored) -> u64 {
+        let own = self.settings.stale_while_revalidate.as_secs();
+        stored.control.stale_while_revalidate.unwrap_or(own)
+    }
+
+    /// Returns the limit in seconds on the staleness of a reply if the origin fails.
+    fn allowed_on_error(&self, stored: &Stored) -> u64 {
+        let own = self.settings.stale_if_error.as_secs();
+        stored.control.stale_if_error.unwrap_or(own)
+    }
+
+    /// Answers with a fresh reply, if no condition or part has to be considered.
+    fn answer_now(&self, exchange: &mut Exchange) -> bool {
+        let request = &exchange.request;
+        let is_simple = matches!(Use::of(request), Use::Lookup)
+            && !key::has_conditions(request)
+            && !asks_for_part(request);
+        if !is_simple || exchange.reply.stream().asks_for_tunnel() {
+            return false;
+        }
+        let key = self.key.of(request);
+        match self.find(&key, request, self.circumstances(request)) {
+            Found::Reply(stored) if stored.is_fresh() => {
+                let is_answered = send_now(&mut exchange.reply, &stored);
+                if is_answered {
+                    Counts::add(&self.store.counts.hits);
+                }
+                is_answered
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Stores a reply, if the request still leads.
+fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
+    let stored = Arc::new(stored);
+    if let Some(lead) = lead {
+        lead.store(&stored, replaced);
+    }
+    stored
+}
+
+/// Returns true if the origin has failed to answer.
+fn is_failure(fault: &Fault) -> bool {
+    fault.side != Side::Client && fault.status >= 500 && !fault.is_declined()
+}
+
+impl Origin for CachedOrigin {
+    fn takes_body(&self) -> bool {
+        self.parts.origin.takes_body()
+    }
+
+    fn may_fall_back(&self) -> bool {
+        self.parts.origin.may_fall_back()
+    }
+
+    fn ends_with_client(&self) -> bool {
+        self.parts.origin.ends_with_client()
+    }
+
+    fn serve_now(&self, exchange: &mut Exchange) -> bool {
+        self.parts.answer_now(exchange)
+    }
+
+    fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
+        OriginFuture::new(&exchange.blocks(), || self.parts.answer(exchange))
+    }
+}

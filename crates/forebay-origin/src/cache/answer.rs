@@ -1,0 +1,189 @@
+//! Answers with stored replies: conditions, parts, `Age` and `Cache-Status`.
+
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_server::exchange::Exchange;
+use forebay_server::reply::{Length, Reply};
+use forebay_wire::accept::lists_tag;
+use forebay_wire::caching::parse_date;
+use forebay_wire::http1::{KnownField, encode};
+use forebay_wire::range::{self, Part, Ranges};
+
+use super::stored::Stored;
+
+/// Source of an answer, for `Cache-Status` (RFC 9211).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// With a stored reply.
+    Hit,
+    /// With the stored reply to another client's request, which it waited for.
+    Collapsed,
+    /// With a stale reply, while a new one is fetched.
+    Stale,
+    /// With a stale reply, because the origin has failed.
+    StaleOnError,
+    /// With a stored reply that the origin has confirmed.
+    Confirmed,
+    /// With a new reply, after the client's conditions were applied to it.
+    Fetched,
+}
+
+impl Handled {
+    fn append(self, lines: &mut Vec<u8>, remaining: i64) {
+        let text = match self {
+            Self::Hit => format!("forebay; hit; ttl={remaining}"),
+            Self::Stale => format!("forebay; hit; ttl={remaining}; detail=stale"),
+            Self::Collapsed => "forebay; fwd=miss; collapsed".to_owned(),
+            Self::StaleOnError => "forebay; fwd=stale; detail=stale-if-error".to_owned(),
+            Self::Confirmed => "forebay; fwd=stale; fwd-status=304; stored".to_owned(),
+            Self::Fetched => "forebay; fwd=miss; stored".to_owned(),
+        };
+        encode::field(lines, "Cache-Status", text.as_bytes());
+    }
+}
+
+/// Answer to a request with a stored reply.
+enum Outcome {
+    Whole,
+    Part(Part),
+    NotModified,
+    Failed,
+    Unsatisfiable,
+}
+
+/// Buffers a small stored reply. Returns false, and does nothing, if it has to be sent otherwise.
+pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
+    let has_body = !matches!(stored.status, 204 | 304);
+    if !has_body {
+        return false;
+    }
+    let mut lines = Vec::with_capacity(64);
+    append_own(&mut lines, stored, Handled::Hit);
+    reply.buffer_stored(stored.status, &[&stored.lines, &lines], &stored.body)
+}
+
+/// Sends a stored reply.
+pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) -> Result<(), Fault> {
+    let Exchange { request, reply, .. } = exchange;
+    let length = stored.body.len() as u64;
+    match decide(request, stored) {
+        Outcome::Whole => {
+            begin(reply, stored.status, &stored.lines);
+            append_own(reply.field_lines(), stored, handled);
+            let has_body = stored.status != 204;
+            reply.end_head(if has_body { Length::Known(length) } else { Length::None }, true);
+            reply.push(&stored.body).await?;
+        }
+        Outcome::Part(Part { start, length: part }) => {
+            begin(reply, 206, &stored.lines);
+            append_own(reply.field_lines(), stored, handled);
+            let range = format!("bytes {start}-{}/{length}", start + part - 1);
+            reply.field("Content-Range", range.as_bytes());
+            reply.end_head(Length::Known(part), true);
+            reply.push(&stored.body[start as usize..(start + part) as usize]).await?;
+        }
+        Outcome::NotModified => {
+            begin(reply, 304, &not_modified(&stored.lines));
+            append_own(reply.field_lines(), stored, handled);
+            reply.end_head(Length::None, true);
+        }
+        Outcome::Failed => return Err(Fault::client(412, "a precondition does not hold")),
+        Outcome::Unsatisfiable => {
+            reply.begin(416, b"");
+            reply.field("Content-Range", format!("bytes */{length}").as_bytes());
+            reply.end_head(Length::Known(0), false);
+        }
+    }
+    reply.finish().await
+}
+
+fn begin(reply: &mut Reply, status: u16, lines: &[u8]) {
+    reply.begin(status, b"");
+    reply.field_lines().extend_from_slice(lines);
+}
+
+fn append_own(lines: &mut Vec<u8>, stored: &Stored, handled: Handled) {
+    encode::field_number(lines, "Age", stored.age());
+    handled.append(lines, stored.remaining());
+}
+
+/// Returns the field lines of a 304: those that describe the representation stay away, because the
+/// client has it (RFC 9110 section 15.4.5).
+fn not_modified(lines: &[u8]) -> Vec<u8> {
+    let is_kept = |line: &&[u8]| {
+        let name = line.split(|&b| b == b':').next().unwrap_or_default().to_ascii_lowercase();
+        !name.starts_with(b"content-")
+            || matches!(&name[..], b"content-location")
+            || name == b"content-security-policy"
+    };
+    lines.split_inclusive(|&b| b == b'\n').filter(is_kept).flatten().copied().collect()
+}
+
+/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then a range.
+fn decide(request: &Request, stored: &Stored) -> Outcome {
+    if stored.status != 200 || !super::key::has_conditions(request) {
+        return Outcome::Whole;
+    }
+    let value = |known| request.head.value(known, &request.bytes);
+    let strong = stored.etag.as_deref().filter(|etag| !etag.starts_with(b"W/"));
+    if let Some(is_listed) = lists(request, KnownField::IfMatch, strong, false) {
+        if !is_listed {
+            return Outcome::Failed;
+        }
+    } else if let Some(date) = value(KnownField::IfUnmodifiedSince).and_then(parse_date)
+        && stored.modified.is_some_and(|modified| modified > date)
+    {
+        return Outcome::Failed;
+    }
+    let weak = stored.etag.as_deref().map(|etag| etag.strip_prefix(b"W/").unwrap_or(etag));
+    if let Some(is_listed) = lists(request, KnownField::IfNoneMatch, weak, true) {
+        if is_listed {
+            return Outcome::NotModified;
+        }
+    } else if let Some(date) = value(KnownField::IfModifiedSince).and_then(parse_date)
+        && modified_or_date(stored).is_some_and(|modified| modified <= date)
+    {
+        return Outcome::NotModified;
+    }
+    match value(KnownField::Range) {
+        Some(range) if request.method() == b"GET" => {
+            let applies = value(KnownField::IfRange).is_none_or(|validator| {
+                Some(validator) == strong
+                    || stored.modified.is_some() && parse_date(validator) == stored.modified
+            });
+            if applies { part(range, stored.body.len() as u64) } else { Outcome::Whole }
+        }
+        _ => Outcome::Whole,
+    }
+}
+
+/// Returns the time of the last change, or else of the reply (RFC 9111 section 4.3.2).
+fn modified_or_date(stored: &Stored) -> Option<u64> {
+    let date = || {
+        let mut fields = forebay_wire::fields::of_lines(&stored.lines);
+        fields.find(|field| field.name.eq_ignore_ascii_case(b"date"))
+    };
+    stored.modified.or_else(|| parse_date(date()?.value))
+}
+
+/// Returns true if the lines of this field list the tag; `None` if there is no such line.
+fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -> Option<bool> {
+    let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
+    lines.peek()?;
+    Some(lines.any(|field| {
+        let value = field.value.of(&request.bytes);
+        value == b"*" || tag.is_some_and(|tag| lists_tag(value, tag, weak))
+    }))
+}
+
+/// A request for several parts gets the whole.
+fn part(value: &[u8], length: u64) -> Outcome {
+    match range::parse(value, length, 1) {
+        Ranges::Whole => Outcome::Whole,
+        Ranges::Unsatisfiable => Outcome::Unsatisfiable,
+        Ranges::Parts(parts) => match parts[..] {
+            [part] => Outcome::Part(part),
+            _ => Outcome::Whole,
+        },
+    }
+}

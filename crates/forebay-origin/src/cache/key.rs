@@ -1,0 +1,221 @@
+//! Keys of stored replies, and the properties of requests that decide about their use.
+
+use std::rc::Rc;
+
+use forebay_conf::{CookieName, Template, TemplatePart};
+use forebay_net::head::Request;
+use forebay_net::template::Escape;
+use forebay_wire::Span;
+use forebay_wire::caching::is_safe;
+use forebay_wire::cookies::cookies;
+use forebay_wire::http1::{Field, KnownField, RequestFraming};
+
+use super::recording::Invalidation;
+use super::store::Key;
+use super::stored::Stored;
+
+/// Fields that some frameworks let replace the target, the method or the host. They are not part
+/// of the key, so the origin of a stored reply must not see them.
+const OVERRIDES: [&str; 9] = [
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-host",
+    "x-host",
+    "x-forwarded-server",
+    "x-forwarded-scheme",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
+
+/// Use of the store for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A stored reply may answer the request.
+    Lookup,
+    /// The request may change stored replies.
+    Invalidate,
+    /// None.
+    Bypass,
+}
+
+impl Use {
+    /// Returns the use of the store for `request`.
+    pub fn of(request: &Request) -> Self {
+        match request.method() {
+            b"GET" | b"HEAD" => {
+                // A body may change the reply, but is not part of the key.
+                let has_body = request.head.framing != RequestFraming::None;
+                let upgrades = has_field(request, "upgrade");
+                if has_body || upgrades { Self::Bypass } else { Self::Lookup }
+            }
+            method if is_safe(method) => Self::Bypass,
+            _ => Self::Invalidate,
+        }
+    }
+}
+
+/// Builds keys.
+pub struct KeyOf {
+    zone: Box<[u8]>,
+    template: Rc<Template>,
+}
+
+impl KeyOf {
+    /// Uses `template` in `zone`.
+    pub fn new(zone: &str, template: &Template) -> Self {
+        let parts = template.parts().to_vec();
+        // Values have no NUL, so that two lists of values never give one key.
+        let divided = parts.into_iter().flat_map(|part| [part, TemplatePart::Text("\0".into())]);
+        Self {
+            zone: [zone.as_bytes(), b"\0"].concat().into(),
+            template: Rc::new(Template::of(divided.collect())),
+        }
+    }
+
+    /// Returns the key of a request.
+    pub fn of(&self, request: &Request) -> Key {
+        let mut key = Vec::with_capacity(128);
+        key.extend_from_slice(&self.zone);
+        // Applications may make links with the port of `Host`.
+        let authority = request.head.authority.map(|span| span.of(&request.bytes));
+        let host_len = request.plain_host().map_or(0, <[u8]>::len);
+        let port = authority.and_then(|authority| authority.get(host_len..)).unwrap_or_default();
+        key.extend_from_slice(port);
+        key.push(0);
+        let host_at = key.len();
+        request.fill(&self.template, Escape::Field, &mut key);
+        lower_host(&mut key[host_at..], request);
+        key.into_boxed_slice()
+    }
+
+    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
+    /// target, and `Location` and `Content-Location` on the same host.
+    pub fn changed(&self, request: &Request, reply: &Invalidation) -> Vec<Key> {
+        let mut keys = Vec::new();
+        let Some(targets) = reply.targets() else { return keys };
+        let mut get = request.clone();
+        get.become_get(None);
+        keys.push(self.of(&get));
+        let authority = request.head.authority.map(|span| span.of(&request.bytes));
+        for target in targets {
+            if let Some(path) = path_on(&target, authority.unwrap_or_default()) {
+                let mut get = request.clone();
+                get.become_get(Some(path));
+                keys.push(self.of(&get));
+            }
+        }
+        keys
+    }
+}
+
+/// Hosts are compared without regard to case.
+fn lower_host(key: &mut [u8], request: &Request) {
+    let Some(host) = request.plain_host() else { return };
+    if !host.iter().any(u8::is_ascii_uppercase) {
+        return;
+    }
+    for part in key.split_mut(|&b| b == 0) {
+        if part == host {
+            part.make_ascii_lowercase();
+        }
+    }
+}
+
+/// Returns path and query of a reference, if it is on this host.
+fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
+    if !target.iter().all(u8::is_ascii_graphic) {
+        return None;
+    }
+    let rest = target.strip_prefix(b"https:").or_else(|| target.strip_prefix(b"http:"));
+    let path = match rest.unwrap_or(target).strip_prefix(b"//") {
+        Some(rest) => {
+            let end = rest.iter().position(|b| b"/?#".contains(b)).unwrap_or(rest.len());
+            if !rest[..end].eq_ignore_ascii_case(authority) {
+                return None;
+            }
+            &rest[end..]
+        }
+        None => target,
+    };
+    let end = memchr::memchr(b'#', path).unwrap_or(path.len());
+    path.starts_with(b"/").then_some(&path[..end])
+}
+
+/// Returns true if the request has a cookie that may make its reply personal.
+pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
+    let fields = request.head.fields.iter();
+    let lines = fields
+        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"))
+        .map(|field| field.value.of(&request.bytes));
+    lines.flat_map(cookies).any(|cookie| private.iter().any(|name| name.matches(cookie.name)))
+}
+
+/// Returns true if the client asks for a part.
+pub fn asks_for_part(request: &Request) -> bool {
+    request.head.fields.iter().any(|field| field.known == KnownField::Range)
+}
+
+/// Returns true if the client has conditions, or asks for a part.
+pub fn has_conditions(request: &Request) -> bool {
+    request.head.fields.iter().any(|field| is_condition(field.known))
+}
+
+/// Removes the client's conditions.
+pub fn remove_conditions(request: &mut Request) {
+    request.head.fields.retain(|field| !is_condition(field.known));
+}
+
+/// Replaces the client's conditions by those that let the origin confirm `stored`. Returns the
+/// client's fields.
+pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Field> {
+    let clients = request.head.fields.clone();
+    remove_conditions(request);
+    let bytes = &request.bytes;
+    request.head.fields.retain(|field| {
+        let name = field.name.of(bytes);
+        // A proxy in front may set them.
+        request.is_peer_trusted
+            || !OVERRIDES.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+    });
+    let Some(stored) = stored else { return clients };
+    if let Some(etag) = &stored.etag {
+        add_field(request, b"If-None-Match", etag, KnownField::IfNoneMatch);
+    }
+    if let Some(modified) = stored.modified_text() {
+        add_field(request, b"If-Modified-Since", modified, KnownField::IfModifiedSince);
+    }
+    clients
+}
+
+/// Adds a field after the head.
+fn add_field(request: &mut Request, name: &[u8], value: &[u8], known: KnownField) {
+    let at = request.head.len;
+    let line = [name, b": ", value, b"\r\n"].concat();
+    let value_at = at + name.len() + 2;
+    request.head.fields.push(Field {
+        name: Span::new(at, at + name.len()),
+        value: Span::new(value_at, value_at + value.len()),
+        line: Span::new(at, at + line.len()),
+        known,
+    });
+    request.head.len += line.len();
+    request.bytes.splice(at..at, line);
+}
+
+fn has_field(request: &Request, name: &str) -> bool {
+    let mut fields = request.head.fields.iter();
+    fields.any(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(name.as_bytes()))
+}
+
+fn is_condition(known: KnownField) -> bool {
+    matches!(
+        known,
+        KnownField::IfMatch
+            | KnownField::IfUnmodifiedSince
+            | KnownField::IfNoneMatch
+            | KnownField::IfModifiedSince
+            | KnownField::IfRange
+            | KnownField::Range
+    )
+}

@@ -1,0 +1,202 @@
+//! Decisions about replies of the origin.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_conf as conf;
+use forebay_net::head::Request;
+use forebay_net::thread::Thread;
+use forebay_server::reply::{Keep, Length, Recorder};
+use forebay_wire::caching::{Circumstances, Freshness, Refusal, ReplyControl, ReplyTimes};
+use forebay_wire::fields::of_lines;
+use forebay_wire::http1::encode;
+use forebay_wire::sendfile;
+
+use super::store::Lead;
+use super::stored::{Arrival, Stored};
+
+/// Decision about a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The reply confirms the stored one.
+    Confirmed,
+    /// The origin has failed, and the stored reply may be used.
+    Failed,
+    /// The reply may not be stored.
+    Refused,
+    /// The reply is stored.
+    Stores,
+}
+
+/// Recorder of a reply that may be stored.
+pub struct Recording {
+    settings: Rc<conf::Cache>,
+    circumstances: Circumstances,
+    /// True if the client is answered with the stored reply, because it has conditions.
+    has_conditions: bool,
+    stale: Option<Arc<Stored>>,
+    /// True if the stale reply may be used if the origin fails.
+    on_error: bool,
+    /// Others wait for the reply until this is dropped.
+    lead: RefCell<Option<Lead>>,
+    /// Largest body in bytes.
+    most: usize,
+    asked: u64,
+    judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
+}
+
+impl Recording {
+    /// Creates the recorder of the reply to a request that is sent now.
+    pub fn new(
+        settings: &Rc<conf::Cache>,
+        circumstances: Circumstances,
+        has_conditions: bool,
+        (stale, on_error): (Option<Arc<Stored>>, bool),
+        (lead, most): (Lead, usize),
+    ) -> Self {
+        Self {
+            settings: settings.clone(),
+            circumstances,
+            has_conditions,
+            stale,
+            on_error,
+            lead: RefCell::new(Some(lead)),
+            most,
+            asked: wall_clock(),
+            judged: RefCell::new(None),
+        }
+    }
+
+    /// Returns the decision; `None` if no head has arrived.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.judged.borrow().as_ref().map(|(verdict, ..)| *verdict)
+    }
+
+    /// Takes the lead; `None` if others wait no longer.
+    pub fn take_lead(&self) -> Option<Lead> {
+        self.lead.borrow_mut().take()
+    }
+
+    /// Lets others ask the origin, too. If `is_lasting`, later ones do so at once.
+    fn end_lead(&self, is_lasting: bool) {
+        if let Some(lead) = self.take_lead()
+            && is_lasting
+        {
+            lead.pass();
+        }
+    }
+
+    /// Returns the reply to store.
+    pub fn stored(&self, status: u16, lines: &[u8], request: &Request, body: Vec<u8>) -> Stored {
+        let judged = self.judged.borrow_mut().take();
+        let (control, freshness) =
+            judged.map(|(_, control, freshness)| (control, freshness)).unwrap_or_default();
+        Stored::new(&Arrival { status, lines, control, freshness }, request, body)
+    }
+
+    /// Returns `stale` after the origin has confirmed it, with the new field lines.
+    pub fn confirmed(&self, stale: &Stored, lines: Vec<u8>) -> Stored {
+        let (control, freshness) = self.freshness(stale.status, &lines);
+        stale.confirmed(&Arrival { status: stale.status, lines: &[], control, freshness }, lines)
+    }
+
+    fn freshness(&self, status: u16, lines: &[u8]) -> (ReplyControl, Freshness) {
+        let control = ReplyControl::of_lines(lines);
+        let times = ReplyTimes { asked: self.asked, arrived: wall_clock() };
+        let default = self.settings.valid.map(|valid| valid.as_secs());
+        let freshness = Freshness::of(&control, (status, lines), times, default);
+        (control, freshness)
+    }
+
+    fn keep(&self, verdict: Verdict, length: Length) -> Keep {
+        match verdict {
+            Verdict::Confirmed | Verdict::Failed => Keep::Drop,
+            Verdict::Refused => Keep::No,
+            // A body of unknown length may turn out too large to be withheld.
+            Verdict::Stores if self.has_conditions && length != Length::Unknown => {
+                Keep::Instead(self.most)
+            }
+            Verdict::Stores => Keep::Copy(self.most),
+        }
+    }
+}
+
+impl Recorder for Recording {
+    fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
+        let (control, freshness) = self.freshness(status, lines);
+        let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
+        let has_failed = matches!(status, 500 | 502 | 503 | 504);
+        let verdict = if status == 304 && self.stale.is_some() {
+            Verdict::Confirmed
+        } else if has_failed && self.on_error {
+            Verdict::Failed
+        } else {
+            let reply = (status, lines);
+            let refusal = Refusal::of(&control, reply, &freshness, self.circumstances);
+            if is_too_long || refusal.is_some() {
+                // The reply may be endless, so others must not wait for its end.
+                self.end_lead(is_lasting(refusal));
+                Verdict::Refused
+            } else {
+                Verdict::Stores
+            }
+        };
+        *self.judged.borrow_mut() = Some((verdict, control, freshness));
+        self.keep(verdict, length)
+    }
+
+    fn append_fields(&self, lines: &mut Vec<u8>) {
+        let why = if self.stale.is_some() { "stale" } else { "miss" };
+        let stores = if self.verdict() == Some(Verdict::Stores) { "; stored" } else { "" };
+        encode::field(lines, "Cache-Status", format!("forebay; fwd={why}{stores}").as_bytes());
+    }
+
+    fn give_up(&self) {
+        self.end_lead(true);
+    }
+}
+
+/// Returns true if the next reply can probably not be stored either.
+fn is_lasting(refusal: Option<Refusal>) -> bool {
+    !matches!(refusal, Some(Refusal::Personal | Refusal::Authorized))
+}
+
+/// Adds `Date`, which a stored reply needs (RFC 9110 section 6.6.1). Removes fields that are for
+/// gateways.
+pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
+    sendfile::strip(lines, 0);
+    if !of_lines(lines).any(|field| field.name.eq_ignore_ascii_case(b"date")) {
+        thread.deadlines.clock.append_date(lines);
+    }
+}
+
+/// Recorder of a reply to a request that may have changed the resource.
+#[derive(Debug, Default)]
+pub struct Invalidation(RefCell<Option<Vec<Vec<u8>>>>);
+
+impl Invalidation {
+    /// Returns the references in the reply to what has changed, too; `None` if nothing has changed.
+    pub fn targets(&self) -> Option<Vec<Vec<u8>>> {
+        self.0.borrow().clone()
+    }
+}
+
+impl Recorder for Invalidation {
+    fn decide(&self, status: u16, lines: &[u8], _length: Length) -> Keep {
+        if matches!(status, 200..=399) {
+            let is_reference = |name: &[u8]| {
+                name.eq_ignore_ascii_case(b"location")
+                    || name.eq_ignore_ascii_case(b"content-location")
+            };
+            let references = of_lines(lines).filter(|field| is_reference(field.name));
+            *self.0.borrow_mut() = Some(references.map(|field| field.value.to_vec()).collect());
+        }
+        Keep::No
+    }
+}
+
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,268 @@
+//! Stored replies of all routes, bounded by bytes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use forebay_admin::{CacheRow, Purge};
+use forebay_net::head::Request;
+use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::stored::Stored;
+
+/// Variants of one resource at most. The oldest makes room.
+const VARIANTS: usize = 32;
+/// After a reply that could not be stored, requests do not wait for each other for this time.
+const PASSING: Duration = Duration::from_secs(10);
+/// Share of the store that one resource may take: one in this number.
+const SHARE: usize = 16;
+/// Average size of an entry for the store's tables, in bytes.
+const USUAL_SIZE: usize = 8 * 1024;
+
+/// Key of a resource.
+pub type Key = Box<[u8]>;
+
+/// Stored replies of one key.
+#[derive(Clone, Debug, Default)]
+pub struct Resource {
+    /// Replies, the oldest first.
+    variants: Vec<Arc<Stored>>,
+    /// Until then, requests go to the origin at once, because its last reply could not be stored.
+    passes_until: Option<Instant>,
+}
+
+/// The store.
+pub struct Store {
+    resources: Cache<Key, Arc<Resource>, ByBytes>,
+    /// Requests to origins whose replies may be stored.
+    fetches: Mutex<HashMap<Key, Arc<Fetch>>>,
+    capacity: u64,
+    /// Counters.
+    pub counts: Counts,
+}
+
+/// Numbers of requests, by what answered them.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Stored replies, without the origin.
+    pub hits: AtomicU64,
+    /// The origin, because no reply was stored.
+    pub misses: AtomicU64,
+    /// Stored replies that the origin confirmed.
+    pub confirmed: AtomicU64,
+    /// Stored replies that were stale.
+    pub stale: AtomicU64,
+    /// The origin, because the request or its last reply cannot use the store.
+    pub passed: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a request.
+    pub fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A request to an origin that others wait for.
+#[derive(Debug)]
+struct Fetch {
+    /// Closed when the request has ended.
+    ended: Semaphore,
+    /// True if the resource changed after the request was sent.
+    is_outdated: std::sync::atomic::AtomicBool,
+}
+
+/// Result of a lookup.
+#[derive(Debug)]
+pub enum Found {
+    /// A reply, fresh or stale.
+    Reply(Arc<Stored>),
+    /// None, and the reply of the origin can probably not be stored.
+    Passing,
+    /// None.
+    Nothing,
+}
+
+/// Role of a request that needs the origin.
+pub enum Role {
+    /// The request asks the origin, and others wait.
+    Leads(Lead),
+    /// Another request asks.
+    Waits(Wait),
+}
+
+/// A running request to an origin. Others continue when it is dropped.
+pub struct Lead {
+    store: Arc<Store>,
+    key: Key,
+    fetch: Arc<Fetch>,
+}
+
+/// Waits for the request of another client.
+pub struct Wait(Arc<Fetch>);
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Arc<Resource>> for ByBytes {
+    fn weight(&self, key: &Key, resource: &Arc<Resource>) -> u64 {
+        let bytes: usize = resource.variants.iter().map(|stored| stored.size()).sum();
+        (key.len() + bytes + 128) as u64
+    }
+}
+
+impl Store {
+    /// Creates a store for at most this number of bytes.
+    pub fn new(capacity: u64) -> Arc<Self> {
+        let entries = usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE;
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(entries.max(16))
+            .weight_capacity(capacity)
+            .shards(SHARDS)
+            .build()
+            .expect("all required options are set");
+        let resources =
+            Cache::with_options(options, ByBytes, Default::default(), Default::default());
+        let (fetches, counts) = (Mutex::default(), Counts::default());
+        Arc::new(Self { resources, fetches, capacity, counts })
+    }
+
+    /// Returns the largest size of a reply in bytes.
+    pub fn most(&self) -> usize {
+        usize::try_from(self.capacity).unwrap_or(usize::MAX) / SHARE
+    }
+
+    /// Returns the limit in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Returns the reply for `request`, if `may_use` allows it.
+    pub fn find(&self, key: &[u8], request: &Request, may_use: impl Fn(&Stored) -> bool) -> Found {
+        let Some(resource) = self.resources.get(key) else { return Found::Nothing };
+        // The newest that matches (RFC 9111 section 4.1).
+        let mut variants = resource.variants.iter().rev();
+        match variants.find(|stored| may_use(stored) && stored.variant.matches(request)) {
+            Some(stored) => Found::Reply(stored.clone()),
+            None if resource.passes_until.is_some_and(|until| Instant::now() < until) => {
+                Found::Passing
+            }
+            None => Found::Nothing,
+        }
+    }
+
+    /// Returns the role of a request for `key`.
+    pub fn role(self: &Arc<Self>, key: &Key) -> Role {
+        let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fetch) = fetches.get(key) {
+            return Role::Waits(Wait(fetch.clone()));
+        }
+        let fetch = Arc::new(Fetch { ended: Semaphore::new(0), is_outdated: false.into() });
+        fetches.insert(key.clone(), fetch.clone());
+        Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
+    }
+
+    /// Forgets the replies for `key`. A reply on its way is not stored.
+    pub fn invalidate(&self, key: &[u8]) {
+        if let Some(fetch) = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            fetch.is_outdated.store(true, Ordering::Relaxed);
+        }
+        self.resources.remove(key);
+    }
+
+    /// Removes replies, or ends their lifetime. Returns their number.
+    pub fn purge(&self, purge: &Purge) -> usize {
+        // The tags of replies on their way are unknown, so none of these is stored.
+        for fetch in self.fetches.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            fetch.is_outdated.store(true, Ordering::Relaxed);
+        }
+        let mut count = 0;
+        for (key, resource) in self.resources.iter() {
+            let mut left = Resource { variants: Vec::new(), ..Resource::clone(&resource) };
+            for stored in &resource.variants {
+                if !stored.is_meant(&purge.what) {
+                    left.variants.push(stored.clone());
+                } else if purge.is_soft {
+                    left.variants.push(Arc::new(stored.expired()));
+                }
+            }
+            let meant = resource.variants.iter().filter(|stored| stored.is_meant(&purge.what));
+            match meant.count() {
+                0 => continue,
+                purged => count += purged,
+            }
+            if left.variants.is_empty() {
+                self.resources.remove(&key);
+            } else {
+                self.resources.insert(key, Arc::new(left));
+            }
+        }
+        count
+    }
+
+    /// Returns the counts for the administrator.
+    pub fn status(&self) -> CacheRow {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheRow {
+            replies: self.resources.len(),
+            bytes: self.resources.weight(),
+            capacity: self.capacity,
+            hits: of(&self.counts.hits),
+            misses: of(&self.counts.misses),
+            confirmed: of(&self.counts.confirmed),
+            stale: of(&self.counts.stale),
+            passed: of(&self.counts.passed),
+        }
+    }
+}
+
+/// Parts of the store with separate locks. Few, so that a reply of 1/16 of the store fits into one.
+const SHARDS: usize = 4;
+
+impl Lead {
+    /// Stores the reply in place of `replaced`, or of others for the same request fields.
+    pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
+        if self.fetch.is_outdated.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.store.resources.get(&self.key);
+        let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
+        resource.passes_until = None;
+        resource.variants.retain(|other| {
+            let is_replaced = replaced.is_some_and(|replaced| Arc::ptr_eq(replaced, other));
+            !is_replaced && other.variant != stored.variant
+        });
+        if resource.variants.len() == VARIANTS {
+            resource.variants.remove(0);
+        }
+        resource.variants.push(stored.clone());
+        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+    }
+
+    /// Notes that the reply could not be stored.
+    pub fn pass(&self) {
+        let before = self.store.resources.get(&self.key);
+        let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
+        resource.passes_until = Some(Instant::now() + PASSING);
+        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.store.fetches.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.fetch.ended.close();
+    }
+}
+
+impl Wait {
+    /// Waits until the other request has ended. Returns false after `limit`.
+    pub async fn ended(self, limit: Duration) -> bool {
+        // Nobody adds permits, so this returns only when the semaphore is closed.
+        tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok()
+    }
+}

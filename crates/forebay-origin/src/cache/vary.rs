@@ -1,0 +1,69 @@
+//! Request fields that select one of several replies (RFC 9111 section 4.1).
+
+use forebay_net::head::Request;
+use forebay_wire::accept::weighted;
+use forebay_wire::fields::of_lines;
+
+/// Codings that applications choose from. Clients that accept the same ones share a reply.
+const CODINGS: [&[u8]; 4] = [b"br", b"deflate", b"gzip", b"zstd"];
+
+/// Names in `Vary`, in lower case, and the values of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variant(Vec<(String, Vec<u8>)>);
+
+impl Variant {
+    /// Returns the names in `Vary` of a reply, with the values of its request.
+    pub fn of(lines: &[u8], request: &Request) -> Self {
+        let mut fields = Vec::new();
+        for field in of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(b"vary")) {
+            for name in field.value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+                let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+                let is_known = fields.iter().any(|(known, _)| *known == name);
+                if !name.is_empty() && !is_known {
+                    let value = normalized(&name, request);
+                    fields.push((name, value));
+                }
+            }
+        }
+        Self(fields)
+    }
+
+    /// Returns true if `request` has the same values.
+    pub fn matches(&self, request: &Request) -> bool {
+        self.0.iter().all(|(name, value)| normalized(name, request) == *value)
+    }
+
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len() + 64).sum()
+    }
+}
+
+/// Returns the value of a field, so that equal preferences give equal values.
+fn normalized(name: &str, request: &Request) -> Vec<u8> {
+    let value = request.joined_field(name);
+    match name {
+        "accept-encoding" => {
+            let accepted: Vec<_> = weighted(&value).filter(|&(_, weight)| weight > 0).collect();
+            let is_accepted = |coding: &[u8]| {
+                accepted.iter().any(|(name, _)| name.eq_ignore_ascii_case(coding) || *name == b"*")
+            };
+            let codings: Vec<_> =
+                CODINGS.into_iter().filter(|coding| is_accepted(coding)).collect();
+            codings.join(&b","[..])
+        }
+        "accept-language" => {
+            let mut languages: Vec<_> = weighted(&value)
+                .map(|(name, weight)| (1000 - weight, name.to_ascii_lowercase()))
+                .collect();
+            languages.sort();
+            let text = languages
+                .into_iter()
+                .map(|(less, name)| [&name[..], b";", less.to_string().as_bytes()].concat());
+            text.collect::<Vec<_>>().join(&b","[..])
+        }
+        _ => {
+            let elements = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+            elements.collect::<Vec<_>>().join(&b","[..])
+        }
+    }
+}

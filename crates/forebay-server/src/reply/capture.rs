@@ -1,0 +1,184 @@
+//! Copies of replies for a cache.
+//!
+//! A cache puts a [`Recorder`] on the reply before the origin answers. The recorder sees the head
+//! as the origin wrote it: before the route's rules, compression and the fields of the connection.
+
+use std::rc::Rc;
+
+use forebay_net::fault::Fault;
+
+use super::{Length, Phase, Reply};
+
+/// Decides about a reply, once its head is complete.
+pub trait Recorder {
+    /// Returns what becomes of a reply with this status, these field lines and this length.
+    /// `Content-Length` is not among the lines.
+    fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep;
+
+    /// Appends field lines to a reply that the client gets.
+    fn append_fields(&self, _lines: &mut Vec<u8>) {}
+
+    /// Called when the body turns out to be too long for a copy.
+    fn give_up(&self) {}
+}
+
+/// Treatment of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The client gets the reply, and no copy is made.
+    No,
+    /// The client gets the reply, and the cache a copy if the body has at most this many bytes.
+    Copy(usize),
+    /// The cache gets the reply, if the body has at most this many bytes, and answers the client.
+    Instead(usize),
+    /// Nobody gets the reply. The cache answers the client.
+    Drop,
+}
+
+/// A reply that the origin has written.
+#[derive(Debug)]
+pub struct Captured {
+    /// Status.
+    pub status: u16,
+    /// Field lines of the origin, without `Content-Length`.
+    pub lines: Vec<u8>,
+    /// Body; `None` if it was not kept, was too long, or did not arrive completely.
+    pub body: Option<Vec<u8>>,
+    /// True if the client has not got the reply.
+    pub is_withheld: bool,
+}
+
+/// State of a recorded reply.
+pub(super) struct Capture {
+    recorder: Rc<dyn Recorder>,
+    keep: Option<Keep>,
+    status: u16,
+    lines: Vec<u8>,
+    body: Vec<u8>,
+    length: Length,
+    /// True until a byte could not be kept.
+    is_kept: bool,
+    is_whole: bool,
+    /// True if no client waits for the reply.
+    is_silent: bool,
+}
+
+impl Capture {
+    fn limit(&self) -> Option<usize> {
+        match self.keep {
+            Some(Keep::Copy(most) | Keep::Instead(most)) if self.is_kept => Some(most),
+            _ => None,
+        }
+    }
+
+    pub(super) fn push(&mut self, data: &[u8]) {
+        let Some(most) = self.limit() else { return };
+        if self.body.len() + data.len() > most {
+            self.lose_body();
+            return;
+        }
+        self.body.extend_from_slice(data);
+    }
+
+    pub(super) fn lose_body(&mut self) {
+        self.is_kept = false;
+        self.body = Vec::new();
+        self.recorder.give_up();
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    fn is_withheld(&self) -> bool {
+        matches!(self.keep, Some(Keep::Instead(_) | Keep::Drop))
+    }
+
+    /// Returns a fault if a withheld body is shorter or longer than its head says.
+    fn check_length(&self) -> Result<(), Fault> {
+        let Length::Known(length) = self.length else { return Ok(()) };
+        let is_kept = self.is_kept && matches!(self.keep, Some(Keep::Instead(_)));
+        match length.checked_sub(self.body.len() as u64) {
+            _ if !is_kept => Ok(()),
+            Some(0) => Ok(()),
+            Some(left) => Err(Fault::shorter_than_announced(left)),
+            None => Err(Fault::longer_than_announced()),
+        }
+    }
+}
+
+impl Reply {
+    /// Lets `recorder` decide about the origin's reply. With `is_silent`, no client waits for it.
+    pub fn record(&mut self, recorder: Rc<dyn Recorder>, is_silent: bool) {
+        self.capture = Some(Box::new(Capture {
+            recorder,
+            keep: None,
+            status: 0,
+            lines: Vec::new(),
+            body: Vec::new(),
+            length: Length::None,
+            is_kept: true,
+            is_whole: false,
+            is_silent,
+        }));
+    }
+
+    /// Takes what was recorded. If the client has got nothing, another reply can begin.
+    pub fn take_captured(&mut self) -> Option<Captured> {
+        let mut capture = self.capture.take()?;
+        capture.keep?;
+        let is_withheld = capture.is_withheld();
+        if is_withheld {
+            self.empty();
+            self.phase = Phase::Waiting;
+            self.status = 0;
+        }
+        let has_body = capture.limit().is_some() && capture.is_whole;
+        Some(Captured {
+            status: capture.status,
+            lines: capture.lines,
+            body: has_body.then_some(std::mem::take(&mut capture.body)),
+            is_withheld,
+        })
+    }
+
+    /// Shows the head to the recorder. Returns true if the client does not get the reply.
+    pub(super) fn capture_head(&mut self, length: Length) -> bool {
+        let Some(capture) = &mut self.capture else { return false };
+        if capture.keep.is_some() {
+            return false;
+        }
+        let lines = &self.out[self.fields..];
+        let keep = match capture.recorder.decide(self.status, lines, length) {
+            Keep::No if capture.is_silent => Keep::Drop,
+            Keep::Copy(most) if capture.is_silent => Keep::Instead(most),
+            keep => keep,
+        };
+        (capture.keep, capture.status, capture.length) = (Some(keep), self.status, length);
+        capture.lines.extend_from_slice(lines);
+        if capture.is_withheld() {
+            self.withhold();
+            return true;
+        }
+        capture.recorder.append_fields(&mut self.out);
+        false
+    }
+
+    /// Notes the end of the origin's body.
+    pub(super) fn capture_end(&mut self) -> Result<(), Fault> {
+        let Some(capture) = &mut self.capture else { return Ok(()) };
+        capture.check_length()?;
+        capture.is_whole = true;
+        Ok(())
+    }
+
+    /// Forgets what was recorded, so that the recorder decides about the next head.
+    pub(super) fn restart_capture(&mut self) {
+        if let Some(capture) = &mut self.capture {
+            capture.keep = None;
+            capture.lines.clear();
+            capture.body.clear();
+            (capture.is_kept, capture.is_whole) = (true, false);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Rules of shared caches (RFC 9111), without a store and without a clock.
+
+mod control;
+mod freshness;
+mod refusal;
+
+pub use control::{CacheControl, ReplyControl};
+pub use freshness::{Freshness, ReplyTimes, parse_date};
+pub use refusal::{Circumstances, Refusal};
+
+/// Returns true if Forebay knows how caches must treat replies with this status (RFC 9111 section
+/// 3). Relevant only for `must-understand`.
+pub fn is_understood(status: u16) -> bool {
+    matches!(
+        status,
+        200 | 203 | 204 | 300 | 301 | 302 | 303 | 307 | 308 | 404 | 405 | 410 | 414 | 501
+    )
+}
+
+/// Returns true if a reply with this status may be reused without an explicit lifetime.
+///
+/// RFC 9110 section 15.1 also allows 405, 414 and 501. A client can provoke these with fields that
+/// are not part of the key, so that others would get them.
+pub fn is_heuristic(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 410)
+}
+
+/// Returns true if a method is safe (RFC 9110 section 9.2.1). Others invalidate what is stored for
+/// their target.
+pub fn is_safe(method: &[u8]) -> bool {
+    matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PROPFIND" | b"REPORT" | b"SEARCH")
+}
