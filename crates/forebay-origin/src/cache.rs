@@ -15,6 +15,7 @@ mod store;
 mod stored;
 mod vary;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,8 @@ struct Parts {
     key: KeyOf,
     store: Arc<Store>,
     thread: Rc<Thread>,
+    /// Room for a key, so that a hit allocates nothing.
+    scratch: RefCell<Vec<u8>>,
 }
 
 /// A reply of the origin.
@@ -78,7 +81,8 @@ impl CachedOrigin {
     ) -> Self {
         let settings = Rc::new(settings.clone());
         let key = KeyOf::new(zone, &settings.key);
-        Self { parts: Rc::new(Parts { origin, settings, key, store: store.clone(), thread }) }
+        let (store, scratch) = (store.clone(), RefCell::default());
+        Self { parts: Rc::new(Parts { origin, settings, key, store, thread, scratch }) }
     }
 }
 
@@ -154,7 +158,7 @@ impl Parts {
     }
 
     /// Returns the reply for `request`, if the client may get it.
-    fn find(&self, key: &Key, request: &Request, circumstances: Circumstances) -> Found {
+    fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> Found {
         self.store.find(key, request, |stored| {
             (!circumstances.is_authorized || stored.is_for_users())
                 && (!circumstances.is_personal || stored.freshness.is_explicit)
@@ -311,7 +315,9 @@ impl Parts {
         if !is_simple || exchange.reply.stream().asks_for_tunnel() {
             return false;
         }
-        let key = self.key.of(request);
+        let mut key = self.scratch.borrow_mut();
+        key.clear();
+        self.key.append(request, &mut key);
         match self.find(&key, request, self.circumstances(request)) {
             Found::Reply(stored) if stored.is_fresh() => {
                 let is_answered = send_now(&mut exchange.reply, &stored);

@@ -57,9 +57,9 @@ pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
     if !has_body {
         return false;
     }
-    let mut lines = Vec::with_capacity(64);
-    append_own(&mut lines, stored, Handled::Hit);
-    reply.buffer_stored(stored.status, &[&stored.lines, &lines], &stored.body)
+    reply.buffer_stored(stored.status, &stored.lines, &stored.body, |lines| {
+        append_own(lines, stored, Handled::Hit);
+    })
 }
 
 /// Sends a stored reply.
@@ -103,8 +103,15 @@ fn begin(reply: &mut Reply, status: u16, lines: &[u8]) {
 }
 
 fn append_own(lines: &mut Vec<u8>, stored: &Stored, handled: Handled) {
-    encode::field_number(lines, "Age", stored.age());
-    handled.append(lines, stored.remaining());
+    let (age, remaining) = stored.age_and_remaining();
+    encode::field_number(lines, "Age", age);
+    if handled == Handled::Hit {
+        lines.extend_from_slice(b"Cache-Status: forebay; hit; ttl=");
+        encode::decimal(lines, remaining.unsigned_abs());
+        lines.extend_from_slice(b"\r\n");
+        return;
+    }
+    handled.append(lines, remaining);
 }
 
 /// Returns the field lines of a 304: those that describe the representation stay away, because the

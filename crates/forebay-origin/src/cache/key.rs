@@ -46,7 +46,8 @@ impl Use {
             b"GET" | b"HEAD" => {
                 // A body may change the reply, but is not part of the key.
                 let has_body = request.head.framing != RequestFraming::None;
-                let upgrades = has_field(request, "upgrade");
+                let fields = &request.head.fields;
+                let upgrades = fields.iter().any(|field| field.known == KnownField::Upgrade);
                 if has_body || upgrades { Self::Bypass } else { Self::Lookup }
             }
             method if is_safe(method) => Self::Bypass,
@@ -76,6 +77,12 @@ impl KeyOf {
     /// Returns the key of a request.
     pub fn of(&self, request: &Request) -> Key {
         let mut key = Vec::with_capacity(128);
+        self.append(request, &mut key);
+        key.into_boxed_slice()
+    }
+
+    /// Appends the key of a request to `key`, which is empty.
+    pub fn append(&self, request: &Request, key: &mut Vec<u8>) {
         key.extend_from_slice(&self.zone);
         // Applications may make links with the port of `Host`.
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
@@ -84,9 +91,8 @@ impl KeyOf {
         key.extend_from_slice(port);
         key.push(0);
         let host_at = key.len();
-        request.fill(&self.template, Escape::Field, &mut key);
+        request.fill(&self.template, Escape::Field, key);
         lower_host(&mut key[host_at..], request);
-        key.into_boxed_slice()
     }
 
     /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
@@ -201,11 +207,6 @@ fn add_field(request: &mut Request, name: &[u8], value: &[u8], known: KnownField
     });
     request.head.len += line.len();
     request.bytes.splice(at..at, line);
-}
-
-fn has_field(request: &Request, name: &str) -> bool {
-    let mut fields = request.head.fields.iter();
-    fields.any(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(name.as_bytes()))
 }
 
 fn is_condition(known: KnownField) -> bool {

@@ -155,9 +155,10 @@ impl Stored {
         }
     }
 
-    /// Returns the age in seconds.
-    pub fn age(&self) -> u64 {
-        self.freshness.age(self.resident())
+    /// Returns the age and the remaining lifetime in seconds.
+    pub fn age_and_remaining(&self) -> (u64, i64) {
+        let resident = self.resident();
+        (self.freshness.age(resident), self.freshness.remaining(resident))
     }
 
     /// Returns the remaining lifetime in seconds; negative if the reply is stale.

@@ -19,30 +19,36 @@ impl Reply {
     /// Buffers a complete reply with these field lines; the server finishes it. Returns false, and
     /// does nothing, if the reply is too large or may need compression.
     pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
-        self.buffer_lines(status, &[lines], (body, false))
+        self.buffer_lines(status, lines, (body, false), |_| {})
     }
 
-    /// As [`Reply::buffer_reply`], for a stored reply, whose lines have a `Date`.
-    pub fn buffer_stored(&mut self, status: u16, lines: &[&[u8]], body: &[u8]) -> bool {
-        self.buffer_lines(status, lines, (body, true))
+    /// As [`Reply::buffer_reply`], for a stored reply, whose lines have a `Date`. `append` adds some
+    /// short lines.
+    pub fn buffer_stored(
+        &mut self,
+        status: u16,
+        lines: &[u8],
+        body: &[u8],
+        append: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        self.buffer_lines(status, lines, (body, true), append)
     }
 
     fn buffer_lines(
         &mut self,
         status: u16,
-        lines: &[&[u8]],
+        lines: &[u8],
         (body, has_date): (&[u8], bool),
+        append: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         // The head's fixed part and framing need less than the remaining space.
         const ROOM: usize = GATHER - BUFFER / 8;
-        let head: usize = lines.iter().map(|lines| lines.len()).sum();
-        if self.offer.is_some() || head + body.len() > ROOM {
+        if self.offer.is_some() || lines.len() + body.len() > ROOM {
             return false;
         }
         self.begin(status, b"");
-        for lines in lines {
-            self.field_lines().extend_from_slice(lines);
-        }
+        self.out.extend_from_slice(lines);
+        append(&mut self.out);
         self.skip_sendfile_scan();
         self.end_head(Length::Known(body.len() as u64), has_date);
         self.capture_body(body);
