@@ -12,6 +12,7 @@ mod compress;
 mod effect;
 mod expect;
 mod fields;
+mod forward_auth;
 mod inherited;
 mod limit;
 mod moved;

@@ -18,7 +18,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{
-    Guarded, HashQueue, PasswordChecks, RateLimiter, Users, UsersError, checks_at_once,
+    ForwardAuth, Guarded, HashQueue, PasswordChecks, RateLimiter, Users, UsersError, checks_at_once,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
@@ -324,7 +324,7 @@ impl Origins {
         let kept = kept_scripts(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
-            gate: self.gate((index, at), route, thread),
+            gate: self.gate((index, at), route, (thread, pools)),
             origin: self.cached(
                 (site, route),
                 self.origin(
@@ -391,51 +391,84 @@ impl Origins {
         &self,
         (site, at): (usize, usize),
         route: &forebay_conf::Route,
-        thread: &Rc<Thread>,
+        (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Option<Box<dyn Gate>> {
         if !has_gate(route) {
             return None;
         }
         let checks = self.password_checks.clone();
         let limiters = &self.limiters[site][at];
-        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), checks, limiters)))
+        let shared = &self.shared[site][at].auth;
+        let forward = route.access.forward_auth.as_ref().map(|settings| {
+            let server = self.proxy(&settings.proxy, shared, (thread, pools));
+            ForwardAuth::new(Box::new(server), settings.clone())
+        });
+        let access = route.access.clone();
+        Some(Box::new(Guarded::new(thread.clone(), access, checks, limiters, forward)))
+    }
+
+    /// Returns the connections of one thread to the backends of a group.
+    fn upstream(
+        &self,
+        (plan, shared): (&forebay_conf::Upstream, &Option<SharedUpstream>),
+        keep: Option<usize>,
+        how: BackendOptions,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Upstream {
+        let how = || BackendOptions {
+            pools: Some(pools.idle.clone()),
+            keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
+            connect_timeout: plan.connect_timeout,
+            ..how.clone()
+        };
+        let backends = plan.to.iter().map(|to| {
+            let mut how = how();
+            if to.https {
+                // Not shared: another route may verify certificates differently.
+                how.pools = None;
+                how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
+                how.alpn = match to.version {
+                    HttpVersion::Http11 => Alpn::Http11,
+                    HttpVersion::Http2 => Alpn::Http2,
+                    HttpVersion::Negotiated => Alpn::Any,
+                };
+            }
+            self.backend(&to.address, how, thread)
+        });
+        let backends = backends.collect();
+        let SharedUpstream { group, tallies, .. } =
+            shared.as_ref().expect("a route to backends has what they share");
+        Upstream::new(thread.clone(), backends, group.clone(), tallies)
+    }
+
+    fn proxy(
+        &self,
+        proxy: &forebay_conf::Proxy,
+        shared: &Option<SharedUpstream>,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Proxy {
+        let how = BackendOptions {
+            idle_time: HTTP_IDLE,
+            reply_timeout: proxy.reply_timeout,
+            ..BackendOptions::default()
+        };
+        let keep = proxy.upstream.keepalive;
+        let upstream = self.upstream((&proxy.upstream, shared), keep, how, (thread, pools));
+        Proxy::new(thread.clone(), upstream, proxy, &pools.http2)
     }
 
     fn origin(
         &self,
         (site, at): (&forebay_conf::Site, usize),
         (scripts, kept_from): (&ScriptRoutes, &[usize]),
-        Shared { room, launcher, upstream: shared }: &Shared,
+        Shared { room, launcher, upstream: shared, .. }: &Shared,
         (thread, pools): (&Rc<Thread>, &Pools),
     ) -> Box<dyn Origin> {
         let route = &site.routes[at];
-        let thread = thread.clone();
         let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
-            let how = || BackendOptions {
-                pools: Some(pools.idle.clone()),
-                keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
-                connect_timeout: plan.connect_timeout,
-                ..how.clone()
-            };
-            let backends = plan.to.iter().map(|to| {
-                let mut how = how();
-                if to.https {
-                    // Not shared: another route may verify certificates differently.
-                    how.pools = None;
-                    how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
-                    how.alpn = match to.version {
-                        HttpVersion::Http11 => Alpn::Http11,
-                        HttpVersion::Http2 => Alpn::Http2,
-                        HttpVersion::Negotiated => Alpn::Any,
-                    };
-                }
-                self.backend(&to.address, how, &thread)
-            });
-            let backends = backends.collect();
-            let SharedUpstream { group, tallies, .. } =
-                shared.as_ref().expect("a route to backends has what they share");
-            Upstream::new(thread.clone(), backends, group.clone(), tallies)
+            self.upstream((plan, shared), keep, how, (thread, pools))
         };
+        let thread = thread.clone();
         match &route.action {
             Action::Files(files) => {
                 let passes_on = route.passes_on();
@@ -475,16 +508,7 @@ impl Origins {
                 let keep = ajp.upstream.keepalive;
                 Box::new(Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone()))
             }
-            Action::Proxy(proxy) => {
-                let reply_timeout = proxy.reply_timeout;
-                let how = BackendOptions {
-                    idle_time: HTTP_IDLE,
-                    reply_timeout,
-                    ..BackendOptions::default()
-                };
-                let upstream = upstream(&proxy.upstream, proxy.upstream.keepalive, how);
-                Box::new(Proxy::new(thread, upstream, proxy, &pools.http2))
-            }
+            Action::Proxy(proxy) => Box::new(self.proxy(proxy, shared, (&thread, pools))),
             Action::App(name) => {
                 let app = &self.plan.apps[name];
                 self.apps[name].origin(name, app, route, thread)
@@ -510,7 +534,9 @@ impl Origins {
             return origin;
         };
         let zone = zone(site, route);
-        Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread.clone()))
+        let names_users = route.access.forward_auth.is_some();
+        let thread = thread.clone();
+        Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread, names_users))
     }
 
     fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {
@@ -583,7 +609,7 @@ fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Origins>) -> Arc<Name
 }
 
 fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {
-    route.action.upstream().into_iter().flat_map(|upstream| upstream.addresses())
+    route.upstreams().flat_map(|upstream| upstream.addresses())
 }
 
 fn passwords(route: &forebay_conf::Route) -> Option<&forebay_conf::BasicAuth> {

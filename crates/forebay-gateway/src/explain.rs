@@ -14,7 +14,7 @@ mod rewritten;
 use std::fmt::Write;
 
 use forebay_conf::{
-    Action, HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Site,
+    Action, HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Satisfy, Site,
 };
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
@@ -290,7 +290,13 @@ fn rules(
 
 /// Appends the access rules of the route. Fails if they refuse the client.
 fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
-    if !route.access.admits(request.client.ip()) {
+    let is_any = route.access.satisfy == Satisfy::Any;
+    let is_admitted = route.access.admits(request.client.ip());
+    if is_admitted && route.access.suffices_by_address() {
+        text.item("", b"the client's address is enough (`satisfy`)");
+        return Ok(());
+    }
+    if !is_admitted && !is_any {
         let message = format!("`allow` or `deny` refuses {}", request.client);
         return Err(Fault::client(403, message));
     }
@@ -301,10 +307,16 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     }
     if let Some(auth) = &route.access.basic_auth {
         text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
+        let is_enough = is_any && route.access.forward_auth.is_some();
         let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
-        if !names.any(|name| name.eq_ignore_ascii_case(b"authorization")) {
+        if !names.any(|name| name.eq_ignore_ascii_case(b"authorization")) && !is_enough {
             text.answer.decide(401);
         }
+    }
+    if let Some(auth) = &route.access.forward_auth {
+        let servers: Vec<_> = auth.proxy.upstream.addresses().map(ToString::to_string).collect();
+        let asked = format!("if {} permits it: GET {}", servers.join(", "), auth.target);
+        text.item("", asked.as_bytes());
     }
     Ok(())
 }

@@ -136,15 +136,18 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
     });
-    routes.filter_map(|(site, at, route)| {
-        let upstream = route.action.upstream()?;
-        let key = match &upstream.name {
-            Some(name) => vec!["upstream".into(), name.clone()],
-            None => ["site", &site.to_string(), "route", &at.to_string(), "proxy"]
-                .map(str::to_owned)
-                .into(),
-        };
-        upstream.to.iter().any(|backend| backend.https).then_some((key, &upstream.tls))
+    routes.flat_map(|(site, at, route)| {
+        route.upstreams().filter_map(move |upstream| {
+            let is_action = route.action.upstream().is_some_and(|of| Arc::ptr_eq(of, upstream));
+            let key = if is_action { "proxy" } else { "forward_auth" };
+            let key = match &upstream.name {
+                Some(name) => vec!["upstream".into(), name.clone()],
+                None => ["site", &site.to_string(), "route", &at.to_string(), key]
+                    .map(str::to_owned)
+                    .into(),
+            };
+            upstream.to.iter().any(|backend| backend.https).then_some((key, &upstream.tls))
+        })
     })
 }
 

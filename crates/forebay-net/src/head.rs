@@ -335,6 +335,15 @@ impl Request {
         }
     }
 
+    /// As [`Self::become_get`], for HEAD, too.
+    pub fn become_get_for(&mut self, target: &[u8]) {
+        let at = self.head.len;
+        self.bytes.splice(at..at, *b"GET");
+        self.head.method = Span::new(at, at + 3);
+        self.head.len += 3;
+        self.become_get(Some(target));
+    }
+
     /// Removes fields with which a client claims to be a certificate's subject. Adds the real
     /// subject for backends, if the site names a field for it.
     pub fn set_subject(&mut self, tls: &ServerTls) {

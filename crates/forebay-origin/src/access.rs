@@ -13,6 +13,7 @@
 //! `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses `bcrypt`,
 //! `sha-crypt` and `md-5` (apr1) directly.
 
+mod forward;
 mod hash;
 mod queue;
 mod rate_limit;
@@ -28,7 +29,7 @@ use std::thread::available_parallelism;
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use forebay_conf::{Access, BasicAuth};
+use forebay_conf::{Access, BasicAuth, Satisfy};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
@@ -38,6 +39,7 @@ use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
+pub use forward::ForwardAuth;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::RateLimiter;
 use rate_limit::{decide_all, refusal_fields};
@@ -104,24 +106,27 @@ pub struct Guarded {
     thread: Rc<Thread>,
     access: Access,
     passwords: Option<Passwords>,
+    forward: Option<ForwardAuth>,
     /// Limits whose keys need no user, and the others.
     limits: [Vec<Arc<RateLimiter>>; 2],
 }
 
 impl Guarded {
-    /// Creates the access control from `access`. `limiters` are those of its rate limits.
+    /// Creates the access control from `access`. `limiters` are those of its rate limits, `forward`
+    /// asks the server of `forward_auth`.
     pub fn new(
         thread: Rc<Thread>,
         access: Access,
         checks: Arc<PasswordChecks>,
         limiters: &[Arc<RateLimiter>],
+        forward: Option<ForwardAuth>,
     ) -> Self {
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, checks));
         let with_user = |wanted| {
             let is_meant = |limiter: &&Arc<RateLimiter>| limiter.needs_user() == wanted;
             limiters.iter().filter(is_meant).cloned().collect()
         };
-        Self { thread, access, passwords, limits: [with_user(false), with_user(true)] }
+        Self { thread, access, passwords, forward, limits: [with_user(false), with_user(true)] }
     }
 
     /// Applies rate limits. Returns false after an answer to a request that one of them refuses.
@@ -153,26 +158,81 @@ impl Guarded {
     }
 
     async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        let client = exchange.request.client;
-        if !self.access.admits(client.ip()) {
-            return Err(Fault::client(403, "this client may not use the route"));
+        let is_admitted = self.access.admits(exchange.request.client.ip());
+        let is_any = self.access.satisfy == Satisfy::Any;
+        if !is_admitted && !is_any {
+            return Err(refused_address());
         }
         let [first, after_user] = &self.limits;
         if !first.is_empty() && !self.limit(first, exchange).await? {
             return Ok(false);
         }
+        if is_admitted && self.access.suffices_by_address() {
+            return Ok(true);
+        }
+        let may_pass = if is_any {
+            self.has_password_or_permission(exchange).await?
+        } else {
+            self.has_password(exchange).await? && self.is_permitted(exchange).await?
+        };
+        if !may_pass || after_user.is_empty() {
+            return Ok(may_pass);
+        }
+        self.limit(after_user, exchange).await
+    }
+
+    /// Returns true if the request has a right password, or if no password is needed. Otherwise it
+    /// has been answered.
+    async fn has_password(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let Some(passwords) = &self.passwords else { return Ok(true) };
-        if let Some((user, password)) = credentials(&exchange.request)
-            && passwords.fit(&self.thread, client, (&user, &password)).await?
-        {
-            exchange.request.user = user;
-            return match after_user.is_empty() {
-                true => Ok(true),
-                false => self.limit(after_user, exchange).await,
-            };
+        if self.takes_password(passwords, exchange).await? {
+            return Ok(true);
         }
         exchange.respond_error_with(401, &passwords.challenge).await.map(|()| false)
     }
+
+    /// Returns true if the server of `forward_auth` permits the request, or if there is none.
+    /// Otherwise it has been answered.
+    async fn is_permitted(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
+        match &self.forward {
+            Some(forward) => forward.decide(exchange).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Returns true if one of password and server permits the request. Otherwise it has been
+    /// answered.
+    async fn has_password_or_permission(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
+        match (&self.passwords, &self.forward) {
+            (None, None) => Err(refused_address()),
+            (Some(_), None) => self.has_password(exchange).await,
+            (None, Some(forward)) => forward.decide(exchange).await,
+            // The server's answer shows the client how to log in.
+            (Some(passwords), Some(forward)) => {
+                Ok(self.takes_password(passwords, exchange).await?
+                    || forward.decide(exchange).await?)
+            }
+        }
+    }
+
+    /// Returns true and sets the user if the request has a right password.
+    async fn takes_password(
+        &self,
+        passwords: &Passwords,
+        exchange: &mut Exchange,
+    ) -> Result<bool, Fault> {
+        let Some((user, password)) = credentials(&exchange.request) else { return Ok(false) };
+        let client = exchange.request.client;
+        let fits = passwords.fit(&self.thread, client, (&user, &password)).await?;
+        if fits {
+            exchange.request.user = user;
+        }
+        Ok(fits)
+    }
+}
+
+fn refused_address() -> Fault {
+    Fault::client(403, "this client may not use the route")
 }
 
 impl Gate for Guarded {

@@ -24,9 +24,7 @@ use forebay_conf as conf;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::thread::Thread;
-use forebay_server::body::Body;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
-use forebay_server::reply::Reply;
 use forebay_wire::caching::{CacheControl, Circumstances};
 use tokio::time::Instant;
 
@@ -60,6 +58,8 @@ struct Parts {
     thread: Rc<Thread>,
     /// Room for a key, so that a hit allocates nothing.
     scratch: RefCell<Vec<u8>>,
+    /// True if each request names a user, also without `Authorization`.
+    names_users: bool,
 }
 
 /// A reply of the origin.
@@ -72,17 +72,19 @@ enum Fetched {
 
 impl CachedOrigin {
     /// Stores replies of `origin` in `store`. `zone` is unique to the route: routes do not share
-    /// replies.
+    /// replies. With `names_users`, each request names a user, also without `Authorization`.
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,
         (store, zone): (&Arc<Store>, &str),
         thread: Rc<Thread>,
+        names_users: bool,
     ) -> Self {
         let settings = Rc::new(settings.clone());
         let key = KeyOf::new(zone, &settings.key);
         let (store, scratch) = (store.clone(), RefCell::default());
-        Self { parts: Rc::new(Parts { origin, settings, key, store, thread, scratch }) }
+        let parts = Parts { origin, settings, key, store, thread, scratch, names_users };
+        Self { parts: Rc::new(parts) }
     }
 }
 
@@ -127,7 +129,7 @@ impl Parts {
                 }
                 Found::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
                     Counts::add(&self.store.counts.stale);
-                    self.refresh(&exchange.request, &exchange.reply, &key, &stored);
+                    self.refresh(exchange, &key, &stored);
                     return send(exchange, &stored, Handled::Stale).await;
                 }
                 Found::Reply(stored) => Some(stored),
@@ -256,16 +258,16 @@ impl Parts {
     }
 
     /// Asks the origin for a new reply while clients get the stale one.
-    fn refresh(self: &Rc<Self>, request: &Request, reply: &Reply, key: &Key, stale: &Arc<Stored>) {
+    fn refresh(self: &Rc<Self>, exchange: &Exchange, key: &Key, stale: &Arc<Stored>) {
+        if exchange.request.method() != b"GET" {
+            return;
+        }
         let Role::Leads(lead) = self.store.role(key) else { return };
-        let stream = reply.stream();
-        let mut request = request.clone();
+        let mut request = exchange.request.clone();
         // Conditions and ranges of the client have nothing to do with the new reply.
         key::remove_conditions(&mut request);
-        let (body, mut reply) = (Body::new(stream), Reply::new(stream));
-        reply.prepare(&request.head, b"GET");
         let circumstances = self.circumstances(&request);
-        let mut exchange = Exchange { request, body, reply, tunnel: None };
+        let mut exchange = exchange.aside(request);
         let (parts, stale) = (self.clone(), stale.clone());
         tokio::task::spawn_local(async move {
             // A failure leaves the stale reply, and the next request tries again.
@@ -282,7 +284,10 @@ impl Parts {
             .any(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"authorization"));
         let has_certificate = !request.certificate_subject().is_empty();
         Circumstances {
-            is_authorized: has_authorization || !request.user.is_empty() || has_certificate,
+            is_authorized: self.names_users
+                || has_authorization
+                || has_certificate
+                || !request.user.is_empty(),
             is_personal: is_personal(request, &self.settings.private_cookies),
             stores_cookies: self.settings.set_cookie,
         }

@@ -110,6 +110,15 @@ impl Exchange {
         Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
+    /// Returns an exchange for another request on behalf of the same client. Nothing of its reply
+    /// may reach the client: it must be recorded as silent.
+    pub fn aside(&self, request: Request) -> Self {
+        let stream = self.reply.stream();
+        let (body, mut reply) = (Body::new(stream), Reply::new(stream));
+        reply.prepare(&request.head, request.method());
+        Self { request, body, reply, tunnel: None }
+    }
+
     /// Reuses the exchange for another stream.
     pub fn attach(&mut self, stream: &Stream) {
         let accepted = stream.accepted();

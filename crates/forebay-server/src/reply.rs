@@ -201,6 +201,12 @@ impl Reply {
         self.carried.clear();
     }
 
+    /// Adds these field lines to the reply, unless it has such fields itself. Cookies are always
+    /// added.
+    pub fn carry(&mut self, lines: &[u8]) {
+        self.carried.extend_from_slice(lines);
+    }
+
     pub(crate) fn set_rules(&mut self, rules: Option<Rc<Rules>>) {
         self.rules = rules;
     }

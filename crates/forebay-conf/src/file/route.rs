@@ -10,6 +10,7 @@ use super::app::Limits;
 use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
+use super::forward_auth::{ForwardAuth, Satisfy};
 use super::limit::RateLimit;
 use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
@@ -109,6 +110,13 @@ pub struct Route {
     /// Users that may use the route, with a name and password (Basic authentication): a table with
     /// `file` and `realm`. Default: no password is needed.
     pub basic_auth: Option<At<Table<BasicAuth>>>,
+    /// A server that decides about each request, such as oauth2-proxy or Authelia: its URL, or a
+    /// table. A status of 2xx lets the request pass; any other answer goes to the client. Default:
+    /// none.
+    pub forward_auth: Option<At<TextOr<ForwardAuth>>>,
+    /// The rules that a request must meet: "all", or "any" for one of `allow` and `deny`,
+    /// `basic_auth` and `forward_auth`. Default: "all".
+    pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
     /// threads: a table with `rate`, or a list of such tables. Other requests get 429 with
     /// Retry-After, before passwords are checked. Default: no limit.

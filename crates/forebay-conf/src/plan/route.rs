@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Inherited, Maintenance,
-    Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite,
-    Template, Upstream,
+    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth, Inherited,
+    Maintenance, Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField,
+    Rewrite, Satisfy, Template, Upstream,
 };
 
 /// The conditions on requests, and the action that answers them.
@@ -75,6 +75,12 @@ pub struct Route {
 }
 
 impl Route {
+    /// Returns the servers of the action, and those that decide about requests.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let deciding = self.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
+        self.action.upstream().into_iter().chain(deciding)
+    }
+
     /// Returns true if another route answers a request for a missing file or script.
     pub fn passes_on(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
@@ -102,11 +108,21 @@ pub struct Access {
     pub deny: Vec<Clients>,
     /// Users that may use it. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
+    /// A server that decides. `None`, the default: there is none.
+    pub forward_auth: Option<ForwardAuth>,
+    /// The combination of the rules about clients, users and the server. Default: all must hold.
+    pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
 }
 
 impl Access {
+    /// Returns true if an address that [`Self::admits`] accepts is enough.
+    pub fn suffices_by_address(&self) -> bool {
+        let has_rules = !self.allow.is_empty() || !self.deny.is_empty();
+        self.satisfy == Satisfy::Any && has_rules
+    }
+
     /// Returns true if a client at this address may use the route. `None` is a client of a Unix
     /// socket, which has no address. Rules about addresses refuse it, unless `allow` names such
     /// clients.

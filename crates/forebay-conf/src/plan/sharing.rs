@@ -9,8 +9,8 @@ impl Plan {
     /// Returns the connection limit of each address. If routes differ, the smallest limit applies.
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
-        for route in self.sites.iter().flat_map(|site| &site.routes) {
-            let Some(upstream) = route.action.upstream() else { continue };
+        let routes = self.sites.iter().flat_map(|site| &site.routes);
+        for upstream in routes.flat_map(Route::upstreams) {
             let Some(limit) = upstream.max_connections else { continue };
             for address in upstream.addresses() {
                 let most = all.entry(address.to_string()).or_insert(limit);

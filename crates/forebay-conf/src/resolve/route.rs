@@ -9,6 +9,7 @@ use super::cache::cache;
 use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
+use super::forward_auth::forward_auth as forward_auth_of;
 use super::limit::rate_limits;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
@@ -21,7 +22,7 @@ use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, File, Kind, Table};
 use crate::plan::{
     Access, Action, BasicAuth, ErrorPages, Maintenance, Matcher, PathParameters, PathPattern,
-    Rewrite, Route, ServerProtocol,
+    Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -69,7 +70,7 @@ pub(super) fn route(
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
-        access: access(context, typed, captures)?,
+        access: access(context, file, typed, captures)?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
     })
@@ -86,7 +87,12 @@ fn name(typed: &file::Route) -> Outcome<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
-fn access(context: &Context<'_>, typed: &file::Route, captures: &[String]) -> Outcome<Access> {
+fn access(
+    context: &Context<'_>,
+    file: &File,
+    typed: &file::Route,
+    captures: &[String],
+) -> Outcome<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         if at.items().is_empty() {
@@ -96,12 +102,34 @@ fn access(context: &Context<'_>, typed: &file::Route, captures: &[String]) -> Ou
         at.items().iter().map(clients).collect::<Outcome<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
-    Ok(Access {
+    let forward_auth = typed.forward_auth.as_ref();
+    let access = Access {
         allow: named(&typed.allow)?,
         deny: named(&typed.deny)?,
         basic_auth,
+        forward_auth: forward_auth.map(|at| forward_auth_of(context, file, at)).transpose()?,
+        satisfy: match &typed.satisfy {
+            Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
+            _ => Satisfy::All,
+        },
         rate_limits: rate_limits(&typed.rate_limit, captures)?,
-    })
+    };
+    let has_addresses = !access.allow.is_empty() || !access.deny.is_empty();
+    let rules = [has_addresses, access.basic_auth.is_some(), access.forward_auth.is_some()];
+    match &typed.satisfy {
+        Some(at)
+            if access.satisfy == Satisfy::Any
+                && rules.iter().filter(|&&is_given| is_given).count() < 2 =>
+        {
+            if context.is_default(&at.span) {
+                return Ok(Access { satisfy: Satisfy::All, ..access });
+            }
+            Err(Problem::new(&at.span, "`satisfy` makes no difference here").help(
+                "it combines `allow` or `deny`, `basic_auth` and `forward_auth`: give two of them",
+            ))
+        }
+        _ => Ok(access),
+    }
 }
 
 fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outcome<BasicAuth> {

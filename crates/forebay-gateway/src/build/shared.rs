@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) launcher: Arc<Launcher>,
     /// Backends, if any.
     pub(super) upstream: Option<SharedUpstream>,
+    /// Servers of `forward_auth`, if any.
+    pub(super) auth: Option<SharedUpstream>,
 }
 
 /// State of a group of backends that all threads and all its routes share.
@@ -76,10 +78,11 @@ impl<'a> Upstreams<'a> {
     fn after(previous: Option<&'a Origins>) -> Self {
         let mut upstreams = Self::default();
         for shared in previous.iter().flat_map(|previous| previous.shared.iter().flatten()) {
-            let Some(upstream) = &shared.upstream else { continue };
-            match &upstream.plan.name {
-                Some(name) => drop(upstreams.named_before.insert(name, upstream)),
-                None => upstreams.anonymous_before.push(upstream),
+            for upstream in shared.upstream.iter().chain(&shared.auth) {
+                match &upstream.plan.name {
+                    Some(name) => drop(upstreams.named_before.insert(name, upstream)),
+                    None => upstreams.anonymous_before.push(upstream),
+                }
             }
         }
         upstreams
@@ -109,7 +112,9 @@ pub(super) fn shared_of_all(
         let previous = previous?;
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
         let is_cgi = matches!(route.action, Action::Cgi(_));
-        (is_cgi && before.action == route.action).then(|| previous.shared[site][at].clone())
+        let has_same_auth = before.access.forward_auth == route.access.forward_auth;
+        (is_cgi && has_same_auth && before.action == route.action)
+            .then(|| previous.shared[site][at].clone())
     };
     let mut upstreams = Upstreams::after(previous);
     let mut of_site = |(site, routes): (usize, &forebay_conf::Site)| {
@@ -129,6 +134,7 @@ fn shared(
 ) -> Result<Shared, BuildError> {
     let mut shared = Shared {
         upstream: route.action.upstream().map(|plan| upstreams.take(plan)),
+        auth: route.access.forward_auth.as_ref().map(|auth| upstreams.take(&auth.proxy.upstream)),
         ..Shared::default()
     };
     if let Action::Cgi(cgi) = &route.action {
@@ -155,7 +161,7 @@ pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoi
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
     for SharedUpstream { plan, group, .. } in
-        shared.iter().flatten().filter_map(|shared| shared.upstream.as_ref())
+        shared.iter().flatten().flat_map(|shared| shared.upstream.iter().chain(&shared.auth))
     {
         let is_first = plan.name.as_ref().is_none_or(|name| names.insert(name));
         let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };

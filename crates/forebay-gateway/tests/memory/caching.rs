@@ -1,68 +1,12 @@
 //! `cache`: who gets stored replies, and who never does.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use crate::application::{Application, reply};
 use crate::http2_client::Http2Client;
 use crate::world::{Message, World, in_memory};
-
-/// The backend of a test, and the requests that it got.
-struct Application(Rc<RefCell<Vec<Message>>>);
-
-impl Application {
-    /// Answers each request with the text of `answer`, which gets the request and its number from 1.
-    /// An empty text closes the connection.
-    fn start(world: &World, answer: impl Fn(&Message, usize) -> String + 'static) -> Self {
-        Self::slow(world, Duration::ZERO, answer)
-    }
-
-    /// As [`Self::start`], after a time.
-    fn slow(
-        world: &World,
-        time: Duration,
-        answer: impl Fn(&Message, usize) -> String + 'static,
-    ) -> Self {
-        let seen = Rc::new(RefCell::new(Vec::new()));
-        let mut backend = world.backend("10.0.0.1:3000");
-        let (requests, answer) = (seen.clone(), Rc::new(answer));
-        spawn_local(async move {
-            loop {
-                let mut connection = backend.accept().await;
-                let (requests, answer) = (requests.clone(), answer.clone());
-                spawn_local(async move {
-                    while let Ok(mut request) = connection.head().await {
-                        let length = request.field("content-length").unwrap_or("0").parse();
-                        request.body = connection.exactly(length.unwrap()).await.unwrap();
-                        let number = requests.borrow().len() + 1;
-                        let reply = answer(&request, number);
-                        requests.borrow_mut().push(request);
-                        sleep(time).await;
-                        if reply.is_empty() {
-                            return;
-                        }
-                        connection.send(reply).await;
-                    }
-                });
-            }
-        });
-        Self(seen)
-    }
-
-    /// Returns the number of requests since the last call.
-    fn asked(&self) -> usize {
-        self.0.borrow_mut().drain(..).count()
-    }
-}
-
-/// Returns a reply with these field lines.
-fn reply(fields: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{fields}\r\n{body}")
-}
 
 /// Returns a reply with this `Cache-Control`, whose body is the number of the request.
 fn numbered(control: &'static str) -> impl Fn(&Message, usize) -> String {
@@ -137,7 +81,7 @@ fn requests_for_head_parts_and_conditions_use_the_stored_reply() {
         // The first request for a resource has a condition: the whole is fetched and stored.
         let first = get(world, "/other", "If-None-Match: \"a\"\r\n").await;
         assert_eq!(first.status(), 304);
-        assert_eq!(application.0.borrow()[0].field("if-none-match"), None);
+        assert_eq!(application.seen.borrow()[0].field("if-none-match"), None);
         assert_eq!(get(world, "/other", "").await.text(), "0123456789");
         assert_eq!(application.asked(), 1);
     });
@@ -165,7 +109,7 @@ fn a_stale_reply_is_confirmed_or_replaced() {
         sleep(Duration::from_secs(10)).await;
         let replaced = get(world, "/", "If-None-Match: \"mine\"\r\n").await;
         assert_eq!((replaced.status(), replaced.field("x-new")), (200, None));
-        assert_eq!(application.0.borrow()[0].values("if-none-match"), ["\"a\""]);
+        assert_eq!(application.seen.borrow()[0].values("if-none-match"), ["\"a\""]);
     });
 }
 
@@ -253,8 +197,9 @@ fn stale_replies_are_used_while_a_new_one_is_fetched_and_on_errors() {
         assert_eq!((stale.status(), stale.text()), (206, "1"));
         assert_eq!(stale.field("cache-status"), Some("forebay; hit; ttl=-5; detail=stale"));
         sleep(Duration::from_secs(1)).await;
+        world.ask("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert_eq!(get(world, "/", "").await.text(), "2", "fetched meanwhile");
-        assert_eq!(application.0.borrow()[1].field("range"), None);
+        assert_eq!(application.seen.borrow()[1].field("range"), None);
         for _ in 0..2 {
             sleep(Duration::from_secs(25)).await;
             assert_eq!(get(world, "/", "").await.text(), "2", "the origin fails");

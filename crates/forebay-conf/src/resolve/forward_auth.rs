@@ -1,0 +1,88 @@
+//! `forward_auth` of a route.
+
+use std::time::Duration;
+
+use super::upstream::{Keys, of_route};
+use super::value::{is_token, required, text, time_above_zero};
+use super::{Context, Outcome};
+use crate::error::Problem;
+use crate::file::{self, At, File, OneOrMany, TextOr};
+use crate::plan::{ForwardAuth, HostField, Proxy, Redirects, Scheme};
+
+/// Default of `timeout`.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Resolves `forward_auth`.
+pub(super) fn forward_auth(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<TextOr<file::ForwardAuth>>,
+) -> Outcome<ForwardAuth> {
+    let short;
+    let table = match &typed.value {
+        TextOr::Text(url) => {
+            let to = Some(typed.with(url.clone()));
+            short = file::ForwardAuth { to, ..file::ForwardAuth::default() };
+            &short
+        }
+        TextOr::Table(table) => table,
+    };
+    let example = "\"http://127.0.0.1:4180/oauth2/auth\"";
+    let url = required(&table.to, &typed.span, "to", example)?;
+    let (server, target) = divide(text(url)?);
+    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(Problem::new(&url.span, format!("\"{target}\" is not a path"))
+            .help("percent-encode it, and leave out `#`"));
+    }
+    let to = Some(url.with(OneOrMany::One(TextOr::Text(server.to_owned()))));
+    let upstream = of_route(context, file, Scheme::Http, &typed.span, &Keys::of(&to, &None))?;
+    Ok(ForwardAuth {
+        proxy: Proxy {
+            upstream,
+            // The server has a name of its own, and its redirects lead the client elsewhere.
+            host: HostField::Backend,
+            redirect: Redirects::Off,
+            strip_prefix: None,
+            reply_timeout: Some(time_above_zero(&table.timeout, TIMEOUT)?),
+        },
+        target: target.to_owned(),
+        copy: match &table.copy {
+            Some(list) => list.items().iter().map(field_name).collect::<Outcome<_>>()?,
+            None => Vec::new(),
+        },
+        user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
+    })
+}
+
+/// Divides a URL into the server, and path and query.
+fn divide(url: &str) -> (&str, &str) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    match url[start..].find(['/', '?']) {
+        // A socket's path is no path of a URL.
+        _ if url.starts_with("unix:") => (url, "/"),
+        Some(at) if url[start + at..].starts_with('/') => url.split_at(start + at),
+        _ => (url, "/"),
+    }
+}
+
+fn field_name(at: &At<&String>) -> Outcome<String> {
+    let name = text(at)?;
+    // These frame the message, or belong to the connection.
+    const REFUSED: [&str; 9] = [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let is_plain = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if !is_token(name) || !is_plain(name) || REFUSED.contains(&&*name.to_ascii_lowercase()) {
+        return Err(Problem::new(&at.span, format!("\"{name}\" cannot be copied"))
+            .help("name a field such as \"Remote-User\": letters, digits and hyphens"));
+    }
+    Ok(name.to_owned())
+}

@@ -1,0 +1,269 @@
+//! `forward_auth` and `satisfy`: another server decides, and nobody gets around it.
+
+use std::time::Duration;
+
+use crate::application::{Application, reply};
+use crate::http2_client::Http2Client;
+use crate::world::{Message, World, in_memory};
+
+const ROUTES: &str = "[[site.route]]\npath = \"/open\"\nproxy = \"http://10.0.0.1:3000\"\n\
+    [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n\
+    [site.route.forward_auth]\nto = \"http://10.0.0.2:9091/verify?x=1\"\n\
+    copy = [\"Remote-User\", \"X-Groups\"]\nuser = \"Remote-User\"\n";
+
+/// Starts a server that decides by the cookie `user`.
+fn start_auth(world: &World) -> Application {
+    Application::at(world, "10.0.0.2:9091", Duration::ZERO, |request, _| {
+        match request.field("cookie") {
+            Some("user=ann") => {
+                "HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\nRemote-User: ann\r\nX-Groups: a\r\n\
+                 X-Groups: b\r\nX-Other: 1\r\nSet-Cookie: user=ann; Max-Age=60\r\n\r\nhello"
+            }
+            Some("user=bob") => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nRemote-User: bob\r\n\r\n",
+            Some("user=eve") => {
+                "HTTP/1.1 302 Found\r\nLocation: http://10.0.0.2:9091/login?rd=/a\r\n\
+                 Set-Cookie: state=1\r\nX-Accel-Redirect: /secret\r\nContent-Length: 2\r\n\r\nno"
+            }
+            _ => {
+                "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 5\r\n\r\nlogin"
+            }
+        }
+        .to_owned()
+    })
+}
+
+fn start_application(world: &World) -> Application {
+    Application::start(world, |_, _| reply("", "page"))
+}
+
+async fn get(world: &World, target: &str, fields: &str) -> Message {
+    world.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await
+}
+
+#[test]
+fn a_permitted_request_gets_the_fields_of_the_answer() {
+    in_memory(ROUTES, async |world| {
+        let (auth, application) = (start_auth(world), start_application(world));
+        let spoofed = "Cookie: user=ann\r\nRemote-User: root\r\nremote_user: root\r\n\
+                       X-GROUPS: admin\r\nConnection: Remote-User, X-Forwarded-Uri\r\n\
+                       X-Forwarded-Uri: /open\r\nX-Forwarded-Method: GET\r\nRange: bytes=0-1\r\n\
+                       If-None-Match: *\r\nContent-Length: 4\r\n";
+        let request = format!("POST /a/../b%20c?d=e HTTP/1.1\r\nHost: h\r\n{spoofed}\r\nbody");
+        let reply = world.ask(&request).await;
+        assert_eq!((reply.status(), reply.text()), (200, "page"));
+        assert_eq!(reply.values("set-cookie"), ["user=ann; Max-Age=60"]);
+        let asked = &auth.seen.borrow()[0];
+        assert_eq!(asked.start, "GET /verify?x=1 HTTP/1.1");
+        for (name, values) in [
+            ("host", &["10.0.0.2:9091"][..]),
+            ("x-forwarded-method", &["POST"]),
+            ("x-forwarded-uri", &["/b%20c?d=e"]),
+            ("x-forwarded-host", &["h"]),
+            ("x-forwarded-proto", &["http"]),
+            ("x-forwarded-for", &["192.0.2.7"]),
+            ("cookie", &["user=ann"]),
+            ("range", &[]),
+            ("if-none-match", &[]),
+            ("content-length", &[]),
+        ] {
+            assert_eq!(asked.values(name), values, "{name}");
+        }
+        let passed = &application.seen.borrow()[0];
+        assert_eq!(passed.start, "POST /b%20c?d=e HTTP/1.1");
+        assert_eq!(passed.body, b"body");
+        for (name, values) in [
+            ("remote-user", &["ann"][..]),
+            ("remote_user", &[]),
+            ("x-groups", &["a, b"]),
+            ("x-other", &[]),
+            ("range", &["bytes=0-1"]),
+        ] {
+            assert_eq!(passed.values(name), values, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_missing_field_of_the_answer_removes_the_clients_own() {
+    in_memory(ROUTES, async |world| {
+        let (_auth, application) = (start_auth(world), start_application(world));
+        get(world, "/", "Cookie: user=bob\r\nX-Groups: admin\r\n").await;
+        let passed = &application.seen.borrow()[0];
+        assert_eq!(passed.field("remote-user"), Some("bob"));
+        assert_eq!(passed.field("x-groups"), None);
+    });
+}
+
+#[test]
+fn any_other_answer_goes_to_the_client() {
+    in_memory(ROUTES, async |world| {
+        let (_auth, application) = (start_auth(world), start_application(world));
+        let refused = get(world, "/", "").await;
+        assert_eq!((refused.status(), refused.text()), (401, "login"));
+        assert_eq!(refused.field("www-authenticate"), Some("Bearer"));
+        let moved = get(world, "/", "Cookie: user=eve\r\n").await;
+        assert_eq!((moved.status(), moved.text()), (302, "no"));
+        assert_eq!(moved.field("location"), Some("http://10.0.0.2:9091/login?rd=/a"));
+        assert_eq!(moved.field("set-cookie"), Some("state=1"));
+        assert_eq!(moved.field("x-accel-redirect"), None);
+        let mut client = world.client();
+        client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let head = client.reply("HEAD ").await;
+        assert_eq!((head.status(), head.field("content-length")), (401, Some("5")));
+        // The connection goes on, and so does one with an unread body.
+        client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc").await;
+        assert_eq!(client.reply("PUT").await.status(), 401);
+        client.send("GET /open HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        assert_eq!(client.reply("GET").await.text(), "page");
+        assert_eq!(application.asked(), 1);
+        let mut client = Http2Client::connect(world).await;
+        let refused = client.get("/");
+        assert_eq!(client.reply(refused).await.status, 401);
+        let permitted = client.ask("GET", "/", &[("cookie", "user=ann")], true);
+        assert_eq!(client.reply(permitted).await.text(), "page");
+    });
+}
+
+#[test]
+fn an_error_page_may_replace_the_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("login.html");
+    std::fs::write(&page, "log in").unwrap();
+    let keys = format!(
+        "error_pages = {{ 401 = \"{}\" }}\nintercept = true\n[site.route.forward",
+        page.display()
+    );
+    let routes = ROUTES.replace("[site.route.forward", &keys);
+    in_memory(&routes, async |world| {
+        let (_auth, application) = (start_auth(world), start_application(world));
+        let refused = get(world, "/", "").await;
+        assert_eq!((refused.status(), refused.text()), (401, "log in"));
+        assert_eq!(refused.field("www-authenticate"), Some("Bearer"));
+        assert_eq!(get(world, "/", "Cookie: user=ann\r\n").await.text(), "page");
+        assert_eq!(application.asked(), 1);
+    });
+}
+
+#[test]
+fn an_upgrade_is_decided_before_the_tunnel() {
+    in_memory(ROUTES, async |world| {
+        let auth = start_auth(world);
+        let _application = Application::start(world, |request, _| {
+            assert_eq!(request.field("upgrade"), Some("websocket"));
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+                .into()
+        });
+        let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+        assert_eq!(get(world, "/", upgrade).await.status(), 401);
+        assert_eq!(auth.seen.borrow()[0].field("upgrade"), None);
+        let mut client = world.client();
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\nCookie: user=ann\r\n{upgrade}\r\n");
+        client.send(&request).await;
+        assert_eq!(client.reply(&request).await.status(), 101);
+    });
+}
+
+#[test]
+fn no_failure_of_the_server_lets_a_request_pass() {
+    in_memory(ROUTES, async |world| {
+        let application = start_application(world);
+        assert_eq!(get(world, "/", "").await.status(), 502, "nobody listens");
+        let large = format!("HTTP/1.1 403 No\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+        let long =
+            format!("HTTP/1.1 403 No\r\nContent-Length: 300000\r\n\r\n{}", "x".repeat(300_000));
+        let answers = [
+            String::new(),
+            "nonsense\r\n\r\n".into(),
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n".into(),
+            "HTTP/1.1 304 Not Modified\r\n\r\n".into(),
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".into(),
+            "HTTP/1.1 200 OK\r\nRemote-User: a\nX-Evil: 1\r\nContent-Length: 0\r\n\r\n".into(),
+            "HTTP/1.1 200 OK\r\nRemote-User: a\0b\r\nContent-Length: 0\r\n\r\n".into(),
+            large,
+            long,
+        ];
+        for answer in answers {
+            let shown: String = answer.chars().take(60).collect();
+            let text = answer.clone();
+            let mut server = world.backend("10.0.0.2:9091");
+            let serving = tokio::task::spawn_local(async move {
+                loop {
+                    let mut connection = server.accept().await;
+                    if connection.head().await.is_ok() {
+                        connection.send(&text).await;
+                    }
+                }
+            });
+            let status = get(world, "/", "Cookie: user=ann\r\n").await.status();
+            assert!(matches!(status, 502 | 504), "{status} after {shown:?}");
+            serving.abort();
+        }
+        world.fall_silent("10.0.0.2:9091");
+        let status = get(world, "/", "").await.status();
+        assert!(matches!(status, 502 | 504), "{status}");
+        assert_eq!(application.asked(), 0);
+    });
+}
+
+#[test]
+fn a_slow_server_is_given_up_after_its_timeout() {
+    let routes = ROUTES.replace("user =", "timeout = \"2s\"\nuser =");
+    in_memory(&routes, async |world| {
+        let hour = Duration::from_secs(3600);
+        let _auth = Application::at(world, "10.0.0.2:9091", hour, |_, _| String::new());
+        let application = start_application(world);
+        let started = tokio::time::Instant::now();
+        assert_eq!(get(world, "/", "").await.status(), 504);
+        assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+        assert_eq!(application.asked(), 0);
+    });
+}
+
+#[test]
+fn replies_to_permitted_requests_are_not_stored_for_others() {
+    let routes = format!("{ROUTES}[site.route.cache]\nvalid = \"1h\"\n");
+    in_memory(&routes, async |world| {
+        let (_auth, application) = (start_auth(world), start_application(world));
+        for _ in 0..2 {
+            get(world, "/", "Cookie: user=ann\r\n").await;
+        }
+        assert_eq!(application.asked(), 2);
+        assert_eq!(get(world, "/", "").await.status(), 401);
+    });
+}
+
+#[test]
+fn one_rule_is_enough_if_any_satisfies() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    std::fs::write(&users, "me:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n").unwrap();
+    let right = "Authorization: Basic bWU6cDpzcyB3\r\n";
+    let password = format!("basic_auth = {{ file = \"{}\" }}\n", users.display());
+    let forward = "forward_auth = \"http://10.0.0.2:9091/verify\"\n";
+    let (here, elsewhere) = ("allow = \"192.0.2.0/24\"\n", "allow = \"10.0.0.0/8\"\n");
+    for (rules, fields, status) in [
+        (format!("{here}{password}"), "", 200),
+        (format!("{elsewhere}{password}"), "", 401),
+        (format!("{elsewhere}{password}"), right, 200),
+        (format!("{elsewhere}{forward}"), "", 401),
+        (format!("{elsewhere}{forward}"), "Cookie: user=ann\r\n", 200),
+        (format!("{here}{forward}"), "", 200),
+        (format!("{password}{forward}"), "", 401),
+        (format!("{password}{forward}"), right, 200),
+        (format!("{password}{forward}"), "Cookie: user=bob\r\n", 200),
+        (format!("deny = \"192.0.2.7\"\n{password}"), "", 401),
+    ] {
+        let route = format!("[[site.route]]\nrespond = \"in\"\nsatisfy = \"any\"\n{rules}");
+        in_memory(&route, async |world| {
+            let _auth = start_auth(world);
+            assert_eq!(get(world, "/", fields).await.status(), status, "{rules} {fields}");
+        });
+        let all = route.replace("satisfy = \"any\"\n", "");
+        in_memory(&all, async |world| {
+            let _auth = start_auth(world);
+            let both = format!("{right}Cookie: user=ann\r\n");
+            let status = get(world, "/", &both).await.status();
+            assert_eq!(status == 200, !rules.contains("10.0.0.0") && !rules.contains("deny"));
+        });
+    }
+}

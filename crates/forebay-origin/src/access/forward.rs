@@ -1,0 +1,148 @@
+//! `forward_auth`: another server decides about each request.
+//!
+//! The server gets a GET with the client's fields, without the body. The path in
+//! `X-Forwarded-Uri` is the one that selected the route, so both decide about the same resource.
+
+use std::rc::Rc;
+
+use forebay_conf::{
+    self as conf, Placeholder, RequestChange, RequestField, Template, TemplatePart,
+};
+use forebay_net::fault::Fault;
+use forebay_net::request_fields::RequestFields;
+use forebay_server::exchange::{Exchange, Origin};
+use forebay_server::reply::{Captured, Keep, Length, Recorder};
+use forebay_wire::fields::of_lines;
+use forebay_wire::sendfile;
+
+/// Largest body of an answer, in bytes.
+const LONGEST_ANSWER: usize = 256 * 1024;
+
+/// Fields of the client that the server does not get: its answer would be a part, nothing, or a
+/// tunnel.
+const REMOVED: [&str; 10] = [
+    "Expect",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Range",
+    "TE",
+    "Trailer",
+    "Upgrade",
+];
+
+/// A server that decides about requests.
+pub struct ForwardAuth {
+    server: Box<dyn Origin>,
+    settings: conf::ForwardAuth,
+    fields: Option<Rc<RequestFields>>,
+}
+
+impl ForwardAuth {
+    /// Asks `server` by the settings.
+    pub fn new(server: Box<dyn Origin>, settings: conf::ForwardAuth) -> Self {
+        let removed = REMOVED.map(|name| change(name, RequestChange::Remove));
+        let set =
+            [("X-Forwarded-Method", Placeholder::Method), ("X-Forwarded-Uri", Placeholder::Uri)]
+                .map(|(name, value)| {
+                    let value = Template::of(vec![TemplatePart::Value(value)]);
+                    change(name, RequestChange::Set(value))
+                });
+        let changes: Vec<_> = removed.into_iter().chain(set).collect();
+        Self { server, settings, fields: RequestFields::new(&changes) }
+    }
+
+    /// Returns true if the server permits the request. Otherwise it has been answered.
+    pub async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
+        let captured = self.ask(exchange).await?;
+        if matches!(captured.status, 200..=299) {
+            self.permit(exchange, &captured);
+            return Ok(true);
+        }
+        let Some(body) = captured.body.filter(|_| matches!(captured.status, 300..=303 | 305..))
+        else {
+            let status = captured.status;
+            return Err(Fault::backend(
+                502,
+                format!("the server of forward_auth gave no usable answer, with status {status}"),
+            ));
+        };
+        if exchange.reply.is_to_grpc() {
+            return Err(Fault::client(captured.status, "the server of forward_auth refused it"));
+        }
+        let mut lines = captured.lines;
+        sendfile::strip(&mut lines, 0);
+        let has_date = of_lines(&lines).any(|field| field.name.eq_ignore_ascii_case(b"date"));
+        let reply = &mut exchange.reply;
+        reply.begin(captured.status, b"");
+        reply.field_lines().extend_from_slice(&lines);
+        reply.end_head(Length::Known(body.len() as u64), has_date);
+        reply.push(&body).await?;
+        reply.finish().await?;
+        Ok(false)
+    }
+
+    /// Sends the request to the server, and returns its answer.
+    async fn ask(&self, exchange: &Exchange) -> Result<Captured, Fault> {
+        let mut request = exchange.request.clone();
+        if let Some(fields) = &self.fields {
+            // Placeholders still name the client's method and target.
+            fields.apply(&mut request);
+        }
+        request.become_get_for(self.settings.target.as_bytes());
+        let mut asked = exchange.aside(request);
+        asked.reply.record(Rc::new(WholeAnswer), true);
+        let outcome = self.server.serve(&mut asked).await;
+        let captured = asked.reply.take_captured();
+        asked.detach();
+        outcome?;
+        captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
+    }
+
+    /// Gives the request the fields of the answer, and the client its cookies.
+    fn permit(&self, exchange: &mut Exchange, answer: &Captured) {
+        let value_of = |name: &str| {
+            let named = |field: &forebay_wire::fields::FieldRef<'_>| {
+                field.name.eq_ignore_ascii_case(name.as_bytes())
+            };
+            let values = of_lines(&answer.lines).filter(named);
+            values.map(|field| field.value).collect::<Vec<_>>().join(&b", "[..])
+        };
+        let changes: Vec<_> = self
+            .settings
+            .copy
+            .iter()
+            .map(|name| {
+                let value = String::from_utf8_lossy(&value_of(name)).into_owned();
+                let value = Template::of(vec![TemplatePart::Text(value)]);
+                change(name, RequestChange::Set(value))
+            })
+            .collect();
+        if let Some(fields) = RequestFields::new(&changes) {
+            fields.apply(&mut exchange.request);
+        }
+        if let Some(name) = &self.settings.user {
+            exchange.request.user = value_of(name);
+        }
+        let is_cookie = |line: &&[u8]| {
+            line.get(..11).is_some_and(|start| start.eq_ignore_ascii_case(b"set-cookie:"))
+        };
+        let cookies = answer.lines.split_inclusive(|&b| b == b'\n').filter(is_cookie);
+        exchange.reply.carry(&cookies.flatten().copied().collect::<Vec<_>>());
+    }
+}
+
+fn change(name: &str, change: RequestChange) -> RequestField {
+    RequestField { name: name.to_owned(), change }
+}
+
+/// Keeps the whole answer.
+struct WholeAnswer;
+
+impl Recorder for WholeAnswer {
+    fn decide(&self, _status: u16, _lines: &[u8], _length: Length) -> Keep {
+        Keep::Instead(LONGEST_ANSWER)
+    }
+}
