@@ -306,7 +306,8 @@ impl Request {
         Ok(())
     }
 
-    fn replace_target(&mut self, target: &[u8]) {
+    /// Gives the request this target.
+    pub(crate) fn replace_target(&mut self, target: &[u8]) {
         let at = self.head.len;
         self.bytes.splice(at..at, target.iter().copied());
         self.head.len += target.len();

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use forebay_conf::{Placeholder, Template, TemplatePart};
+use forebay_wire::Span;
 use forebay_wire::cgi::server_port;
 use forebay_wire::cookies;
 use forebay_wire::forms::{self, Dialect};
@@ -208,6 +209,13 @@ impl Request {
             }
         }
         joined
+    }
+
+    /// Gives the request a decoded path as its target, without a query. Returns the target before.
+    pub fn replace_path(&mut self, path: &[u8]) -> Span {
+        let before = self.head.path_and_query;
+        self.replace_target(&encode_path(path));
+        before
     }
 
     /// Returns the value of the first cookie with this name.

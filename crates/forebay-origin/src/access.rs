@@ -239,6 +239,10 @@ impl Gate for Guarded {
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a> {
         Box::pin(self.decide(exchange))
     }
+
+    fn is_by_path(&self) -> bool {
+        self.forward.is_some()
+    }
 }
 
 /// Passwords of a route.

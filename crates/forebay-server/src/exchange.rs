@@ -55,6 +55,11 @@ pub trait Gate {
     /// Returns true if the request may use the route. After `false` or a fault the route is not
     /// used: the gate has answered, or the fault is the reason.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
+
+    /// Returns true if the decision may depend on the request's path.
+    fn is_by_path(&self) -> bool {
+        false
+    }
 }
 
 /// The future of [`Gate::admit`].

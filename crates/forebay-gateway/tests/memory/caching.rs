@@ -309,6 +309,12 @@ fn variants_are_kept_apart_and_equal_preferences_share_one() {
                 "Accept-Language: en;q=0.5,DE\r\n",
                 true,
             ),
+            (
+                "Accept-Encoding",
+                "Accept-Encoding: *\r\n",
+                "Accept-Encoding: gzip;q=0, *\r\n",
+                false,
+            ),
             ("Accept-Language", "Accept-Language: de\r\n", "Accept-Language: en\r\n", false),
         ] {
             let target = format!("/{name}");
@@ -439,6 +445,72 @@ fn clients_cannot_poison_what_others_get() {
         let head = world.ask("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert_eq!(head.status(), 200);
         assert!(!get(world, "/head", "").await.text().is_empty(), "HEAD is not stored for GET");
+    });
+}
+
+#[test]
+fn fields_that_connection_hides_from_the_origin_select_no_variant() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::start(world, |request, _| {
+            let seen = request.field("x-a").unwrap_or("nothing");
+            reply("Cache-Control: max-age=60\r\nVary: X-A\r\n", seen)
+        });
+        get(world, "/", "X-A: 1\r\nConnection: X-A\r\n").await;
+        assert_eq!(get(world, "/", "X-A: 1\r\n").await.text(), "1");
+        assert_eq!(application.asked(), 2);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_keeps_nobody_waiting() {
+    in_memory(&route("true"), async |world| {
+        let page = "x".repeat(800_000);
+        let application =
+            Application::start(world, move |_, _| reply("Cache-Control: max-age=60\r\n", &page));
+        let mut slow = world.client();
+        slow.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        sleep(Duration::from_millis(100)).await;
+        let started = tokio::time::Instant::now();
+        assert_eq!(get(world, "/", "").await.text().len(), 800_000);
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+        assert_eq!(application.asked(), 1);
+        assert_eq!(slow.reply("GET").await.text().len(), 800_000);
+    });
+}
+
+#[test]
+fn bodies_on_their_way_take_no_more_memory_than_the_store() {
+    let server = "[server]\ncache_memory = \"1MiB\"\n[[site]]\nlisten = [\"127.0.0.1:80\"]\n";
+    in_memory(&format!("{server}{}", route("true")), async |world| {
+        let half = "x".repeat(30_000);
+        let application = Application::start(world, move |request, _| {
+            match request.start.contains("/slow") {
+                // The second half does not come.
+                true => {
+                    let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n";
+                    format!("{head}Content-Length: 60000\r\n\r\n{half}")
+                }
+                false => reply("Cache-Control: max-age=60\r\n", &half),
+            }
+        });
+        let mut slow = Vec::new();
+        for number in 0..20 {
+            let mut client = world.client();
+            client.send(&format!("GET /slow{number} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            slow.push(client);
+        }
+        sleep(Duration::from_millis(100)).await;
+        application.asked();
+        for asked in [1, 1] {
+            get(world, "/", "").await;
+            assert_eq!(application.asked(), asked, "there is no room for a copy");
+        }
+        drop(slow);
+        sleep(Duration::from_secs(11)).await;
+        for asked in [1, 0] {
+            get(world, "/", "").await;
+            assert_eq!(application.asked(), asked);
+        }
     });
 }
 

@@ -145,6 +145,35 @@ fn an_error_page_may_replace_the_refusal() {
 }
 
 #[test]
+fn a_destination_is_decided_by_its_own_path() {
+    in_memory(ROUTES, async |world| {
+        let _application = start_application(world);
+        let auth = Application::at(world, "10.0.0.2:9091", Duration::ZERO, |request, _| {
+            let uri = request.field("x-forwarded-uri").unwrap();
+            let status = if uri.starts_with("/secret") { "403 No" } else { "200 OK" };
+            format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")
+        });
+        for (target, destination, status) in [
+            ("/a", "http://h/b", 200),
+            ("/a", "/secret/x", 403),
+            ("/secret/x", "/a", 403),
+            ("/open", "/secret/x", 403),
+        ] {
+            let fields = format!("Host: h\r\nDestination: {destination}\r\n");
+            let request = format!("MOVE {target} HTTP/1.1\r\n{fields}\r\n");
+            assert_eq!(world.ask(&request).await.status(), status, "{target} {destination}");
+        }
+        let uris: Vec<_> = auth
+            .seen
+            .borrow()
+            .iter()
+            .map(|r| r.field("x-forwarded-uri").unwrap().to_owned())
+            .collect();
+        assert_eq!(uris[..2], ["/b", "/a"]);
+    });
+}
+
+#[test]
 fn an_upgrade_is_decided_before_the_tunnel() {
     in_memory(ROUTES, async |world| {
         let auth = start_auth(world);

@@ -145,4 +145,8 @@ impl Recorder for WholeAnswer {
     fn decide(&self, _status: u16, _lines: &[u8], _length: Length) -> Keep {
         Keep::Instead(LONGEST_ANSWER)
     }
+
+    fn reserve(&self, bytes: usize) -> bool {
+        bytes <= LONGEST_ANSWER
+    }
 }

@@ -48,7 +48,10 @@ impl Use {
                 let has_body = request.head.framing != RequestFraming::None;
                 let fields = &request.head.fields;
                 let upgrades = fields.iter().any(|field| field.known == KnownField::Upgrade);
-                if has_body || upgrades { Self::Bypass } else { Self::Lookup }
+                // The origin does not get fields that `Connection` lists. Its reply would be stored
+                // under values that it has not seen.
+                let hides_fields = request.head.connection_names_fields;
+                if has_body || upgrades || hides_fields { Self::Bypass } else { Self::Lookup }
             }
             method if is_safe(method) => Self::Bypass,
             _ => Self::Invalidate,

@@ -14,7 +14,7 @@ use forebay_wire::fields::of_lines;
 use forebay_wire::http1::encode;
 use forebay_wire::sendfile;
 
-use super::store::Lead;
+use super::store::{Arriving, Lead};
 use super::stored::{Arrival, Stored};
 
 /// Decision about a reply.
@@ -43,6 +43,8 @@ pub struct Recording {
     lead: RefCell<Option<Lead>>,
     /// Largest body in bytes.
     most: usize,
+    /// Memory of the body while it arrives.
+    arriving: Arriving,
     asked: u64,
     judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
 }
@@ -56,6 +58,7 @@ impl Recording {
         (stale, on_error): (Option<Arc<Stored>>, bool),
         (lead, most): (Lead, usize),
     ) -> Self {
+        let arriving = lead.arriving();
         Self {
             settings: settings.clone(),
             circumstances,
@@ -63,6 +66,7 @@ impl Recording {
             stale,
             on_error,
             lead: RefCell::new(Some(lead)),
+            arriving,
             most,
             asked: wall_clock(),
             judged: RefCell::new(None),
@@ -153,6 +157,10 @@ impl Recorder for Recording {
         encode::field(lines, "Cache-Status", format!("forebay; fwd={why}{stores}").as_bytes());
     }
 
+    fn reserve(&self, bytes: usize) -> bool {
+        self.arriving.reserve(bytes)
+    }
+
     fn give_up(&self) {
         self.end_lead(true);
     }
@@ -194,6 +202,10 @@ impl Recorder for Invalidation {
             *self.0.borrow_mut() = Some(references.map(|field| field.value.to_vec()).collect());
         }
         Keep::No
+    }
+
+    fn reserve(&self, _bytes: usize) -> bool {
+        false
     }
 }
 

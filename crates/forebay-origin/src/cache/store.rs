@@ -1,5 +1,6 @@
 //! Stored replies of all routes, bounded by bytes.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,8 +42,36 @@ pub struct Store {
     /// Requests to origins whose replies may be stored.
     fetches: Mutex<HashMap<Key, Arc<Fetch>>>,
     capacity: u64,
+    /// Bytes of bodies that are arriving.
+    arriving: AtomicU64,
     /// Counters.
     pub counts: Counts,
+}
+
+/// Bytes of a body that is arriving. All of them together have at most the size of the store.
+pub struct Arriving {
+    store: Arc<Store>,
+    bytes: Cell<u64>,
+}
+
+impl Arriving {
+    /// Returns true if there is memory for this many more bytes.
+    pub fn reserve(&self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let before = self.store.arriving.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > self.store.capacity {
+            self.store.arriving.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+        true
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.store.arriving.fetch_sub(self.bytes.get(), Ordering::Relaxed);
+    }
 }
 
 /// Numbers of requests, by what answered them.
@@ -128,7 +157,7 @@ impl Store {
         let resources =
             Cache::with_options(options, ByBytes, Default::default(), Default::default());
         let (fetches, counts) = (Mutex::default(), Counts::default());
-        Arc::new(Self { resources, fetches, capacity, counts })
+        Arc::new(Self { resources, fetches, capacity, arriving: AtomicU64::new(0), counts })
     }
 
     /// Returns the largest size of a reply in bytes.
@@ -224,6 +253,11 @@ impl Store {
 const SHARDS: usize = 4;
 
 impl Lead {
+    /// Returns the account of the body that arrives.
+    pub fn arriving(&self) -> Arriving {
+        Arriving { store: self.store.clone(), bytes: Cell::new(0) }
+    }
+
     /// Stores the reply in place of `replaced`, or of others for the same request fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         if self.fetch.is_outdated.load(Ordering::Relaxed) {

@@ -43,9 +43,13 @@ fn normalized(name: &str, request: &Request) -> Vec<u8> {
     let value = request.joined_field(name);
     match name {
         "accept-encoding" => {
-            let accepted: Vec<_> = weighted(&value).filter(|&(_, weight)| weight > 0).collect();
+            let listed: Vec<_> = weighted(&value).collect();
+            let weight_of = |coding: &[u8]| {
+                let mut named = listed.iter().filter(|(name, _)| name.eq_ignore_ascii_case(coding));
+                named.next().map(|&(_, weight)| weight)
+            };
             let is_accepted = |coding: &[u8]| {
-                accepted.iter().any(|(name, _)| name.eq_ignore_ascii_case(coding) || *name == b"*")
+                weight_of(coding).or_else(|| weight_of(b"*")).is_some_and(|weight| weight > 0)
             };
             let codings: Vec<_> =
                 CODINGS.into_iter().filter(|coding| is_accepted(coding)).collect();

@@ -15,21 +15,30 @@ pub fn is_written(request: &Request) -> bool {
     matches!(request.method(), b"MOVE" | b"COPY")
 }
 
-/// Applies the gate of the route that the `Destination` leads to, unless that is route `at`, which
-/// answers the request. Returns false if the gate has answered.
+/// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
+/// answered. The gate of route `at`, which answers the request, applies twice only if it decides by
+/// path.
 pub async fn admit(exchange: &mut Exchange, (site, at): (&Site, usize)) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {
         let method = exchange.request.method();
         let takes = |route: &crate::route::Route| route.matcher.matches(method, &path).is_some();
-        let Some(number) = site.routes.iter().position(takes).filter(|&number| number != at) else {
-            continue;
-        };
+        let Some(number) = site.routes.iter().position(takes) else { continue };
         let route = &site.routes[number];
+        let is_by_path = route.gate.as_ref().is_some_and(|gate| gate.is_by_path());
+        if number == at && !is_by_path {
+            continue;
+        }
         prepare(exchange, route);
-        if let Some(gate) = &route.gate
-            && !gate.admit(exchange).await?
-        {
-            return Ok(false);
+        if let Some(gate) = &route.gate {
+            let own = exchange.request.replace_path(&path);
+            let is_admitted = gate.admit(exchange).await;
+            exchange.request.head.path_and_query = own;
+            if !is_admitted? {
+                return Ok(false);
+            }
+        }
+        if number == at {
+            continue;
         }
         if route.instead != Instead::No {
             return Err(Fault::client(403, "the Destination leads to a route without a resource"));

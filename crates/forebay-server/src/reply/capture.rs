@@ -18,7 +18,10 @@ pub trait Recorder {
     /// Appends field lines to a reply that the client gets.
     fn append_fields(&self, _lines: &mut Vec<u8>) {}
 
-    /// Called when the body turns out to be too long for a copy.
+    /// Returns true if there is memory for this many more bytes of a copy.
+    fn reserve(&self, bytes: usize) -> bool;
+
+    /// Called when the body cannot be kept.
     fn give_up(&self) {}
 }
 
@@ -73,7 +76,9 @@ impl Capture {
 
     pub(super) fn push(&mut self, data: &[u8]) {
         let Some(most) = self.limit() else { return };
-        if self.body.len() + data.len() > most {
+        let is_reserved = matches!(self.length, Length::Known(_));
+        let fits = self.body.len() + data.len() <= most;
+        if !fits || !is_reserved && !self.recorder.reserve(data.len()) {
             self.lose_body();
             return;
         }
@@ -154,6 +159,15 @@ impl Reply {
             Keep::Copy(most) if capture.is_silent => Keep::Instead(most),
             keep => keep,
         };
+        let keep = match (keep, length) {
+            (Keep::Copy(_) | Keep::Instead(_), Length::Known(length))
+                if !capture.recorder.reserve(usize::try_from(length).unwrap_or(usize::MAX)) =>
+            {
+                capture.recorder.give_up();
+                if capture.is_silent { Keep::Drop } else { Keep::No }
+            }
+            (keep, _) => keep,
+        };
         (capture.keep, capture.status, capture.length) = (Some(keep), self.status, length);
         capture.lines.extend_from_slice(lines);
         if capture.is_withheld() {
@@ -161,6 +175,10 @@ impl Reply {
             return true;
         }
         capture.recorder.append_fields(&mut self.out);
+        if matches!(keep, Keep::Copy(_)) {
+            // Others wait for the copy, so its pace must not be that of this client.
+            self.is_buffered = true;
+        }
         false
     }
 
