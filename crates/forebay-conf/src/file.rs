@@ -13,6 +13,7 @@ mod defaults;
 mod fields;
 mod forward_auth;
 mod limit;
+mod log;
 mod pages;
 mod places;
 mod proxy;
@@ -39,6 +40,7 @@ pub use defaults::{Defaults, RouteKeys};
 pub use fields::RequestField;
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use limit::RateLimit;
+pub use log::LogFile;
 pub use pages::{Cors, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
@@ -334,6 +336,8 @@ pub struct Site {
     /// passes on under that name. Prefix "https://": with TLS. Prefix "ajp://": for web servers
     /// that speak AJP 1.3 (mod_jk, mod_proxy_ajp).
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
+    /// An access log of the site: its file, or a table. Default: that of `[log]`.
+    pub log: Option<At<TextOr<LogFile>>>,
     /// The host names of the site, such as "example.org" or "*.example.org". Default: any.
     pub hosts: Option<At<OneOrMany<String>>>,
     /// A site in few keys. "php": PHP scripts below `root`, files beside them, and /index.php for

@@ -198,7 +198,10 @@ const NAMES: &[(&str, Ours)] = &[
     ("limitrequestfields", Form("`fields` of [server.limits]")),
     ("limitrequestfieldsize limitrequestline", Form("`head_size` and `target` of [server.limits]")),
     // The process, logs and files.
-    ("access_log customlog accesslog", Form("access = \"FILE\" of [log]")),
+    (
+        "access_log customlog accesslog",
+        Form("access = \"FILE\" of [log], or log = \"FILE\" of a site"),
+    ),
     ("log_format logformat", Form("format of [log]")),
     (
         "error_log errorlog loglevel",

@@ -13,6 +13,7 @@ mod fields;
 mod forward_auth;
 mod inherited;
 mod limit;
+mod log;
 mod moved;
 mod pages;
 mod pattern;
@@ -46,6 +47,7 @@ pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;
 pub use limit::RateLimit;
+pub use log::{AccessLog, ErrorFormat, Format, Level, Log, LogFile};
 pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
 pub use pattern::{HostPattern, Match, Matcher, PathPattern};
@@ -236,78 +238,31 @@ impl Default for Limits {
     }
 }
 
-/// The access log. Errors always go to standard error.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
-    /// The destination of the log.
-    pub access: AccessLog,
-    /// The format of its lines.
-    pub format: Format,
-    /// The last level of messages in the error log.
-    pub level: Level,
-    /// The form of messages in the error log.
-    pub error_format: ErrorFormat,
-}
-
-/// Level of a message in the error log. The number grows with the detail.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// A failure that needs the administrator.
-    Error,
-    /// A fault of a backend or application.
-    Warn,
-    /// A change of state, or a fault of a client. The default.
-    #[default]
-    Info,
-    /// A step that helps to find a mistake.
-    Debug,
-}
-
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-        })
+impl Plan {
+    /// Returns the number of the log in [`Log::files`] that has the requests of a site, or of one of
+    /// its routes. `None`: they are not logged.
+    pub fn log_of(&self, site: &Site, route: Option<&Route>) -> Option<usize> {
+        if route.is_some_and(|route| !route.log) {
+            return None;
+        }
+        let own = route.and_then(|route| route.own_log.as_ref()).or(site.log.as_ref());
+        let Some(own) = own else { return Some(0) };
+        self.log.files().position(|file| file == *own).filter(|_| own.access != AccessLog::Off)
     }
-}
 
-/// Form of messages in the error log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ErrorFormat {
-    /// Lines of text. The default.
-    #[default]
-    Text,
-    /// A JSON object for each line.
-    Json,
-}
-
-/// The destination of the access log, which has one line for each request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AccessLog {
-    /// No access log. The default.
-    #[default]
-    Off,
-    /// Standard output.
-    Stdout,
-    /// A file, appended to; its directory exists.
-    Path(PathBuf),
-}
-
-/// The format of a line of the access log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// NCSA common log format.
-    Common,
-    /// Common with referrer and user agent. The default.
-    #[default]
-    Combined,
-    /// One JSON object per line.
-    Json,
-    /// Apache's `%` directives; holds at least one `%` and no line break.
-    Pattern(String),
+    /// Collects the logs of sites and routes.
+    pub(crate) fn collect_logs(&mut self) {
+        let of_site = |site: &Site| {
+            let routes = site.routes.iter().filter_map(|route| route.own_log.clone());
+            site.log.iter().cloned().chain(routes).collect::<Vec<_>>()
+        };
+        for own in self.sites.iter().flat_map(of_site) {
+            let is_known = self.log.files().any(|file| file == own);
+            if !is_known && own.access != AccessLog::Off {
+                self.log.others.push(own);
+            }
+        }
+    }
 }
 
 /// Listeners, their host names, and the routes that answer each path.
@@ -315,6 +270,8 @@ pub enum Format {
 pub struct Site {
     /// The listeners. Never empty.
     pub listen: Vec<Listen>,
+    /// The access log. `None`: that of `[log]`.
+    pub log: Option<LogFile>,
     /// The host names of the site. Never empty; any host is [`HostPattern::Any`].
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` header are trusted.

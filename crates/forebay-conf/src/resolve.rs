@@ -123,7 +123,10 @@ pub(crate) fn resolve(
     }
     match (server, log) {
         (Some(server), Some(log)) if problems.is_empty() => {
-            Ok(Plan { server, log, sites, apps, unused_upstreams, file: SourceFile::default() })
+            let file = SourceFile::default();
+            let mut plan = Plan { server, log, sites, apps, unused_upstreams, file };
+            plan.collect_logs();
+            Ok(plan)
         }
         _ => Err(problems),
     }

@@ -221,6 +221,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Levels", &["files = 'htdocs'\n[site.route.compress.levels]\n@"]),
     ("Limits", &["respond = 'x'\n[server.limits]\n@"]),
     ("Log", &["respond = 'x'\n[log]\n@", "respond = 'x'\n[log]\naccess = 'stdout'\n@"]),
+    ("LogFile", &["respond = 'x'\n[log]\naccess = 'stdout'\n[site.route.log]\n@"]),
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
     ("Proxy", &["[site.route.proxy]\nto = ['http://a', 'http://b']\n@"]),
     ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),

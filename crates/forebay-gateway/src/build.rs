@@ -335,7 +335,7 @@ impl Origins {
                 ),
                 thread,
             ),
-            log: route.log,
+            log: self.plan.log_of(site, Some(route)),
             fields: RequestFields::new(&route.request_headers),
             rules: rules(route),
             pages: pages(&route.error_pages),
@@ -370,6 +370,7 @@ impl Origins {
             }),
         });
         Site {
+            log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,

@@ -44,7 +44,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(apps)
         .chain(routes)
         .chain(spool)
-        .chain(of_log(&plan.log.access))
+        .chain(plan.log.files().filter_map(|file| of_log(&file.access)))
         .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)
         .collect();

@@ -136,6 +136,11 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     (plan.server.admin, plan.server.threads) = (None, Some(1));
     (plan.server.admin_hosts, plan.server.admin_token) = (Vec::new(), None);
     plan.log.access = AccessLog::Off;
+    plan.log.others.clear();
+    plan.sites.iter_mut().for_each(|site| {
+        site.log = None;
+        site.routes.iter_mut().for_each(|route| route.own_log = None);
+    });
     for site in &mut plan.sites {
         let number = |listen: &Listen| all.iter().position(|other| other == listen);
         let numbers = site.listen.iter().filter_map(number);

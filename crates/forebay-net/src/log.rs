@@ -29,10 +29,11 @@ const OVERHEAD: usize = 64;
 
 /// A message to the writer.
 enum Message {
-    Lines(Vec<u8>),
+    /// Lines of the access log of this number.
+    Lines(usize, Vec<u8>),
     Error(Level, String),
     Reopen,
-    Switch(Target),
+    Switch(Vec<Target>),
     Opener(Opener),
     End,
 }
@@ -40,7 +41,7 @@ enum Message {
 impl Message {
     fn size(&self) -> usize {
         match self {
-            Self::Lines(lines) => lines.len() + OVERHEAD,
+            Self::Lines(_, lines) => lines.len() + OVERHEAD,
             Self::Error(_, line) => line.len() + OVERHEAD,
             Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::End => 0,
         }
@@ -175,11 +176,15 @@ impl ErrorLog {
     }
 }
 
+/// Lines of the error log, and of the access logs by number.
+#[cfg(any(test, feature = "memory"))]
+type Taken = (Vec<String>, Vec<(usize, String)>);
+
 /// Reader of a log in memory.
 #[cfg(any(test, feature = "memory"))]
 pub struct Kept {
     queued: Queued,
-    taken: RefCell<(Vec<String>, Vec<String>)>,
+    taken: RefCell<Taken>,
 }
 
 #[cfg(any(test, feature = "memory"))]
@@ -193,6 +198,13 @@ impl Kept {
     /// Returns the access log lines since the last call.
     pub fn access_lines(&self) -> Vec<String> {
         self.take();
+        let lines = std::mem::take(&mut self.taken.borrow_mut().1);
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Returns the lines since the last call, each with the number of its log.
+    pub fn numbered_lines(&self) -> Vec<(usize, String)> {
+        self.take();
         std::mem::take(&mut self.taken.borrow_mut().1)
     }
 
@@ -202,8 +214,9 @@ impl Kept {
             self.queued.release(message.size());
             match message {
                 Message::Error(_, line) => errors.push(line),
-                Message::Lines(text) => {
-                    lines.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+                Message::Lines(number, text) => {
+                    let text = String::from_utf8_lossy(&text);
+                    lines.extend(text.lines().map(|line| (number, line.to_owned())));
                 }
                 Message::Reopen | Message::Switch(_) | Message::Opener(_) | Message::End => {}
             }

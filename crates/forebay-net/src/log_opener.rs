@@ -2,8 +2,8 @@
 //! this for its workers.
 //!
 //! Before the server gives up root, it starts this process, which stays root. The process does one
-//! thing: for each byte on a socket it opens the log file for appending and sends the descriptor.
-//! The file's path is fixed at start. The process opens the directory once, before the server gives
+//! thing: for each byte on a socket it opens the log file of this number for appending and sends the
+//! descriptor. The paths of the files are fixed at start. The process opens the directory once, before the server gives
 //! up root, and later follows no link. An attacker in control of the server gains nothing more. The
 //! process ends when the socket closes, and ignores the usual signals.
 //!
@@ -47,20 +47,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Opener {
     process: Child,
     socket: Option<UnixStream>,
-    path: PathBuf,
+    paths: Vec<PathBuf>,
 }
 
 impl Opener {
-    /// Starts the process for the log at `path`, which will belong to `user` and `group`. Waits
-    /// until the process has opened the directory.
-    pub fn start(path: &Path, user: u32, group: u32) -> io::Result<Self> {
+    /// Starts the process for the logs at `paths`, at most 256, which will belong to `user` and
+    /// `group`. Waits until the process has opened their directories.
+    pub fn start(paths: &[&Path], user: u32, group: u32) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let process = Command::new("/proc/self/exe")
             .arg(VERB)
             .args([user.to_string(), group.to_string()])
-            .arg(path)
+            .args(paths)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
@@ -68,7 +68,8 @@ impl Opener {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let opener = Self { process, socket: Some(socket), path: path.to_owned() };
+        let paths = paths.iter().take(256).map(|path| path.to_path_buf()).collect();
+        let opener = Self { process, socket: Some(socket), paths };
         if let Some(socket) = &opener.socket {
             receive(socket)?.0?;
         }
@@ -77,17 +78,21 @@ impl Opener {
 
     /// Returns true if the process opens this path.
     pub fn is_for(&self, path: &Path) -> bool {
-        self.path == path
+        self.paths.iter().any(|own| own == path)
     }
 
-    /// Requests the reopened log.
-    pub fn open(&mut self) -> io::Result<File> {
+    /// Requests the reopened log at `path`.
+    pub fn open(&mut self, path: &Path) -> io::Result<File> {
+        let number = self.paths.iter().position(|own| own == path);
+        let Some(number) = number.and_then(|number| u8::try_from(number).ok()) else {
+            return Err(io::Error::other("the process that opens logs does not know this one"));
+        };
         let Some(mut socket) = self.socket.as_ref() else {
             return Err(io::Error::other(
                 "the process that opens the log did not answer in time; restart Forebay",
             ));
         };
-        let answer = socket.write_all(b"o").and_then(|()| receive(socket));
+        let answer = socket.write_all(&[number]).and_then(|()| receive(socket));
         if answer.is_err() {
             // A late answer would be taken for the answer to the next request. Dropping the socket
             // is not enough: a program that starts at this moment holds a copy of the socket.
@@ -137,7 +142,7 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     Ok((outcome, descriptor.map(File::from)))
 }
 
-/// Runs the process. The arguments after [`VERB`] are user, group and path.
+/// Runs the process. The arguments after [`VERB`] are user, group and paths.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes, but this one must outlive its
     // server.
@@ -150,11 +155,12 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
     let (Some(user), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
     let owner = (user, group);
-    let Some(path) = arguments.next().map(PathBuf::from) else { return ExitCode::FAILURE };
+    let paths: Vec<_> = arguments.map(PathBuf::from).collect();
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(socket);
-    let log = match Log::find(&path, owner) {
-        Ok(log) => log,
+    let found: io::Result<Vec<_>> = paths.iter().map(|path| Log::find(path, owner)).collect();
+    let logs = match found {
+        Ok(logs) => logs,
         Err(error) => {
             let _ = send(&socket, Err(error));
             return ExitCode::FAILURE;
@@ -165,6 +171,7 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
     let mut request = [0];
     while matches!(socket.read(&mut request), Ok(1)) {
+        let Some(log) = logs.get(usize::from(request[0])) else { break };
         if send(&socket, log.check_dir().and_then(|()| log.open()).map(Some)).is_err() {
             break;
         }
@@ -239,12 +246,13 @@ mod tests {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let process = Command::new("true").spawn().unwrap();
-        let mut opener = Opener { process, socket: Some(socket), path: PathBuf::new() };
-        assert!(opener.open().is_err(), "no answer");
+        let mut opener =
+            Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
+        assert!(opener.open(Path::new("log")).is_err(), "no answer");
         assert_eq!(theirs.read(&mut [0]).unwrap(), 1);
         let old = File::open("/dev/null").unwrap();
         assert!(send(&theirs, Ok(Some(old))).is_err(), "nobody takes the late answer");
-        let error = opener.open().unwrap_err().to_string();
+        let error = opener.open(Path::new("log")).unwrap_err().to_string();
         assert!(error.contains("restart Forebay"), "{error}");
         opener.process.wait().unwrap();
     }
@@ -274,10 +282,14 @@ mod tests {
     fn an_error_leaves_the_next_question_open() {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let process = Command::new("true").spawn().unwrap();
-        let mut opener = Opener { process, socket: Some(socket), path: PathBuf::new() };
+        let mut opener =
+            Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
         send(&theirs, Err(Errno::NOSPC.into())).unwrap();
         send(&theirs, Ok(Some(File::open("/dev/null").unwrap()))).unwrap();
-        assert_eq!(Errno::from_io_error(&opener.open().unwrap_err()), Some(Errno::NOSPC));
-        assert!(opener.open().is_ok());
+        assert_eq!(
+            Errno::from_io_error(&opener.open(Path::new("log")).unwrap_err()),
+            Some(Errno::NOSPC)
+        );
+        assert!(opener.open(Path::new("log")).is_ok());
     }
 }

@@ -236,9 +236,9 @@ impl Thread {
         (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
-    /// Writes a line of the access log.
-    pub fn log_request(&self, entry: &Entry<'_>) {
-        self.log.borrow().record(entry);
+    /// Writes a line of the access log of this number.
+    pub fn log_request(&self, number: usize, entry: &Entry<'_>) {
+        self.log.borrow().record(number, entry);
     }
 
     pub fn stop(&self) {

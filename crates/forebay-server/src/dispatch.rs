@@ -24,7 +24,7 @@ pub async fn try_routes<'s>(
     exchange: &mut Exchange,
     site: &'s Site,
     taken: &mut Vec<usize>,
-    is_logged: &mut bool,
+    log: &mut Option<usize>,
 ) -> Result<&'s Route, Fault> {
     let mut from = 0;
     let mut declined = None;
@@ -34,7 +34,7 @@ pub async fn try_routes<'s>(
             from = at + 1;
             continue;
         }
-        *is_logged = route.log;
+        *log = route.log;
         if site.is_ambiguous(&exchange.request, from, at) {
             return Err(ambiguous_route());
         }
@@ -56,11 +56,11 @@ pub async fn try_routes<'s>(
             match ruling {
                 Ruling::Pass => {}
                 Ruling::Answered(rule) => {
-                    *is_logged = rule.log;
+                    *log = rule.log;
                     return Ok(rule);
                 }
                 Ruling::Answers(rule) => {
-                    *is_logged = rule.log;
+                    *log = rule.log;
                     (route, is_rule) = (rule, true);
                 }
             }

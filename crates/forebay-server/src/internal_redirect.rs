@@ -39,12 +39,12 @@ pub async fn follow(
     exchange: &mut Exchange,
     origins: Origins<'_>,
     redirect: InternalRedirect,
-    is_logged: &mut bool,
+    log: &mut Option<usize>,
 ) -> Result<(), Fault> {
     let Exchange { request, .. } = &*exchange;
     let (method, target, original, asked) =
         (request.head.method, request.head.path_and_query, request.original, request.asked);
-    let outcome = follow_all(stream, exchange, origins, redirect, is_logged).await;
+    let outcome = follow_all(stream, exchange, origins, redirect, log).await;
     // Restore the client's own target for the log.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
@@ -58,7 +58,7 @@ async fn follow_all(
     exchange: &mut Exchange,
     Origins { site, mut route, mut taken }: Origins<'_>,
     mut redirect: InternalRedirect,
-    is_logged: &mut bool,
+    log: &mut Option<usize>,
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
         match redirect {
@@ -74,7 +74,7 @@ async fn follow_all(
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = try_routes(stream, exchange, site, &mut taken, is_logged).await?;
+        route = try_routes(stream, exchange, site, &mut taken, log).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),

@@ -115,6 +115,12 @@ impl MemoryGateway {
         self.context.thread.hand_over_log();
         self.log.access_lines()
     }
+
+    /// As [`Self::access_lines`], each line with the number of its log.
+    pub fn numbered_lines(&self) -> Vec<(usize, String)> {
+        self.context.thread.hand_over_log();
+        self.log.numbered_lines()
+    }
 }
 
 impl Drop for MemoryGateway {

@@ -44,7 +44,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     exchange.reply.set_pages(pages, false);
     let http3_port = site.and_then(|site| http3_port(site, stream));
     exchange.reply.announce_http3(http3_port.unwrap_or(0));
-    let mut is_logged = true;
+    let mut log = site.map_or(Some(0), |site| site.log);
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
     };
@@ -59,7 +59,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
                     reply.respond(200, "application/octet-stream", answer.as_bytes()).await
                 }
                 (None, Some(origin)) => redirect_to_https(exchange, origin).await,
-                (None, None) => answer_by_routes(stream, exchange, site, &mut is_logged).await,
+                (None, None) => answer_by_routes(stream, exchange, site, &mut log).await,
             }
         }
         Ok(Subject::Server) => describe_server(exchange).await,
@@ -68,7 +68,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     exchange.request.undo_rewrite();
     carry_tunnel(stream, exchange, &outcome).await;
     let is_whole = end_reply(stream, exchange, outcome).await;
-    record(stream, exchange, started, is_logged);
+    record(stream, exchange, started, log);
     keep_or_close(stream, exchange, is_whole).await
 }
 
@@ -201,21 +201,21 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Steps 4 to 9; repeats them for an internal redirect. Sets `is_logged` to the setting of the
+/// Steps 4 to 9; repeats them for an internal redirect. Sets `log` to the setting of the
 /// answering route.
 async fn answer_by_routes(
     stream: &Stream,
     exchange: &mut Exchange,
     site: Option<&Site>,
-    is_logged: &mut bool,
+    log: &mut Option<usize>,
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
     let mut taken = Vec::new();
-    let route = try_routes(stream, exchange, site, &mut taken, is_logged).await?;
+    let route = try_routes(stream, exchange, site, &mut taken, log).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
     // Boxed, because futures of idle connections reserve memory for all their states.
-    Box::pin(follow(stream, exchange, origins, redirect, is_logged)).await
+    Box::pin(follow(stream, exchange, origins, redirect, log)).await
 }
 
 /// Relays bytes in both directions after a 101, until the tunnel ends.
@@ -279,15 +279,15 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
 }
 
 /// Step 10: counts and logs the request.
-pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, is_logged: bool) {
+pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, log: Option<usize>) {
     stream.end_steps();
     let took = started.map(|started| started.elapsed());
     let Exchange { request, reply, .. } = exchange;
     let (status, body_bytes) = (reply.status(), reply.body_bytes());
     let thread = stream.thread();
     thread.counters.count_request(status, body_bytes, took);
-    if let Some(took) = took.filter(|_| is_logged) {
-        thread.log_request(&Entry { request, status, body_bytes, took });
+    if let Some((took, number)) = took.zip(log) {
+        thread.log_request(number, &Entry { request, status, body_bytes, took });
     }
 }
 

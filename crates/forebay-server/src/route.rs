@@ -66,6 +66,8 @@ pub struct Site {
     /// Held while a request may use the site. The count shows when the site's applications can be
     /// stopped.
     pub held: Arc<()>,
+    /// Number of the access log with requests that no route answers.
+    pub log: Option<usize>,
     /// Pages for errors before a route is found.
     pub pages: Option<Rc<ErrorPages>>,
     /// Routes; the first that matches takes the request.
@@ -82,8 +84,8 @@ pub struct Route {
     pub origin: Box<dyn Origin>,
     /// Access rules; `None`: no restriction.
     pub gate: Option<Box<dyn Gate>>,
-    /// True if the requests are logged.
-    pub log: bool,
+    /// Number of the access log with the requests; `None`: they are not logged.
+    pub log: Option<usize>,
     /// Changes to the fields of requests.
     pub fields: Option<Rc<RequestFields>>,
     /// Changes to the head of replies.

@@ -141,14 +141,21 @@ impl Server {
     /// Becomes another user permanently. Before that, starts the process that reopens the log as
     /// root.
     pub fn become_user(&self, identity: &Identity) -> Result<(), StartError> {
-        if let (conf::AccessLog::Path(path), Some((user, group))) =
-            (&self.wanted.log.access, identity.numbers())
-        {
-            match Opener::start(path, user, group) {
+        let logs: Vec<_> = self.wanted.log.files().map(|file| file.access).collect();
+        let path = |access: &conf::AccessLog| match access {
+            conf::AccessLog::Path(path) => Some(path.clone()),
+            conf::AccessLog::Off | conf::AccessLog::Stdout => None,
+        };
+        let mut paths: Vec<_> = logs.iter().filter_map(path).collect();
+        paths.sort();
+        paths.dedup();
+        let paths: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
+        if let Some((user, group)) = identity.numbers().filter(|_| !paths.is_empty()) {
+            match Opener::start(&paths, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
                 // As without /proc: only a log that this user must not open cannot be rotated.
                 Err(error) => self.errors().error(&format!(
-                    "cannot start the process that reopens the access log as root: {error}; put the log in \
+                    "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
                 )),
             }

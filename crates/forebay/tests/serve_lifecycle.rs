@@ -334,7 +334,9 @@ fn logging_as_another_user() -> (Forebay, bool) {
         folder,
         &format!(
             "{user}[log]\naccess = \"logs/access.log\"\nformat = \"%U\"\n\
-             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n"
+             [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/own/*\"\n\
+             respond = \"own\"\nlog = {{ access = \"logs/own.log\" }}\n\
+             [[site.route]]\nrespond = \"hello\"\n"
         ),
     );
     (forebay, is_root)
@@ -349,11 +351,15 @@ fn a_log_is_rotated_after_root_was_given_up() {
     });
     for round in 1..=3 {
         forebay.get(&format!("/before-{round}"));
+        forebay.get(&format!("/own/{round}"));
         assert!(eventually(|| text("access.log").contains(&format!("/before-{round}"))));
+        assert!(eventually(|| text("own.log") == format!("/own/{round}\n")), "{}", text("own.log"));
         let old = format!("old-{round}");
         fs::rename(&path, logs.join(&old)).unwrap();
+        fs::rename(logs.join("own.log"), logs.join("old-own.log")).unwrap();
         forebay.signal(Signal::USR1);
-        assert!(eventually(|| path.exists()), "{}", forebay.output());
+        let are_there = || path.exists() && logs.join("own.log").exists();
+        assert!(eventually(are_there), "{}", forebay.output());
         forebay.get(&format!("/behind-{round}"));
         assert!(eventually(|| text("access.log").contains(&format!("/behind-{round}"))));
         assert!(!text(&old).contains(&format!("/behind-{round}")), "{}", text(&old));
@@ -461,7 +467,7 @@ fn without_proc_a_server_gives_up_root_all_the_same() {
     let mut mounted = unshare(&format!("{hidden} && exec \"$@\""));
     mounted.arg(serve.get_program()).args(serve.get_args());
     let mut forebay = serve_command(folder, mounted);
-    forebay.wait_for_output("cannot start the process that reopens the access log as root");
+    forebay.wait_for_output("cannot start the process that reopens access logs as root");
     assert_eq!(forebay.get("/").text(), "hello");
     forebay.stop();
 }

@@ -12,6 +12,7 @@ use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::limit::RateLimit;
+use super::log::LogFile;
 use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
@@ -122,8 +123,9 @@ pub struct Route {
     /// Retry-After, before passwords are checked. Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
 
-    /// Writes the requests of the route to the access log. Default: true.
-    pub log: Option<bool>,
+    /// Writes the requests of the route to the access log: true, false, or a table for a log of
+    /// its own. Default: true, for the log of the site.
+    pub log: Option<At<BoolOr<LogFile>>>,
     /// The time that clients may cache the reply, such as "30d". Default: no caching header is
     /// added.
     pub expires: Option<Time>,

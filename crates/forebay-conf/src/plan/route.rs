@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{
     Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth, Inherited,
-    Maintenance, Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField, RequestField,
-    Rewrite, Satisfy, Template, Upstream,
+    LogFile, Maintenance, Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField,
+    RequestField, Rewrite, Satisfy, Template, Upstream,
 };
 
 /// The conditions on requests, and the action that answers them.
@@ -24,6 +24,8 @@ pub struct Route {
     pub action: Action,
     /// Writes the requests to the access log. Default true.
     pub log: bool,
+    /// The access log. `None`: that of the site.
+    pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
     /// Changes to the fields of requests, before the origin gets them.

@@ -40,6 +40,7 @@ impl Plan {
             matcher: Matcher { paths: vec![PathPattern::Prefix("/".into())], ..Matcher::default() },
             action,
             log: true,
+            own_log: None,
             expires: None,
             request_headers: Vec::new(),
             reply_headers: Vec::new(),
@@ -63,6 +64,7 @@ impl Plan {
         };
         let site = Site {
             listen: vec![listen],
+            log: None,
             hosts: vec![HostPattern::Any],
             trusted_proxies: Vec::new(),
             forwarded: ForwardedFields::default(),

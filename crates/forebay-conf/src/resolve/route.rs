@@ -14,15 +14,16 @@ use super::limit::rate_limits;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
 use super::peer::clients;
+use super::server::log_file;
 use super::template::rewrite_target;
 use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
 use super::when::{path_regex, when};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, AppProtocol, At, File, Kind, Table};
+use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
-    Access, Action, BasicAuth, ErrorPages, Maintenance, Matcher, PathParameters, PathPattern,
-    Rewrite, Route, Satisfy, ServerProtocol,
+    Access, Action, BasicAuth, ErrorPages, LogFile, Maintenance, Matcher, PathParameters,
+    PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -31,6 +32,7 @@ pub(super) struct OfSite {
     pub max_body: Option<u64>,
     pub error_pages: ErrorPages,
     pub maintenance: Option<Arc<Maintenance>>,
+    pub log: Option<LogFile>,
 }
 
 pub(super) fn route(
@@ -56,7 +58,13 @@ pub(super) fn route(
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
         action,
-        log: typed.log.unwrap_or(true),
+        log: !matches!(&typed.log, Some(At { value: BoolOr::Bool(false), .. })),
+        own_log: match &typed.log {
+            Some(at @ At { value: BoolOr::Table(table), .. }) => {
+                Some(log_file(context, file, &at.with(table))?)
+            }
+            _ => None,
+        },
         expires: optional_time(&typed.expires)?,
         request_headers: request_headers(typed, captures)?,
         reply_headers: reply_headers(typed, captures)?,

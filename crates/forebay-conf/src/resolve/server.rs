@@ -8,9 +8,9 @@ use super::peer::{host, socket_address};
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Outcome};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany};
+use crate::file::{self, At, File, OneOrMany, TextOr};
 use crate::plan::{
-    AccessLog, ErrorFormat, Format, HostPattern, Level, Limits, Log, Server, Timeouts,
+    AccessLog, ErrorFormat, Format, HostPattern, Level, Limits, Log, LogFile, Server, Timeouts,
 };
 use crate::suggest;
 
@@ -146,12 +146,7 @@ fn limits(typed: &file::Limits) -> Outcome<Limits> {
 }
 
 pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
-    let access = match &typed.access {
-        None => AccessLog::Off,
-        Some(at) if at.value == "off" => AccessLog::Off,
-        Some(at) if at.value == "stdout" => AccessLog::Stdout,
-        Some(at) => AccessLog::Path(in_directory(context, at)?),
-    };
+    let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
     let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
     if let (Some(at), None) = (&typed.format, &typed.access) {
         let help = "set the file of the log: access = \"stdout\", or the path of a file";
@@ -167,7 +162,52 @@ pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
         Some(file::ErrorFormat::Json) => ErrorFormat::Json,
         Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
     };
-    Ok(Log { access, format, level, error_format })
+    Ok(Log { access, format, level, error_format, others: Vec::new() })
+}
+
+fn access(context: &Context<'_>, typed: &At<String>) -> Outcome<AccessLog> {
+    Ok(match typed.as_str() {
+        "off" => AccessLog::Off,
+        "stdout" => AccessLog::Stdout,
+        _ => AccessLog::Path(in_directory(context, typed)?),
+    })
+}
+
+/// Returns the access log of a site, if it has its own.
+pub(super) fn site_log(
+    context: &Context<'_>,
+    file: &File,
+    typed: &Option<At<TextOr<file::LogFile>>>,
+) -> Outcome<Option<LogFile>> {
+    let short;
+    let (at, table) = match typed {
+        None => return Ok(None),
+        Some(at @ At { value: TextOr::Text(path), .. }) => {
+            let access = Some(at.with(path.clone()));
+            short = file::LogFile { access, ..file::LogFile::default() };
+            (at, &short)
+        }
+        Some(at @ At { value: TextOr::Table(table), .. }) => (at, table),
+    };
+    log_file(context, file, &at.with(table)).map(Some)
+}
+
+/// Returns the access log of a site or route. Keys that are left out are those of `[log]`.
+pub(super) fn log_file(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<&file::LogFile>,
+) -> Outcome<LogFile> {
+    let table = typed.value;
+    let Some(at) = table.access.as_ref().or(file.log.access.as_ref()) else {
+        let help = "set the file of the log: access = \"stdout\", or the path of a file";
+        return Err(no_effect(&typed.span, "log", "without `access`", help));
+    };
+    let format_of = table.format.as_ref().or(file.log.format.as_ref());
+    Ok(LogFile {
+        access: access(context, at)?,
+        format: format_of.map_or(Ok(Format::default()), format)?,
+    })
 }
 
 fn format(typed: &At<String>) -> Outcome<Format> {

@@ -9,6 +9,7 @@ use super::expect::expectations;
 use super::inherited::inherited;
 use super::pages::{error_pages, maintenance};
 use super::route::{OfSite, route};
+use super::server::site_log;
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::size_or_unlimited;
@@ -37,7 +38,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
             break;
         }
         let found = problems.len();
-        let of_site = keep(of_site(context, site_typed), problems).unwrap_or_default();
+        let of_site = keep(of_site(context, file, site_typed), problems).unwrap_or_default();
         let routes = routes(context, file, (number, site_typed, &of_site), problems);
         let listen = listen(context, site_typed, &mut spoken);
         let site = listen.and_then(|listen| {
@@ -108,6 +109,7 @@ fn site(
     let beside = http3(context, typed, &listen)?;
     let expect = expectations(typed, &routes)?;
     Ok(Site {
+        log: of_site.log,
         hosts,
         trusted_proxies: proxies.iter().map(peer::proxy).collect::<Outcome<_>>()?,
         forwarded: match typed.forwarded.as_ref().map(|at| at.value) {
@@ -168,12 +170,13 @@ fn proxy_protocol(
 }
 
 /// Returns the settings that the routes of a site inherit.
-fn of_site(context: &Context<'_>, typed: &file::Site) -> Outcome<OfSite> {
+fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Outcome<OfSite> {
     let none = ErrorPages::default();
     Ok(OfSite {
         max_body: size_or_unlimited(&typed.max_body)?,
         error_pages: error_pages(context, &typed.error_pages, &typed.intercept, &none)?,
         maintenance: maintenance(context, &typed.maintenance, None)?,
+        log: site_log(context, file, &typed.log)?,
     })
 }
 

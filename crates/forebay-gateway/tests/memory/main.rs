@@ -42,6 +42,7 @@ mod http2_trailers;
 mod http2_tunnels;
 mod idle_connections;
 mod limits;
+mod logs;
 mod mounts;
 mod proxied;
 mod proxied_fields;

@@ -1,4 +1,4 @@
-//! The access log of one thread.
+//! The access logs of one thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,48 +13,58 @@ const HELD_BACK: usize = 4 << 20;
 /// Bytes of log lines that are sent to the writer before the next tick.
 const HAND_OVER: usize = 64 << 10;
 
-/// The access log of one thread: collects lines and passes them to the writer a few times a second.
+/// The access logs of one thread: collects lines and passes them to the writer a few times a second.
 pub struct AccessLog {
-    pattern: Option<Pattern>,
-    lines: RefCell<Vec<u8>>,
+    /// By number: that of `[log]` first, then those of sites and routes.
+    logs: Vec<Collected>,
     lost: Cell<u64>,
     time: RefCell<(u64, String)>,
     queue: Queue,
 }
 
+/// Lines of one log.
+struct Collected {
+    pattern: Option<Pattern>,
+    lines: RefCell<Vec<u8>>,
+}
+
 impl AccessLog {
     pub(super) fn new(log: &conf::Log, queue: Queue) -> Self {
-        let pattern = match (&log.access, &log.format) {
-            (conf::AccessLog::Off, _) => None,
-            (_, conf::Format::Json) => Some(Pattern::Json),
-            (_, conf::Format::Common) => Some(Pattern::common()),
-            (_, conf::Format::Combined) => Some(Pattern::combined()),
-            (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
+        let collected = |file: conf::LogFile| {
+            let pattern = match (&file.access, &file.format) {
+                (conf::AccessLog::Off, _) => None,
+                (_, conf::Format::Json) => Some(Pattern::Json),
+                (_, conf::Format::Common) => Some(Pattern::common()),
+                (_, conf::Format::Combined) => Some(Pattern::combined()),
+                (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
+            };
+            Collected { pattern, lines: RefCell::default() }
         };
-        let (lines, time) = (RefCell::default(), RefCell::default());
-        Self { pattern, lines, lost: Cell::new(0), time, queue }
+        let logs = log.files().map(collected).collect();
+        Self { logs, lost: Cell::new(0), time: RefCell::default(), queue }
     }
 
-    /// Takes the format of `other` for all further lines.
+    /// Takes the logs of `other` for all further lines.
     pub fn replace(&mut self, other: Self) {
         self.hand_over();
-        self.pattern = other.pattern;
+        self.logs = other.logs;
     }
 
-    /// Returns true if access logging is enabled.
+    /// Returns true if a log is enabled.
     pub(crate) fn is_on(&self) -> bool {
-        self.pattern.is_some()
+        self.logs.iter().any(|log| log.pattern.is_some())
     }
 
     /// Returns true if no line is waiting to be passed to the writer.
     pub fn is_empty(&self) -> bool {
-        self.lines.borrow().is_empty()
+        self.logs.iter().all(|log| log.lines.borrow().is_empty())
     }
 
-    /// Appends the line of a finished request.
-    pub fn record(&self, entry: &Entry<'_>) {
-        let Some(pattern) = &self.pattern else { return };
-        let mut lines = self.lines.borrow_mut();
+    /// Appends the line of a finished request to the log of this number.
+    pub fn record(&self, number: usize, entry: &Entry<'_>) {
+        let Some(log) = self.logs.get(number) else { return };
+        let Some(pattern) = &log.pattern else { return };
+        let mut lines = log.lines.borrow_mut();
         if lines.len() > HELD_BACK {
             self.lost.set(self.lost.get() + 1);
             return;
@@ -64,18 +74,24 @@ impl AccessLog {
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {
             drop(lines);
-            self.hand_over();
+            self.hand_over_one(number, log);
         }
     }
 
     /// Passes the lines to the writer, or keeps them while the writer is behind.
     pub fn hand_over(&self) {
-        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        for (number, log) in self.logs.iter().enumerate() {
+            self.hand_over_one(number, log);
+        }
+    }
+
+    fn hand_over_one(&self, number: usize, log: &Collected) {
+        let lines = std::mem::take(&mut *log.lines.borrow_mut());
         if lines.is_empty() {
             return;
         }
-        match self.queue.send(Message::Lines(lines)) {
-            Err(Message::Lines(lines)) => *self.lines.borrow_mut() = lines,
+        match self.queue.send(Message::Lines(number, lines)) {
+            Err(Message::Lines(_, lines)) => *log.lines.borrow_mut() = lines,
             _ if self.lost.get() > 0 => {
                 let lost = self.lost.take();
                 let text = format!("the access log is too slow: {lost} lines were lost");

@@ -33,12 +33,12 @@ impl Writer {
     /// Opens the logs and starts the thread. A new log file will belong to `owner`.
     pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = Queue::new();
-        let target = Target::open(&log.access, owner)?;
+        let targets = open_all(log, owner)?;
         let style = Arc::new(Style::new(log));
         let for_thread = style.clone();
         let (ending, ended) = channel::<()>();
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-            write_all(&queued, target, &for_thread);
+            write_all(&queued, targets, &for_thread);
             drop(ending);
         })?;
         Ok(Self { queue, style, thread: Some(thread), ended })
@@ -59,14 +59,14 @@ impl Writer {
         Reopener(self.queue.clone())
     }
 
-    /// Opens another access log. [`Writer::switch`] makes the writer use it.
-    pub fn open(access: &conf::AccessLog) -> io::Result<Target> {
-        Target::open(access, None)
+    /// Opens other access logs. [`Writer::switch`] makes the writer use them.
+    pub fn open(log: &conf::Log) -> io::Result<Vec<Target>> {
+        open_all(log, None)
     }
 
-    /// Makes the writer use `target` for all further lines.
-    pub fn switch(&self, target: Target) {
-        self.queue.order(Message::Switch(target));
+    /// Makes the writer use `targets` for all further lines.
+    pub fn switch(&self, targets: Vec<Target>) {
+        self.queue.order(Message::Switch(targets));
     }
 
     /// Sets the process that opens the log if this process lacks the permission.
@@ -88,6 +88,10 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
+}
+
+fn open_all(log: &conf::Log, owner: Option<Owner>) -> io::Result<Vec<Target>> {
+    log.files().map(|file| Target::open(&file.access, owner)).collect()
 }
 
 /// Destination of access log lines.
@@ -125,7 +129,7 @@ impl Target {
             let opener = opener.filter(|opener| opener.is_for(path));
             let reopened = match (Self::open(&conf::AccessLog::Path(path.clone()), None), opener) {
                 (Err(error), Some(opener)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    opener.open().map(|file| Self::File(path.clone(), file))
+                    opener.open(path).map(|file| Self::File(path.clone(), file))
                 }
                 (reopened, _) => reopened,
             };
@@ -158,23 +162,34 @@ fn error_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
     line
 }
 
-fn write_all(queued: &Queued, mut target: Target, style: &Style) {
-    let mut troubles = Troubles::default();
+fn write_all(queued: &Queued, targets: Vec<Target>, style: &Style) {
+    let mut outputs = outputs(targets);
     let mut opener: Option<Opener> = None;
     while let Ok(message) = queued.receiver.recv() {
         let size = message.size();
         match message {
-            Message::Lines(lines) => troubles.write(&mut target, &lines),
+            // After a reload with fewer logs, lines of the last tick may name a former one.
+            Message::Lines(number, lines) => {
+                if let Some((target, troubles)) = outputs.get_mut(number) {
+                    troubles.write(target, &lines);
+                }
+            }
             Message::Error(level, line) => {
                 let _ = io::stderr().write_all(&error_line(level, &line, style));
             }
-            Message::Reopen => target.reopen(opener.as_mut()),
+            Message::Reopen => {
+                outputs.iter_mut().for_each(|(target, _)| target.reopen(opener.as_mut()));
+            }
             Message::Opener(other) => opener = Some(other),
-            Message::Switch(other) => target = other,
+            Message::Switch(others) => outputs = self::outputs(others),
             Message::End => return,
         }
         queued.release(size);
     }
+}
+
+fn outputs(targets: Vec<Target>) -> Vec<(Target, Troubles)> {
+    targets.into_iter().map(|target| (target, Troubles::default())).collect()
 }
 
 /// State of failed writes, for example on a full disk.

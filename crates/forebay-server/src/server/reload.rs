@@ -122,11 +122,13 @@ impl Server {
         let Reload { wanted, tables, done } = reload;
         // First everything that may fail.
         let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
-        let other_log = match wanted.log.access == self.wanted.log.access {
+        let accesses =
+            |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
+        let other_logs = match accesses(&wanted.log) == accesses(&self.wanted.log) {
             true => None,
             false => Some(
-                Writer::open(&wanted.log.access)
-                    .map_err(|error| format!("cannot open the access log: {error}"))?,
+                Writer::open(&wanted.log)
+                    .map_err(|error| format!("cannot open an access log: {error}"))?,
             ),
         };
         self.listens.extend(new.into_iter().map(Some));
@@ -140,8 +142,8 @@ impl Server {
         }
         self.name_kept_accesses(&wanted);
         self.send_change(threads, &wanted, tables, opened, closed);
-        if let Some(target) = other_log {
-            self.writer.switch(target);
+        if let Some(targets) = other_logs {
+            self.writer.switch(targets);
         }
         self.wanted = wanted;
         done();
