@@ -121,7 +121,8 @@ const NAMES: &[(&str, Ours)] = &[
         "proxy_next_upstream lb_policy lbmethod",
         Form("`balance` of [upstream.NAME]; requests that were not processed are tried again"),
     ),
-    ("ip_hash sticky_cookie_insert", Form("sticky = { cookie = \"NAME\" } of [upstream.NAME]")),
+    ("ip_hash", Form("balance = \"hash\" of [upstream.NAME]")),
+    ("sticky_cookie_insert", Form("sticky = { cookie = \"NAME\" } of [upstream.NAME]")),
     ("max_conns maxconn", Key("max_connections")),
     (
         "healthcheck health_uri health_check httpchk",

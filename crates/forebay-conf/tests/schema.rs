@@ -183,7 +183,13 @@ fn a_route_is_offered_one_answer() {
 /// in one of them, and change nothing.
 const PLACES: &[(&str, &[&str])] = &[
     ("Acme", &["respond = 'x'\n[site.tls.acme]\n@"]),
-    ("Ajp", &["[site.route.ajp]\nto = '127.0.0.1:1'\n@"]),
+    (
+        "Ajp",
+        &[
+            "[site.route.ajp]\nto = '127.0.0.1:1'\n@",
+            "[site.route.ajp]\nto = '127.0.0.1:1'\nbalance = 'hash'\n@",
+        ],
+    ),
     (
         "App",
         &[
@@ -223,7 +229,13 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Log", &["respond = 'x'\n[log]\n@", "respond = 'x'\n[log]\naccess = 'stdout'\n@"]),
     ("LogFile", &["respond = 'x'\n[log]\naccess = 'stdout'\n[site.route.log]\n@"]),
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
-    ("Proxy", &["[site.route.proxy]\nto = ['http://a', 'http://b']\n@"]),
+    (
+        "Proxy",
+        &[
+            "[site.route.proxy]\nto = ['http://a', 'http://b']\n@",
+            "[site.route.proxy]\nto = ['http://a', 'http://b']\nbalance = 'hash'\n@",
+        ],
+    ),
     ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),
     ("Redirect", &["[site.route.redirect]\nto = '/x'\n@"]),
     ("ReplyField", &["respond = 'x'\n[site.route.set_headers.A]\nvalue = 'x'\n@"]),
@@ -252,7 +264,13 @@ const PLACES: &[(&str, &[&str])] = &[
             "respond = 'x'\n[site.tls]\ncertificate = 'a-file'\nkey = 'a-file'\nclient_ca = 'a-file'\n@",
         ],
     ),
-    ("Upstream", &["proxy = '@a'\n[upstream.a]\nto = ['http://a', 'http://b']\n@"]),
+    (
+        "Upstream",
+        &[
+            "proxy = '@a'\n[upstream.a]\nto = ['http://a', 'http://b']\n@",
+            "proxy = '@a'\n[upstream.a]\nto = ['http://a', 'http://b']\nbalance = 'hash'\n@",
+        ],
+    ),
     ("Uwsgi", &["[site.route.uwsgi]\nto = '127.0.0.1:1'\n@"]),
 ];
 

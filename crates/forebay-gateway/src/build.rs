@@ -439,7 +439,8 @@ impl Origins {
         let backends = backends.collect();
         let SharedUpstream { group, tallies, .. } =
             shared.as_ref().expect("a route to backends has what they share");
-        Upstream::new(thread.clone(), backends, group.clone(), tallies)
+        let upstream = Upstream::new(thread.clone(), backends, group.clone(), tallies);
+        upstream.hashed_by(plan.hash_key.clone())
     }
 
     fn proxy(

@@ -25,8 +25,10 @@ mod upload;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use forebay_conf::Template;
 use forebay_net::fault::{Fault, Retry, Side};
 use forebay_net::limit::Limit;
+use forebay_net::template::Escape;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Exchange;
 
@@ -44,7 +46,7 @@ pub use permits::Permits;
 pub use tally::Tallies;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
-use group::{Turns, UnderWay, bit};
+use group::{Turns, UnderWay, bit, stable_hash};
 use tally::{Active, ThreadTally};
 
 /// A thread's view of the backends of a route or an application.
@@ -54,6 +56,8 @@ pub struct Upstream {
     group: Arc<Group>,
     turns: Turns,
     tally: Rc<ThreadTally>,
+    /// Text whose hash selects the backend.
+    hash_key: Option<Template>,
 }
 
 /// One attempt at a request, with one backend.
@@ -125,7 +129,13 @@ impl Upstream {
         tallies: &Arc<Tallies>,
     ) -> Self {
         debug_assert!(backends.len() == group.len(), "the group is of these backends");
-        Self { thread, backends, group, turns: Turns::default(), tally: tallies.join() }
+        let (turns, tally) = (Turns::default(), tallies.join());
+        Self { thread, backends, group, turns, tally, hash_key: None }
+    }
+
+    /// Selects the backend by the hash of this text, if given.
+    pub fn hashed_by(self, hash_key: Option<Template>) -> Self {
+        Self { hash_key, ..self }
     }
 
     /// Returns the number of backends.
@@ -144,7 +154,12 @@ impl Upstream {
     ) -> Result<(C::Outcome, InFlight), Fault> {
         let mut attempts = Attempts::default();
         let mut tried = 0;
-        while let Some(index) = self.group.pick(wanted, tried, &self.turns) {
+        let key = self.hash_key.as_ref().map(|template| {
+            let mut key = Vec::new();
+            exchange.request.fill(template, Escape::Field, &mut key);
+            stable_hash(&key)
+        });
+        while let Some(index) = self.group.pick((wanted, key), tried, &self.turns) {
             tried |= bit(index);
             let in_flight =
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };

@@ -25,6 +25,9 @@ pub struct Ajp {
     pub ping: Option<Ping>,
     /// The method that selects the container of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
+    /// The text that selects the server with `balance = "hash"`. Placeholders are filled in. Default:
+    /// "{client}".
+    pub hash_key: Option<At<String>>,
     /// Sends a client to the same container each time, with a cookie. Default: with JSESSIONID if
     /// each entry of `to` has a `route` (Tomcat's jvmRoute), else no.
     pub sticky: Option<At<Table<Sticky>>>,

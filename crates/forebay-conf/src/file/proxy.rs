@@ -18,6 +18,9 @@ pub struct Proxy {
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
+    /// The text that selects the server with `balance = "hash"`. Placeholders are filled in. Default:
+    /// "{client}".
+    pub hash_key: Option<At<String>>,
     /// Sends a client to the same server each time, with a cookie. Default: no.
     pub sticky: Option<At<Table<Sticky>>>,
     /// The number of failures within `fail_timeout` after which a server is left out, unless it is

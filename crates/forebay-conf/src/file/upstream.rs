@@ -17,6 +17,9 @@ pub struct Upstream {
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
+    /// The text that selects the server with `balance = "hash"`. Placeholders are filled in. Default:
+    /// "{client}".
+    pub hash_key: Option<At<String>>,
     /// Sends a client to the same server each time, with a cookie. For HTTP servers and servlet
     /// containers (AJP). Containers use JSESSIONID if each entry of `to` has a `route`. Default:
     /// no.
@@ -116,6 +119,9 @@ pub enum Balance {
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
+    /// One server for each `hash_key`, by weight. If servers come or go, only the keys of
+    /// these move.
+    Hash,
 }
 
 /// Sends a client to the same server each time.

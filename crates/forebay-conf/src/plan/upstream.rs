@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, BackendTls, Scheme};
+use super::{Address, BackendTls, Scheme, Template};
 
 /// Servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Upstream {
     pub to: Vec<Backend>,
     /// The method that selects the server of a request. Default [`Balance::RoundRobin`].
     pub balance: Balance,
+    /// The text that selects the server. `Some` for [`Balance::Hash`].
+    pub hash_key: Option<Template>,
     /// The cookie that binds a client to one server. For HTTP servers and servlet containers.
     pub sticky: Option<Sticky>,
     /// The number of failures within `fail_timeout` after which a server is left out. Default 1; 0:
@@ -50,6 +52,7 @@ impl Upstream {
             name: None,
             to,
             balance: Balance::default(),
+            hash_key: None,
             sticky: None,
             max_fails: 1,
             fail_timeout: Duration::from_secs(10),
@@ -149,6 +152,8 @@ pub enum Balance {
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
+    /// One server for each value of [`Upstream::hash_key`].
+    Hash,
 }
 
 /// The cookie that binds a client to one server.

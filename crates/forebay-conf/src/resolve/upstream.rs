@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::effect::no_effect;
+use super::template::template;
 use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Outcome, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
 use crate::plan::{
-    Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky, Upstream,
+    Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky, Template,
+    Upstream,
 };
 use crate::suggest;
 use backends::backends;
@@ -30,6 +32,7 @@ type To = At<OneOrMany<TextOr<file::Backend>>>;
 pub(super) struct Keys<'a> {
     to: &'a Option<To>,
     balance: &'a Option<At<file::Balance>>,
+    hash_key: &'a Option<At<String>>,
     sticky: &'a Option<At<Table<file::Sticky>>>,
     max_fails: &'a Option<At<u32>>,
     fail_timeout: &'a Option<Time>,
@@ -49,6 +52,7 @@ impl<'a> Keys<'a> {
         Self {
             to,
             balance: &None,
+            hash_key: &None,
             sticky: &None,
             max_fails: &None,
             fail_timeout: &None,
@@ -70,6 +74,7 @@ impl<'a> Keys<'a> {
         }
         let keys = [
             ("balance", span(self.balance)),
+            ("hash_key", span(self.hash_key)),
             ("sticky", span(self.sticky)),
             ("max_fails", span(self.max_fails)),
             ("fail_timeout", span(self.fail_timeout)),
@@ -94,6 +99,7 @@ macro_rules! all_keys {
                 Self {
                     to: &table.to,
                     balance: &table.balance,
+                    hash_key: &table.hash_key,
                     sticky: &table.sticky,
                     max_fails: &table.max_fails,
                     fail_timeout: &table.fail_timeout,
@@ -117,6 +123,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
     fn from(table: &'a file::Ajp) -> Self {
         Self {
             balance: &table.balance,
+            hash_key: &table.hash_key,
             sticky: &table.sticky,
             max_fails: &table.max_fails,
             fail_timeout: &table.fail_timeout,
@@ -288,8 +295,10 @@ fn upstream(
     Ok(Upstream {
         balance: match keys.balance.as_ref().map(|at| at.value) {
             Some(file::Balance::LeastConnections) => Balance::LeastConnections,
+            Some(file::Balance::Hash) => Balance::Hash,
             Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
         },
+        hash_key: hash_key(keys)?,
         sticky,
         max_fails: match keys.max_fails {
             Some(at) => within(at, 0..=1_000_000)?,
@@ -308,6 +317,22 @@ fn upstream(
         tls,
         ..default
     })
+}
+
+/// Returns the text that selects a server by its hash.
+fn hash_key(keys: &Keys<'_>) -> Outcome<Option<Template>> {
+    let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
+    match (keys.hash_key, balance) {
+        (Some(at), None) => Err(no_effect(
+            &at.span,
+            "hash_key",
+            "without `balance = \"hash\"`",
+            "add balance = \"hash\", or leave it out",
+        )),
+        (Some(at), Some(_)) => template(text(at)?, at, &[]).map(Some),
+        (None, Some(balance)) => template("{client}", balance, &[]).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Returns the version of HTTP for `backend`, whose URL may name it.

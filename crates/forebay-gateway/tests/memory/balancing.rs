@@ -53,6 +53,28 @@ async fn ask(world: &World, target: &str, fields: &str) -> (String, Option<Strin
 }
 
 #[test]
+fn the_same_key_goes_to_the_same_backend_until_it_fails() {
+    let keys = "balance = \"hash\"\nhash_key = \"{query.user}\"";
+    in_memory(&proxied("\"{a}\", \"{b}\", \"{c}\"", keys), async |world| {
+        let served = [named(world, 1, "a"), named(world, 2, "b"), named(world, 3, "c")];
+        let mut before = Vec::new();
+        for user in 0..30 {
+            before.push(ask(world, &format!("/?user={user}"), "").await.0);
+            let again = ask(world, &format!("/other?user={user}&x"), "Cookie: a=b\r\n").await.0;
+            assert_eq!(again, before[user]);
+        }
+        for name in ["a", "b", "c"] {
+            assert!(before.iter().any(|backend| backend == name), "{name} in {before:?}");
+        }
+        served[1].abort();
+        for (user, backend) in before.iter().enumerate() {
+            let now = ask(world, &format!("/?user={user}"), "").await.0;
+            assert!(if backend == "b" { now != "b" } else { now == *backend }, "{user}");
+        }
+    });
+}
+
+#[test]
 fn backends_take_turns_by_weight_whatever_connection_a_client_is_on() {
     in_memory(&proxied("{ url = \"{a}\", weight = 3 }, \"{b}\"", ""), async |world| {
         let _served = (named(world, 1, "a"), named(world, 2, "b"));

@@ -85,6 +85,15 @@ fn option(
         "lb_policy" => match inner.arg(0) {
             "round_robin" | "random" | "first" | "weighted_round_robin" => {}
             "least_conn" => table.set("balance", "least-connections"),
+            "ip_hash" | "client_ip_hash" => table.set("balance", "hash"),
+            "uri_hash" => {
+                table.set("balance", "hash");
+                table.set("hash_key", "{uri}");
+            }
+            "header" => {
+                table.set("balance", "hash");
+                table.set("hash_key", format!("{{header.{}}}", inner.arg(1)));
+            }
             "cookie" => {
                 let name = if inner.arg(1).is_empty() { "lb" } else { inner.arg(1) };
                 table.set("sticky", Table::default().with("cookie", name));

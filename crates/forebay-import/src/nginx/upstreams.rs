@@ -143,12 +143,32 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol, table: &m
             "least_conn" if is_http => table.set("balance", "least-connections"),
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
             "keepalive" | "resolver" | "resolver_timeout" => {}
-            "ip_hash" | "hash" | "sticky" if is_http => {
+            "ip_hash" if is_http => table.set("balance", "hash"),
+            "hash" if is_http && hash_key(inner.arg(0)).is_some() => {
+                table.set("balance", "hash");
+                table.set_some("hash_key", hash_key(inner.arg(0)));
+            }
+            "hash" | "sticky" if is_http => {
                 let next = "requests go to each server in turn: `sticky = { cookie = \"NAME\" }` keeps clients on one";
                 cx.note(inner, next);
             }
             _ => drop(cx.note(inner, "Forebay selects servers by `balance`: remove the line")),
         }
+    }
+}
+
+/// Returns the placeholder of a variable that `hash` distributes by.
+fn hash_key(text: &str) -> Option<String> {
+    let of = |prefix: &str| text.strip_prefix(prefix).filter(|name| !name.contains('$'));
+    match text {
+        "$remote_addr" | "$binary_remote_addr" => Some("{client}".to_owned()),
+        "$request_uri" | "$uri$is_args$args" => Some("{uri}".to_owned()),
+        "$uri" | "$document_uri" => Some("{path}".to_owned()),
+        "$host" | "$http_host" => Some("{host}".to_owned()),
+        _ => of("$http_")
+            .map(|name| format!("{{header.{}}}", name.replace('_', "-")))
+            .or_else(|| of("$cookie_").map(|name| format!("{{cookie.{name}}}")))
+            .or_else(|| of("$arg_").map(|name| format!("{{query.{name}}}"))),
     }
 }
 
@@ -192,4 +212,24 @@ fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: Protocol) -> Result<Stri
     cx.note(split, "clients are not kept in their part: `sticky = { cookie = \"NAME\" }` of the group does that");
     cx.draft.upstreams.push((name.clone(), Table::default().with("to", to)));
     Ok(format!("@{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hash_key;
+
+    #[test]
+    fn keys_of_hash_become_placeholders() {
+        for (text, expected) in [
+            ("$binary_remote_addr", Some("{client}")),
+            ("$request_uri", Some("{uri}")),
+            ("$http_x_user", Some("{header.x-user}")),
+            ("$cookie_id", Some("{cookie.id}")),
+            ("$arg_user", Some("{query.user}")),
+            ("$cookie_a$cookie_b", None),
+            ("$unknown", None),
+        ] {
+            assert_eq!(hash_key(text).as_deref(), expected, "{text}");
+        }
+    }
 }

@@ -24,7 +24,8 @@ use std::time::Duration;
 use forebay_conf as conf;
 use tokio::time::Instant;
 
-pub use balancing::{Balancing, Rank};
+use balancing::score;
+pub use balancing::{Balancing, Rank, stable_hash};
 pub use turns::Turns;
 
 /// Set of a group's backends, one bit each.
@@ -54,6 +55,8 @@ pub struct Group {
 
 struct Member {
     weight: u32,
+    /// Hash of its address.
+    identity: u64,
     /// Backend that replaces it while it is excluded.
     redirect: Option<usize>,
     unwell: AtomicBool,
@@ -105,7 +108,7 @@ impl Group {
         let member = |(index, rank): (usize, &Rank)| {
             let (record, is_unwell) = known(index);
             let (weight, unwell) = (rank.weight.max(1), AtomicBool::new(is_unwell));
-            Member { weight, redirect: rank.redirect, unwell, record }
+            Member { weight, identity: rank.identity, redirect: rank.redirect, unwell, record }
         };
         let members: Vec<_> = to.iter().enumerate().map(member).collect();
         let is_marked = |member: &Member| {
@@ -151,7 +154,14 @@ impl Group {
     /// Returns the next backend that is not in `tried`: `wanted` or its replacement if one of them
     /// is up, else one that is up in the nearest possible tier, else the standby. If none is up,
     /// all are tried: the first that answers is up again.
-    pub fn pick(&self, wanted: Option<usize>, tried: Set, turns: &Turns) -> Option<usize> {
+    ///
+    /// With the hash of a key, the backend of a tier depends only on it.
+    pub fn pick(
+        &self,
+        (wanted, key): (Option<usize>, Option<u64>),
+        tried: Set,
+        turns: &Turns,
+    ) -> Option<usize> {
         if self.members.len() == 1 {
             return (tried == 0).then_some(0);
         }
@@ -166,22 +176,37 @@ impl Group {
                 return Some(index);
             }
             if tier & up & !tried != 0 {
-                return self.next(tier & up, tried, turns);
+                return self.next_for(key, tier & up, tried, turns);
             }
         }
         let standby = self.standby.and_then(|index| self.it_or_redirect(index, up, tried, &now));
-        standby.or_else(|| self.last_resort(wanted, tried, turns))
+        standby.or_else(|| self.last_resort((wanted, key), tried, turns))
     }
 
     /// Returns the next backend if none is up.
-    fn last_resort(&self, wanted: Option<usize>, tried: Set, turns: &Turns) -> Option<usize> {
+    fn last_resort(
+        &self,
+        (wanted, key): (Option<usize>, Option<u64>),
+        tried: Set,
+        turns: &Turns,
+    ) -> Option<usize> {
         let left = self.all & !tried;
         let is_left = |index: &usize| left & bit(*index) != 0;
         let mut tiers = self.tiers.iter().filter(|tier| *tier & left != 0);
         wanted
             .filter(is_left)
-            .or_else(|| tiers.find_map(|tier| self.next(*tier, tried, turns)))
+            .or_else(|| tiers.find_map(|tier| self.next_for(key, *tier, tried, turns)))
             .or_else(|| self.standby.filter(is_left))
+    }
+
+    /// Returns the backend of `set` for a key, or the next one by turns without a key.
+    fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
+        let Some(key) = key else { return self.next(set, tried, turns) };
+        let score_of = |index: usize| {
+            let member = &self.members[index];
+            score(member.identity, member.weight, key)
+        };
+        bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
 
     /// Returns the backend, which may be disabled, or its replacement, if one of them may be used.

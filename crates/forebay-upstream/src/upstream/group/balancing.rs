@@ -31,13 +31,36 @@ pub struct Rank {
     pub redirect: Option<usize>,
     /// Clients that may use it.
     pub activation: conf::Activation,
+    /// Hash of its address.
+    pub identity: u64,
+}
+
+/// Returns a hash that is the same in every process (FNV-1a, 64 bits).
+pub fn stable_hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Returns the score of a backend for a key. The backend with the highest score takes the key
+/// (weighted rendezvous hashing). So a backend that leaves moves only its own keys.
+pub fn score(identity: u64, weight: u32, key: u64) -> f64 {
+    // The finalizer of SplitMix64 spreads similar keys.
+    let mut mixed = (identity ^ key).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    // Within (0, 1).
+    let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    f64::from(weight) / -share.ln()
 }
 
 impl Balancing {
     /// Creates the rules of a group with default values and equal backends.
     pub fn equal(backends: usize) -> Self {
         let activation = conf::Activation::Active;
-        let rank = Rank { weight: 1, backup: false, distance: 0, redirect: None, activation };
+        let rank =
+            Rank { weight: 1, backup: false, distance: 0, redirect: None, activation, identity: 0 };
         Self { to: vec![rank; backends], ..Self::from(&conf::Upstream::new(Vec::new())) }
     }
 }
@@ -50,6 +73,7 @@ impl From<&conf::Upstream> for Balancing {
             distance: backend.distance,
             redirect: backend.redirect,
             activation: backend.activation,
+            identity: stable_hash(backend.address.to_string().as_bytes()),
         };
         let to = upstream.to.iter().map(rank).collect();
         let conf::Upstream { balance, max_fails, fail_timeout, recover_time, .. } = *upstream;

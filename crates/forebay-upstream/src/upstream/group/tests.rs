@@ -13,7 +13,7 @@ fn group(to: &str, more: &str) -> Arc<Group> {
 
 fn picks(group: &Group, count: usize) -> String {
     let turns = Turns::default();
-    (0..count).map(|_| letter(group.pick(None, 0, &turns))).collect()
+    (0..count).map(|_| letter(group.pick((None, None), 0, &turns))).collect()
 }
 
 fn letter(index: Option<usize>) -> char {
@@ -45,13 +45,13 @@ fn disabled_backends_serve_who_stays_with_them_and_stopped_ones_nobody() {
     );
     let turns = Turns::default();
     assert_eq!(picks(&group, 4), "adad");
-    assert_eq!(group.pick(Some(1), 0, &turns), Some(1));
-    assert_ne!(group.pick(Some(2), 0, &turns), Some(2));
+    assert_eq!(group.pick((Some(1), None), 0, &turns), Some(1));
+    assert_ne!(group.pick((Some(2), None), 0, &turns), Some(2));
     assert_eq!((group.is_up(1), group.is_up(2)), (true, false));
     // None is left after all others were tried.
-    assert_eq!(group.pick(None, bit(0) | bit(3), &turns), None);
+    assert_eq!(group.pick((None, None), bit(0) | bit(3), &turns), None);
     assert!(group.failed(1));
-    assert_ne!(group.pick(Some(1), 0, &turns), Some(1), "left out");
+    assert_ne!(group.pick((Some(1), None), 0, &turns), Some(1), "left out");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn turns_are_counted_over_all_threads() {
     let group = group(THREE, "");
     let (one, other) = (Turns::default(), Turns::default());
     let picks: String = (0..6)
-        .map(|n| letter(group.pick(None, 0, if n % 2 == 0 { &one } else { &other })))
+        .map(|n| letter(group.pick((None, None), 0, if n % 2 == 0 { &one } else { &other })))
         .collect();
     assert_eq!(picks, "abcabc");
 }
@@ -91,7 +91,7 @@ fn one_request_tries_who_was_left_out_for_long_enough() {
     group.failed(1);
     std::thread::sleep(Duration::from_millis(3));
     let turns = Turns::default();
-    assert_eq!(group.pick(None, 0, &turns), Some(1));
+    assert_eq!(group.pick((None, None), 0, &turns), Some(1));
     group.members[1].record.retry_at.store(u64::MAX / 2, Ordering::Relaxed);
     assert!(!picks(&group, 6).contains('b'), "the others wait for how that goes");
     group.succeeded(1);
@@ -134,7 +134,7 @@ fn each_is_tried_once() {
     let turns = Turns::default();
     let mut tried = 0;
     let mut order = String::new();
-    while let Some(index) = group.pick(None, tried, &turns) {
+    while let Some(index) = group.pick((None, None), tried, &turns) {
         tried |= bit(index);
         group.failed(index);
         order.push(letter(Some(index)));
@@ -150,7 +150,7 @@ fn least_connections_looks_at_what_is_under_way() {
     let mut under_way = Vec::new();
     let mut order = String::new();
     for _ in 0..6 {
-        let index = group.pick(None, 0, &turns).unwrap();
+        let index = group.pick((None, None), 0, &turns).unwrap();
         under_way.push(group.enter(index));
         order.push(letter(Some(index)));
     }
@@ -167,10 +167,10 @@ fn least_connections_looks_at_what_is_under_way() {
 fn who_is_wanted_is_taken_if_it_is_up() {
     let group = group(BACKUP, "");
     let turns = Turns::default();
-    assert_eq!(group.pick(Some(2), 0, &turns), Some(2), "even a backup");
-    assert_eq!(group.pick(Some(1), bit(1), &turns), Some(0));
+    assert_eq!(group.pick((Some(2), None), 0, &turns), Some(2), "even a backup");
+    assert_eq!(group.pick((Some(1), None), bit(1), &turns), Some(0));
     group.failed(1);
-    assert_eq!(group.pick(Some(1), 0, &turns), Some(0));
+    assert_eq!(group.pick((Some(1), None), 0, &turns), Some(0));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn many_backends_and_large_weights_are_no_trouble() {
     let turns = Turns::default();
     let mut seen = 0;
     for _ in 0..100_000 {
-        seen |= bit(group.pick(None, 0, &turns).unwrap());
+        seen |= bit(group.pick((None, None), 0, &turns).unwrap());
     }
     assert_eq!(seen, Set::MAX);
 }
@@ -197,7 +197,11 @@ fn the_nearest_that_are_up_are_asked() {
     assert_eq!(picks(&group, 2), "cc");
     group.failed(2);
     assert_eq!(picks(&group, 2), "aa");
-    assert_eq!(group.pick(Some(3), 0, &Turns::default()), Some(3), "a session stays far away");
+    assert_eq!(
+        group.pick((Some(3), None), 0, &Turns::default()),
+        Some(3),
+        "a session stays far away"
+    );
     group.failed(0);
     assert_eq!(picks(&group, 2), "dd");
     group.failed(3);
@@ -211,7 +215,7 @@ fn all_are_tried_from_near_to_far() {
     let group = group(FAR, "");
     let turns = Turns::default();
     let (mut tried, mut order) = (0, String::new());
-    while let Some(index) = group.pick(None, tried, &turns) {
+    while let Some(index) = group.pick((None, None), tried, &turns) {
         tried |= bit(index);
         order.push(letter(Some(index)));
     }
@@ -231,15 +235,19 @@ fn a_session_goes_where_its_backend_redirects() {
     let turns = Turns::default();
     assert_eq!(picks(&group, 4), "abab", "nobody else goes to the standby");
     group.failed(0);
-    assert_eq!(group.pick(Some(0), 0, &turns), Some(2));
+    assert_eq!(group.pick((Some(0), None), 0, &turns), Some(2));
     assert_eq!(picks(&group, 2), "bb");
     // The rule also holds within one request.
-    assert_eq!(group.pick(Some(1), bit(1), &turns), Some(2), "a, to which b redirects, is out");
+    assert_eq!(
+        group.pick((Some(1), None), bit(1), &turns),
+        Some(2),
+        "a, to which b redirects, is out"
+    );
     group.set_well(0, true);
-    assert_eq!(group.pick(Some(0), 0, &turns), Some(0));
-    assert_eq!(group.pick(Some(1), bit(1), &turns), Some(0));
+    assert_eq!(group.pick((Some(0), None), 0, &turns), Some(0));
+    assert_eq!(group.pick((Some(1), None), bit(1), &turns), Some(0));
     group.failed(2);
-    assert_eq!(group.pick(Some(0), bit(0), &turns), Some(1), "whose turn it is");
+    assert_eq!(group.pick((Some(0), None), bit(0), &turns), Some(1), "whose turn it is");
 }
 
 #[test]
@@ -249,11 +257,19 @@ fn the_first_redirection_serves_all_when_nobody_else_is_up() {
     group.failed(0);
     group.failed(1);
     assert_eq!(picks(&group, 3), "ccc");
-    assert_eq!(group.pick(None, bit(2), &turns), Some(0), "tried although it is out");
+    assert_eq!(group.pick((None, None), bit(2), &turns), Some(0), "tried although it is out");
     group.failed(2);
-    assert_eq!(group.pick(Some(1), 0, &turns), Some(1), "none is up: the session's own first");
-    assert_eq!(group.pick(None, bit(0) | bit(1), &turns), Some(2), "none but the standby is left");
-    assert_eq!(group.pick(None, bit(0) | bit(1) | bit(2), &turns), None);
+    assert_eq!(
+        group.pick((Some(1), None), 0, &turns),
+        Some(1),
+        "none is up: the session's own first"
+    );
+    assert_eq!(
+        group.pick((None, None), bit(0) | bit(1), &turns),
+        Some(2),
+        "none but the standby is left"
+    );
+    assert_eq!(group.pick((None, None), bit(0) | bit(1) | bit(2), &turns), None);
 }
 
 #[test]
@@ -275,7 +291,7 @@ fn a_session_of_a_stopped_backend_goes_where_that_redirects() {
     let group = group(to, "");
     let turns = Turns::default();
     for _ in 0..3 {
-        assert_eq!(group.pick(Some(2), 0, &turns), Some(1));
+        assert_eq!(group.pick((Some(2), None), 0, &turns), Some(1));
     }
 }
 
@@ -284,9 +300,38 @@ fn recover_time_is_how_long_one_is_left_alone() {
     let group = group(THREE, "fail_timeout = \"1h\"\nrecover_time = \"1ms\"");
     group.failed(1);
     std::thread::sleep(Duration::from_millis(3));
-    assert_eq!(group.pick(None, 0, &Turns::default()), Some(1));
+    assert_eq!(group.pick((None, None), 0, &Turns::default()), Some(1));
     let group = self::group(THREE, "fail_timeout = \"1ms\"\nrecover_time = \"1h\"");
     group.failed(1);
     std::thread::sleep(Duration::from_millis(3));
     assert!(!picks(&group, 6).contains('b'), "not yet");
+}
+
+#[test]
+fn a_key_keeps_its_backend_and_moves_only_with_it() {
+    let mut balancing = Balancing::equal(4);
+    for (index, rank) in balancing.to.iter_mut().enumerate() {
+        rank.identity = stable_hash(format!("10.0.0.{index}:80").as_bytes());
+    }
+    balancing.to[3].weight = 3;
+    let group = Group::new(&balancing);
+    let turns = Turns::default();
+    let pick =
+        |key: u64, tried| group.pick((None, Some(stable_hash(&key.to_be_bytes()))), tried, &turns);
+    let before: Vec<_> = (0..6000).map(|key| pick(key, 0).unwrap()).collect();
+    let again: Vec<_> = (0..6000).map(|key| pick(key, 0).unwrap()).collect();
+    assert_eq!(before, again);
+    let share = |index| before.iter().filter(|&&picked| picked == index).count();
+    for (index, expected) in [(0, 1000), (1, 1000), (2, 1000), (3, 3000)] {
+        let found = share(index);
+        assert!(found.abs_diff(expected) < 200, "{index} has {found} of 6000");
+    }
+    assert!(group.failed(1), "it is excluded");
+    for (key, &backend) in (0..6000).zip(&before) {
+        let now = pick(key, 0).unwrap();
+        assert!(if backend == 1 { now != 1 } else { now == backend }, "{key}");
+    }
+    // Each attempt takes the next best one.
+    assert_ne!(pick(7, bit(before[7])), Some(before[7]));
+    assert_eq!(pick(7, 0b1111), None);
 }

@@ -23,7 +23,7 @@ impl Group {
         let start = turn % order.len().max(1);
         let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
         let least = match self.balance {
-            conf::Balance::RoundRobin => None,
+            conf::Balance::RoundRobin | conf::Balance::Hash => None,
             conf::Balance::LeastConnections => {
                 bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
             }
