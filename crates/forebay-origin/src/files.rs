@@ -346,7 +346,7 @@ async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Resu
             reply.begin(200, b"");
             reply.field_lines().extend_from_slice(&entry.fields);
             if let Content::Memory(bytes) = &entry.content {
-                reply.end_head_of_whole(bytes, &entry.copies);
+                reply.end_head_of_whole(bytes, &entry.copies, false);
                 reply.push_whole(bytes).await?;
                 return reply.finish().await;
             }

@@ -6,6 +6,7 @@ mod head;
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_conf::{Algorithm, Compress};
 use forebay_net::fault::Fault;
@@ -53,8 +54,14 @@ pub struct Compressor {
 }
 
 /// Compressed forms of a body that never changes, so that each is computed once.
-#[derive(Default)]
-pub struct CompressedCopies(RefCell<Vec<(Algorithm, Rc<[u8]>)>>);
+#[derive(Debug, Default)]
+pub struct CompressedCopies(Mutex<Vec<(Algorithm, Arc<[u8]>)>>);
+
+impl CompressedCopies {
+    fn all(&self) -> MutexGuard<'_, Vec<(Algorithm, Arc<[u8]>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Returns the indices in `offered` of the content codings that the client accepts, best first.
 pub fn accepted_codings(request: &Request, offered: &[&str]) -> Vec<usize> {
@@ -179,17 +186,19 @@ impl Compressor {
     }
 
     /// Returns the compressed form of the whole body `data`.
-    pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Rc<[u8]>, Fault> {
-        let mut kept = copies.0.borrow_mut();
-        if let Some((_, copy)) = kept.iter().find(|(algorithm, _)| *algorithm == self.algorithm) {
+    pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Arc<[u8]>, Fault> {
+        let is_wanted = |(algorithm, _): &&(Algorithm, _)| *algorithm == self.algorithm;
+        if let Some((_, copy)) = copies.all().iter().find(is_wanted) {
             return Ok(copy.clone());
         }
         let (algorithm, mut out) = (self.algorithm, Vec::new());
         self.push(data, &mut out)?;
         self.finish(&mut out)?;
-        let copy: Rc<[u8]> = out.into();
+        let copy: Arc<[u8]> = out.into();
         // Storing only copies of at most half the size, one per algorithm, bounds the memory.
-        if copy.len() <= data.len() / 2 {
+        let mut kept = copies.all();
+        let is_known = kept.iter().any(|(known, _)| *known == algorithm);
+        if copy.len() <= data.len() / 2 && !is_known {
             kept.push((algorithm, copy.clone()));
         }
         Ok(copy)
@@ -239,12 +248,12 @@ mod tests {
             offer.compressor(algorithm, Some(data.len() as u64)).whole(data, &copies).unwrap()
         };
         let first = whole(gzip, &text);
-        assert!(Rc::ptr_eq(&first, &whole(gzip, &text)));
+        assert!(Arc::ptr_eq(&first, &whole(gzip, &text)));
         assert_ne!(first, whole(zstd, &text));
-        assert_eq!(copies.0.borrow().len(), 2);
+        assert_eq!(copies.all().len(), 2);
         let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1000).collect();
         let others = CompressedCopies::default();
         let copy = offer.compressor(gzip, Some(1000)).whole(&noise, &others).unwrap();
-        assert!(copy.len() > 500 && others.0.borrow().is_empty());
+        assert!(copy.len() > 500 && others.all().is_empty());
     }
 }

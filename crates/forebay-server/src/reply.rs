@@ -1,6 +1,7 @@
 //! Writes a reply: head, framing and body, with back-pressure from the client.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_conf::ErrorPages;
 use forebay_net::fault::Fault;
@@ -78,7 +79,7 @@ pub struct Reply {
     /// Compresses the body, from the end of the head on.
     compressor: Option<Box<Compressor>>,
     /// The compressed copy of a complete body, until [`Reply::push_whole`] sends it.
-    compressed: Option<Rc<[u8]>>,
+    compressed: Option<Arc<[u8]>>,
     to_head: bool,
     to_http10: bool,
     /// True if the client speaks gRPC and receives errors as a gRPC status.
@@ -358,8 +359,8 @@ impl Reply {
     /// As [`Self::end_head`], for a complete body that never changes. If the route compresses, the
     /// body is compressed now, so that the head has a length, and `copies` keeps the result.
     /// [`Self::push_whole`] sends the body.
-    pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies) {
-        self.end_head_of(Length::Known(body.len() as u64), false, Some((body, copies)));
+    pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies, has_date: bool) {
+        self.end_head_of(Length::Known(body.len() as u64), has_date, Some((body, copies)));
     }
 
     fn end_head_of(&mut self, length: Length, has_date: bool, whole: Option<Whole<'_>>) {

@@ -515,6 +515,39 @@ fn bodies_on_their_way_take_no_more_memory_than_the_store() {
 }
 
 #[test]
+fn a_stored_reply_is_compressed_for_each_client_as_it_accepts() {
+    let routes = format!("{}compress = true\n", route("true"));
+    in_memory(&routes, async |world| {
+        let page = "a page that repeats itself. ".repeat(100);
+        let whole = page.clone();
+        let application = Application::start(world, move |request, _| {
+            assert_eq!(request.field("range"), None);
+            let fields = "Cache-Control: max-age=60\r\nContent-Type: text/html\r\nETag: \"a\"\r\n";
+            reply(fields, &page)
+        });
+        let plain = get(world, "/", "").await;
+        assert_eq!((plain.text(), plain.field("content-encoding")), (&*whole, None));
+        let mut bodies = Vec::new();
+        for _ in 0..2 {
+            let zipped = get(world, "/", "Accept-Encoding: gzip\r\n").await;
+            assert_eq!(zipped.field("content-encoding"), Some("gzip"));
+            assert_eq!(zipped.field("etag"), Some("W/\"a\""));
+            assert!(zipped.field("content-length").is_some(), "it is compressed as a whole");
+            assert!(zipped.body.len() < whole.len() / 2 && !zipped.body.is_empty());
+            bodies.push(zipped.body);
+        }
+        assert_eq!(bodies[0], bodies[1]);
+        let other = get(world, "/", "Accept-Encoding: br\r\n").await;
+        assert_eq!(other.field("content-encoding"), Some("br"));
+        let fields = "Accept-Encoding: gzip\r\nIf-None-Match: W/\"a\"\r\n";
+        assert_eq!(get(world, "/", fields).await.status(), 304);
+        let part = get(world, "/", "Accept-Encoding: gzip\r\nRange: bytes=0-5\r\n").await;
+        assert_eq!((part.status(), part.text()), (206, "a page"));
+        assert_eq!(application.asked(), 1);
+    });
+}
+
+#[test]
 fn replies_that_are_cut_off_or_too_large_are_not_stored() {
     in_memory(&route("{ valid = \"1m\", max_size = \"1KiB\" }"), async |world| {
         let application = Application::start(world, |request, _| {

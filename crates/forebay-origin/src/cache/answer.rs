@@ -9,7 +9,7 @@ use forebay_wire::caching::parse_date;
 use forebay_wire::http1::{KnownField, encode};
 use forebay_wire::range::{self, Part, Ranges};
 
-use super::stored::Stored;
+use super::stored::{COMPRESSED_AT_ONCE, Stored};
 
 /// Source of an answer, for `Cache-Status` (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +70,17 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
         Outcome::Whole => {
             begin(reply, stored.status, &stored.lines);
             append_own(reply.field_lines(), stored, handled);
-            let has_body = stored.status != 204;
-            reply.end_head(if has_body { Length::Known(length) } else { Length::None }, true);
-            reply.push(&stored.body).await?;
+            match stored.status {
+                204 => reply.end_head(Length::None, true),
+                _ if stored.body.len() <= COMPRESSED_AT_ONCE => {
+                    reply.end_head_of_whole(&stored.body, &stored.copies, true);
+                    reply.push_whole(&stored.body).await?;
+                }
+                _ => {
+                    reply.end_head(Length::Known(length), true);
+                    reply.push(&stored.body).await?;
+                }
+            }
         }
         Outcome::Part(Part { start, length: part }) => {
             begin(reply, 206, &stored.lines);

@@ -4,11 +4,16 @@ use std::sync::Arc;
 
 use forebay_admin::Purged;
 use forebay_net::head::Request;
+use forebay_server::compress::CompressedCopies;
 use forebay_wire::caching::{CacheControl, Freshness, ReplyControl, parse_date};
 use forebay_wire::fields::of_lines;
 use tokio::time::Instant;
 
 use super::vary::Variant;
+
+/// Largest body in bytes that is compressed as a whole, once. Larger ones are compressed in slices
+/// for each client, so that other requests have their turn in between.
+pub const COMPRESSED_AT_ONCE: usize = 256 * 1024;
 
 /// Fields that belong to one connection, or that the cache or the server writes itself.
 const NOT_STORED: [&[u8]; 12] = [
@@ -42,6 +47,8 @@ pub struct Stored {
     pub lines: Vec<u8>,
     /// Body.
     pub body: Arc<Vec<u8>>,
+    /// Compressed forms of the body.
+    pub copies: Arc<CompressedCopies>,
     /// Age on arrival, and lifetime.
     pub freshness: Freshness,
     /// Time of arrival.
@@ -83,14 +90,14 @@ impl Stored {
         let scheme: &[u8] = if request.https { b"https://" } else { b"http://" };
         let url = [scheme, &authority, request.target()].concat();
         let variant = Variant::of(arrival.lines, request);
-        Self::of_lines(arrival, lines, (url, variant), Arc::new(body))
+        Self::of_lines(arrival, lines, (url, variant), (Arc::new(body), Arc::default()))
     }
 
     fn of_lines(
         arrival: &Arrival<'_>,
         lines: Vec<u8>,
         (url, variant): (Vec<u8>, Variant),
-        body: Arc<Vec<u8>>,
+        (body, copies): (Arc<Vec<u8>>, Arc<CompressedCopies>),
     ) -> Self {
         let value = |name: &[u8]| {
             let mut fields = of_lines(&lines);
@@ -102,6 +109,7 @@ impl Stored {
             url,
             status: arrival.status,
             body,
+            copies,
             freshness: arrival.freshness,
             arrived: Instant::now(),
             control: arrival.control.directives.clone(),
@@ -125,7 +133,9 @@ impl Stored {
     pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
         let of_request = (self.url.clone(), self.variant.clone());
-        Self::of_lines(&arrival, lines, of_request, self.body.clone())
+        // The body is the same, and so are its compressed forms.
+        let body = (self.body.clone(), self.copies.clone());
+        Self::of_lines(&arrival, lines, of_request, body)
     }
 
     /// Returns the reply at the end of its lifetime.
@@ -198,13 +208,35 @@ impl Stored {
         self.modified.is_some().then_some(field.value)
     }
 
-    /// Returns the size in memory in bytes, approximately.
+    /// Returns the size in memory in bytes, approximately. Three compressed forms have at most half
+    /// the size of the body each.
     pub fn size(&self) -> usize {
-        size_of::<Self>()
+        let may_have_copies = self.body.len() <= COMPRESSED_AT_ONCE && self.is_text();
+        let copies = if may_have_copies { self.body.len() * 3 / 2 } else { 0 };
+        copies
+            + size_of::<Self>()
             + self.url.len()
             + self.lines.len()
             + self.body.len()
             + self.variant.size()
+    }
+}
+
+impl Stored {
+    /// Returns true if the body may be compressed.
+    fn is_text(&self) -> bool {
+        const BINARY: [&[u8]; 4] = [b"image/", b"video/", b"audio/", b"font/"];
+        let mut fields = of_lines(&self.lines);
+        let is_encoded = |name: &[u8]| name.eq_ignore_ascii_case(b"content-encoding");
+        let is_binary = |value: &[u8]| {
+            BINARY.iter().any(|kind| {
+                value.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind))
+            })
+        };
+        !fields.any(|field| {
+            is_encoded(field.name)
+                || field.name.eq_ignore_ascii_case(b"content-type") && is_binary(field.value)
+        })
     }
 }
 
