@@ -6,8 +6,8 @@ use forebay_wire::http2::budget::{EMPTY_DATA, USELESS};
 use forebay_wire::http2::hpack::{Decoded, Flaw, HpackError, ListLimits};
 use forebay_wire::http2::{Head, HeadLimits, HeadRule};
 use forebay_wire::http3::{
-    ErrorCode, Event, Http3Error, RequestDecoder, UniDecoder, UniKind, data_header, goaway, head,
-    opening, qpack, read_head, read_trailers, trailers,
+    ErrorCode, Event, HeadError, Http3Error, RequestDecoder, UniDecoder, UniKind, data_header,
+    goaway, head, opening, qpack, read_head, read_trailers, trailers,
 };
 use proptest::prelude::*;
 
@@ -165,7 +165,7 @@ fn a_head_above_the_limit_is_not_gathered() {
 fn heads_go_through_the_checks_of_http_2() {
     let read = |fields: &[(&str, &str)]| {
         let mut head = Head::default();
-        read_head(&section(fields), LIMITS, &RULES, &mut head).unwrap().map(|()| head)
+        read_head(&section(fields), LIMITS, &RULES, &mut head).map(|()| head)
     };
     let get = [(":method", "GET"), (":scheme", "https"), (":authority", "a.org"), (":path", "/x")];
     let with = |field| read(&[&get[..], &[field]].concat()).map(drop);
@@ -184,11 +184,11 @@ fn heads_go_through_the_checks_of_http_2() {
         (("host", "b.org"), HeadRule::Authority),
         (("content-length", "01x"), HeadRule::ContentLength),
     ] {
-        assert_eq!(with(field), Err(rule), "{field:?}");
+        assert_eq!(with(field), Err(HeadError::Rule(rule)), "{field:?}");
     }
     assert_eq!(with(("te", "trailers")), Ok(()));
     let many: Vec<_> = get.into_iter().chain([("x-a", "b"); 30]).collect();
-    assert_eq!(read(&many).map(drop), Err(HeadRule::TooLarge));
+    assert_eq!(read(&many).map(drop), Err(HeadError::Rule(HeadRule::TooLarge)));
     let mut head = Head::default();
     assert!(read_trailers(&section(&[("x-sum", "7")]), LIMITS, &mut head).is_ok());
     let error = read_trailers(&section(&[(":path", "/")]), LIMITS, &mut head).unwrap_err();
@@ -212,7 +212,9 @@ fn sections_that_need_a_dynamic_table_end_the_connection() {
         &[0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
     ] {
         let mut head = Head::default();
-        let error = read_head(bytes, LIMITS, &RULES, &mut head).unwrap_err();
+        let Err(HeadError::Http3(error)) = read_head(bytes, LIMITS, &RULES, &mut head) else {
+            panic!("{bytes:x?} is decoded");
+        };
         assert_eq!(error.code, ErrorCode::QPACK_DECOMPRESSION_FAILED, "{bytes:x?}");
         assert!(error.ends_connection);
     }

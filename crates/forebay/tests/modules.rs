@@ -153,6 +153,29 @@ fn a_struct_with_many_fields_has_a_reason_beside_it() {
 }
 
 #[test]
+fn pairs_of_truth_values_and_nested_results_have_names() {
+    let crates = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(crates).unwrap().map(Result::unwrap) {
+        let src = entry.path().join("src");
+        if src.is_dir() {
+            collect_files(&src, &mut paths);
+        }
+    }
+    let mut wrong = Vec::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let is_code = !line.trim_start().starts_with("//");
+            if is_code && ["(bool, bool)", "Result<Result<"].iter().any(|p| line.contains(p)) {
+                wrong.push(format!("{}:{}: {}", path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn fields_are_counted_without_comments_attributes_and_nested_items() {
     let source = |reason: &str, fields: usize| {
         let fields: String = (0..fields)

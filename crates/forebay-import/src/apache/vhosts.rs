@@ -121,7 +121,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let is_tls =
         last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
     let tls = if is_tls { tls(cx, &levels, host) } else { None };
-    site.listen = listen(cx, host, (is_tls, tls.is_some()));
+    site.listen = listen(cx, host, tls_of(is_tls, tls.is_some()));
     if is_tls && tls.is_none() {
         site.comments.push(
             "Without its certificate, the site listens on this machine only, without TLS.".into(),
@@ -171,8 +171,28 @@ fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     names
 }
 
+/// TLS of a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HostTls {
+    /// None.
+    Off,
+    /// With a certificate.
+    Certified,
+    /// Without a certificate that Forebay can use. Such a host listens on loopback only.
+    Uncertified,
+}
+
+fn tls_of(is_tls: bool, has_certificate: bool) -> HostTls {
+    match has_certificate {
+        _ if !is_tls => HostTls::Off,
+        true => HostTls::Certified,
+        false => HostTls::Uncertified,
+    }
+}
+
 /// Returns the listeners of a host.
-fn listen(cx: &Cx<'_>, host: Option<&Directive>, (is_tls, has_tls): (bool, bool)) -> Vec<String> {
+fn listen(cx: &Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
+    let usual_port = if tls == HostTls::Off { "80" } else { "443" };
     let typed: Vec<&str> = match host {
         Some(host) => host.args.iter().map(String::as_str).collect(),
         None => {
@@ -184,21 +204,19 @@ fn listen(cx: &Cx<'_>, host: Option<&Directive>, (is_tls, has_tls): (bool, bool)
     for text in typed {
         let (address, port) = match text.rsplit_once(':') {
             Some((address, port)) if port.parse::<u16>().is_ok() => (address, port),
-            Some((address, _)) if !address.contains(':') => {
-                (address, if is_tls { "443" } else { "80" })
-            }
+            Some((address, _)) if !address.contains(':') => (address, usual_port),
             _ if text.parse::<u16>().is_ok() => ("*", text),
-            _ => (text, if is_tls { "443" } else { "80" }),
+            _ => (text, usual_port),
         };
         let whole = format!("{address}:{port}");
         let listen = match whole.parse::<std::net::SocketAddr>() {
             Ok(address) => address.to_string(),
             Err(_) => format!(":{port}"),
         };
-        let listen = match (is_tls, has_tls) {
-            (true, true) => format!("https://{listen}"),
-            (true, false) => format!("127.0.0.1:{port}"),
-            _ => listen,
+        let listen = match tls {
+            HostTls::Off => listen,
+            HostTls::Certified => format!("https://{listen}"),
+            HostTls::Uncertified => format!("127.0.0.1:{port}"),
         };
         if !found.contains(&listen) {
             found.push(listen);

@@ -24,6 +24,9 @@ const SHARE: usize = 16;
 /// Average size of an entry for the store's tables, in bytes.
 const USUAL_SIZE: usize = 8 * 1024;
 
+/// Most entries that the store's tables have room for at the start.
+const MOST_TABLED: usize = 1 << 18;
+
 /// Key of a resource.
 pub type Key = Box<[u8]>;
 
@@ -147,7 +150,9 @@ impl Weighter<Key, Arc<Resource>> for ByBytes {
 impl Store {
     /// Creates a store for at most this number of bytes.
     pub fn new(capacity: u64) -> Arc<Self> {
-        let entries = usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE;
+        // The tables are allocated at once.
+        let entries =
+            (usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE).min(MOST_TABLED);
         let options = OptionsBuilder::new()
             .estimated_items_capacity(entries.max(16))
             .weight_capacity(capacity)

@@ -71,6 +71,22 @@ struct Server {
     environment: OwnedFd,
 }
 
+/// Events that have come.
+struct Ready {
+    /// The gateway has sent a request, or has ended.
+    has_request: bool,
+    /// For each child.
+    children: Vec<ReadyChild>,
+}
+
+/// Events of a child.
+struct ReadyChild {
+    /// The process has ended.
+    has_ended: bool,
+    /// The gateway has an order for it.
+    has_order: bool,
+}
+
 impl Server {
     fn new(rooms: Rooms, users: Vec<Identity>) -> io::Result<Server> {
         let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
@@ -103,16 +119,16 @@ impl Server {
         let mut buffer = vec![0; MOST_BYTES + 1];
         let mut is_open = true;
         while is_open || !self.children.is_empty() {
-            let (request, ready) = self.wait(is_open)?;
-            for (started, (ended, ordered)) in self.children.iter_mut().zip(ready) {
-                if ended {
+            let Ready { has_request, children } = self.wait(is_open)?;
+            for (started, ready) in self.children.iter_mut().zip(children) {
+                if ready.has_ended {
                     started.report_end();
                 }
-                if ordered {
+                if ready.has_order {
                     started.obey();
                 }
             }
-            if request && !self.take_request(&mut buffer)? {
+            if has_request && !self.take_request(&mut buffer)? {
                 is_open = false;
                 self.children.iter_mut().for_each(|started| started.abandon());
             }
@@ -122,9 +138,8 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the next event. Returns true if a request has come, and a pair for each child: true
-    /// if it has ended, and true if there is an order for it.
-    fn wait(&self, is_open: bool) -> io::Result<(bool, Vec<(bool, bool)>)> {
+    /// Waits for the next events.
+    fn wait(&self, is_open: bool) -> io::Result<Ready> {
         let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
         if !is_open {
             watched.clear();
@@ -145,9 +160,10 @@ impl Server {
         retry_on_intr(|| poll(&mut watched, None))?;
         let is_ready =
             |place: Option<usize>| place.is_some_and(|at| !watched[at].revents().is_empty());
-        let ready =
-            places.into_iter().map(|(end, order)| (is_ready(end), is_ready(order))).collect();
-        Ok((is_open && is_ready(Some(0)), ready))
+        let child =
+            |(end, order)| ReadyChild { has_ended: is_ready(end), has_order: is_ready(order) };
+        let children = places.into_iter().map(child).collect();
+        Ok(Ready { has_request: is_open && is_ready(Some(0)), children })
     }
 
     /// Reaps the processes that have ended and whose end is settled.

@@ -14,7 +14,7 @@ use forebay_net::limit::Limit;
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestHead, Version};
 use forebay_wire::http2::{HeadLimits, HeadRule, budget};
-use forebay_wire::http3::{self, ErrorCode, Http3Error, Rule, UniDecoder, UniKind};
+use forebay_wire::http3::{self, ErrorCode, HeadError, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
 
 use crate::context::FrontContext;
@@ -353,18 +353,18 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
     let mut head = connection.head.borrow_mut();
     let read = http3::read_head(&section, connection.list_limits(), &rules, &mut head);
     match read {
-        Ok(Ok(())) => {}
-        Ok(Err(rule)) if rule.status().is_some() => {
+        Ok(()) => {}
+        Err(HeadError::Rule(rule)) if rule.status().is_some() => {
             if rule == HeadRule::TooLarge {
                 connection.charge(budget::HEADER_LIST);
             }
             return Err(rule_fault(rule));
         }
-        Ok(Err(rule)) => {
+        Err(HeadError::Rule(rule)) => {
             stream.fail(&Http3Error::malformed(Rule::Head(rule)));
             return Ok(None);
         }
-        Err(error) => {
+        Err(HeadError::Http3(error)) => {
             stream.fail(&error);
             return Ok(None);
         }

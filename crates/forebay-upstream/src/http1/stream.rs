@@ -101,12 +101,12 @@ impl ProxyAttempt<'_> {
             // Not reused: the backend's view of the connection is unknown after a refused upgrade.
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
-        let (keep, sent_all) = if body.framing() == RequestFraming::None {
-            (reading.reply(reply, to_head).await?, true)
+        let keeps = if body.framing() == RequestFraming::None {
+            reading.reply(reply, to_head).await?
         } else {
             reading.reply_during_upload(body, reply, to_head).await?
         };
-        Ok(if keep && sent_all { Disposition::Keep } else { Disposition::Close })
+        Ok(if keeps { Disposition::Keep } else { Disposition::Close })
     }
 }
 
@@ -125,13 +125,13 @@ impl<'a> ReplyReading<'a> {
     }
 
     /// Sends the body and passes on the reply at the same time. Returns true if the connection can
-    /// be kept, and true if the whole body was sent.
+    /// be kept: the whole body was sent, and the reply allows it.
     async fn reply_during_upload(
         &mut self,
         body: &mut Body,
         reply: &mut Reply,
         to_head: bool,
-    ) -> Result<(bool, bool), Fault> {
+    ) -> Result<bool, Fault> {
         let (backend, socket) = (self.attempt.backend(), self.socket());
         let encoder = match body.framing() {
             RequestFraming::Chunked => BodyEncoder::Chunked,
@@ -144,12 +144,12 @@ impl<'a> ReplyReading<'a> {
         loop {
             tokio::select! {
                 biased;
-                outcome = &mut download => return outcome.map(|keep| (keep, is_sent)),
+                outcome = &mut download => return outcome.map(|keeps| keeps && is_sent),
                 outcome = &mut upload, if !is_sent => match outcome {
                     Ok(()) => is_sent = true,
                     Err(fault) if fault.side == Side::Client => return Err(fault),
                     // A backend may answer without reading the body, so read its reply.
-                    Err(_) => return download.await.map(|_| (false, false)),
+                    Err(_) => return download.await.map(|_| false),
                 },
             }
         }

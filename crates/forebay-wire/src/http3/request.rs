@@ -190,16 +190,26 @@ impl RequestDecoder {
     }
 }
 
-/// Reads a request's head. The inner error is a violated rule of heads.
+/// Reason that a request's head cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadError {
+    /// The head violates a rule. Some of these requests get an answer.
+    Rule(HeadRule),
+    /// The stream or the connection fails.
+    Http3(Http3Error),
+}
+
+/// Reads a request's head.
 pub fn read_head(
     section: &[u8],
     list: ListLimits,
     limits: &HeadLimits,
     head: &mut Head,
-) -> Result<Result<(), HeadRule>, Http3Error> {
+) -> Result<(), HeadError> {
     head.clear();
-    let decoded = qpack::decode(section, list, &mut head.fields).map_err(failed)?;
-    Ok(head.finish_request(decoded, limits))
+    let decoded = qpack::decode(section, list, &mut head.fields);
+    let decoded = decoded.map_err(|error| HeadError::Http3(failed(error)))?;
+    head.finish_request(decoded, limits).map_err(HeadError::Rule)
 }
 
 /// Reads trailers.
