@@ -66,6 +66,10 @@ pub struct Request {
     pub captures: Captures,
     /// Names of fields that the route sets or removes, while its origin has the request.
     pub changed: Option<Rc<[String]>>,
+    /// Name of the backend that got the request last.
+    pub upstream: Option<Rc<str>>,
+    /// Part of a cache in the answer, such as `hit`.
+    pub cache: Option<&'static str>,
     /// Identifier, once a template has used it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
 }
@@ -113,6 +117,8 @@ impl Request {
             is_rerouted: false,
             captures: Captures::default(),
             changed: None,
+            upstream: None,
+            cache: None,
             request_id: OnceCell::new(),
         }
     }
@@ -264,6 +270,7 @@ impl Request {
         self.asked = None;
         self.changed = None;
         self.request_id.take();
+        (self.upstream, self.cache) = (None, None);
     }
 
     /// Gives the request its target before a rewrite again, for the log.

@@ -218,6 +218,11 @@ impl Request {
         before
     }
 
+    /// Returns the identifier, if a template has used it.
+    pub(crate) fn known_id(&self) -> Option<&[u8]> {
+        self.request_id.get().map(|id| &**id)
+    }
+
     /// Returns the value of the first cookie with this name.
     pub fn cookie(&self, name: &str) -> Option<&[u8]> {
         let fields = self.head.fields.iter();

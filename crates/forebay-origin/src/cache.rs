@@ -169,6 +169,7 @@ impl Parts {
 
     /// Lets the origin answer without a copy.
     async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
+        exchange.request.cache = Some("pass");
         Counts::add(&self.store.counts.passed);
         self.origin.serve(exchange).await
     }
@@ -213,6 +214,7 @@ impl Parts {
             (stale.cloned(), on_error),
             (lead, self.settings.max_size.min(self.store.most())),
         ));
+        exchange.request.cache = Some("miss");
         let clients = key::set_validators(&mut exchange.request, stale.map(|stale| &**stale));
         exchange.reply.record(recording.clone(), is_silent);
         let outcome = self.origin.serve(exchange).await;
@@ -328,6 +330,7 @@ impl Parts {
                 let is_answered = send_now(&mut exchange.reply, &stored);
                 if is_answered {
                     Counts::add(&self.store.counts.hits);
+                    exchange.request.cache = Some(Handled::Hit.name());
                 }
                 is_answered
             }

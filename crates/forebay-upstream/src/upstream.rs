@@ -164,6 +164,7 @@ impl Upstream {
             let in_flight =
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
             let attempt = Attempt { backend: &self.backends[index], index, group: &self.group };
+            exchange.request.upstream = Some(attempt.backend.shared_name());
             match self.attempt(&attempt, carrier, exchange, &mut attempts).await {
                 Ok(outcome) => {
                     attempt.answered();

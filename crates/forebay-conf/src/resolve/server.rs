@@ -210,13 +210,48 @@ pub(super) fn log_file(
     })
 }
 
+/// Returns the first directive of a pattern that is unknown.
+fn unknown_directive(pattern: &str) -> Option<String> {
+    const LETTERS: &str = "haAlutrsbBDTmUqHvVpP%";
+    const OWN: [&str; 3] = ["upstream", "cache", "request_id"];
+    let mut rest = pattern;
+    while let Some(at) = rest.find('%') {
+        let tail = rest[at + 1..].trim_start_matches(['>', '<']);
+        let named = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'));
+        let (name, tail) = named.map_or((None, tail), |(name, tail)| (Some(name), tail));
+        let letter = tail.chars().next();
+        let is_known = match (name, letter) {
+            (None, Some(letter)) => LETTERS.contains(letter),
+            (Some(_), Some('i')) => true,
+            (Some(name), Some('x')) => OWN.contains(&name),
+            _ => false,
+        };
+        rest = &tail[letter.map_or(0, char::len_utf8)..];
+        if !is_known {
+            let end = letter.map_or(String::new(), String::from);
+            return Some(name.map_or(format!("%{end}"), |name| format!("%{{{name}}}{end}")));
+        }
+    }
+    None
+}
+
 fn format(typed: &At<String>) -> Outcome<Format> {
     match typed.as_str() {
         "common" => Ok(Format::Common),
         "combined" => Ok(Format::Combined),
         "json" => Ok(Format::Json),
         pattern if pattern.contains('%') => {
-            Ok(Format::Pattern(no_control(pattern, typed)?.to_owned()))
+            let pattern = no_control(pattern, typed)?;
+            match unknown_directive(pattern) {
+                None => Ok(Format::Pattern(pattern.to_owned())),
+                Some(unknown) => {
+                    let message = format!("\"{unknown}\" is no directive of an access log");
+                    Err(Problem::new(&typed.span, message).help(
+                        "there are %h %a %A %l %u %t %r %s %b %B %D %T %m %U %q %H %v %V %p %P, \
+                         %{FIELD}i, and %{upstream}x, %{cache}x, %{request_id}x",
+                    ))
+                }
+            }
         }
         other => {
             let names = ["common", "combined", "json"];

@@ -1,5 +1,8 @@
 //! `log` of sites and routes: the access log that a request is written to.
 
+use std::time::Duration;
+
+use crate::application::{Application, reply};
 use crate::world::in_memory;
 
 const SITES: &str = "[log]\naccess = \"stdout\"\nformat = \"main %U\"\n\
@@ -36,5 +39,50 @@ fn each_request_is_written_to_the_log_of_its_route_or_site() {
         client.send("nonsense\r\n\r\n").await;
         client.rest().await.1.unwrap();
         assert!(world.gateway.numbered_lines().iter().all(|(number, _)| *number == 0));
+    });
+}
+
+#[test]
+fn lines_name_the_backend_the_part_of_the_cache_and_the_identifier() {
+    let own = "%{upstream}x %{cache}x %{request_id}x";
+    let site = format!(
+        "[log]\naccess = \"stdout\"\nformat = \"{own}\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
+         trusted_proxies = \"192.0.2.7\"\n\
+         [[site.route]]\npath = \"/fixed\"\nrespond = \"x\"\n\
+         [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\n\
+         request_headers = {{ X-Request-Id = \"{{request_id}}\" }}\n\
+         cache = {{ stale_while_revalidate = \"10s\" }}\n\
+         log = {{ access = \"/tmp/json\", format = \"json\" }}\n"
+    );
+    in_memory(&site, async |world| {
+        let _application = Application::start(world, |request, _| {
+            let control = if request.start.contains("private") { "private" } else { "max-age=10" };
+            reply(&format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"), "x")
+        });
+        let ask = async |target: &str| {
+            let request =
+                format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-Request-Id: one\"two\r\n\r\n");
+            world.ask(&request).await;
+            world.gateway.numbered_lines().pop().unwrap()
+        };
+        assert_eq!(ask("/fixed").await, (0, "- - -".to_owned()));
+        for (target, waits, cache, upstream) in [
+            ("/", 0, "miss", true),
+            ("/", 5, "hit", false),
+            ("/", 10, "stale", false),
+            ("/", 25, "miss", true),
+            ("/private", 0, "miss", true),
+            ("/private", 0, "pass", true),
+        ] {
+            tokio::time::sleep(Duration::from_secs(waits)).await;
+            let (number, line) = ask(target).await;
+            assert_eq!(number, 1, "{line}");
+            assert!(line.contains(&format!("\"cache\":\"{cache}\"")), "{line}");
+            assert_eq!(line.contains("\"upstream\":\"10.0.0.1:3000\""), upstream, "{line}");
+            assert!(line.contains("\"request_id\":\"") == upstream || !upstream, "{line}");
+            // 2026-11-25T12:00:00+00:00
+            let time = line.strip_prefix("{\"time\":\"").unwrap().split('"').next().unwrap();
+            assert!(time.len() == 25 && time.as_bytes()[10] == b'T', "{line}");
+        }
     });
 }

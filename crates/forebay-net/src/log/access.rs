@@ -18,7 +18,6 @@ pub struct AccessLog {
     /// By number: that of `[log]` first, then those of sites and routes.
     logs: Vec<Collected>,
     lost: Cell<u64>,
-    time: RefCell<(u64, String)>,
     queue: Queue,
 }
 
@@ -26,6 +25,8 @@ pub struct AccessLog {
 struct Collected {
     pattern: Option<Pattern>,
     lines: RefCell<Vec<u8>>,
+    /// The last second and its text.
+    time: RefCell<(u64, String)>,
 }
 
 impl AccessLog {
@@ -38,10 +39,10 @@ impl AccessLog {
                 (_, conf::Format::Combined) => Some(Pattern::combined()),
                 (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
             };
-            Collected { pattern, lines: RefCell::default() }
+            Collected { pattern, lines: RefCell::default(), time: RefCell::default() }
         };
         let logs = log.files().map(collected).collect();
-        Self { logs, lost: Cell::new(0), time: RefCell::default(), queue }
+        Self { logs, lost: Cell::new(0), queue }
     }
 
     /// Takes the logs of `other` for all further lines.
@@ -69,8 +70,8 @@ impl AccessLog {
             self.lost.set(self.lost.get() + 1);
             return;
         }
-        self.refresh_time();
-        pattern.append(entry, &self.time.borrow().1, &mut lines);
+        log.refresh_time(pattern);
+        pattern.append(entry, &log.time.borrow().1, &mut lines);
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {
             drop(lines);
@@ -100,13 +101,15 @@ impl AccessLog {
             _ => {}
         }
     }
+}
 
-    fn refresh_time(&self) {
+impl Collected {
+    fn refresh_time(&self, pattern: &Pattern) {
         let now = jiff::Timestamp::now();
         let mut time = self.time.borrow_mut();
         if time.0 != now.as_second() as u64 {
             let zoned = now.to_zoned(jiff::tz::TimeZone::system());
-            *time = (now.as_second() as u64, zoned.strftime("%d/%b/%Y:%H:%M:%S %z").to_string());
+            *time = (now.as_second() as u64, zoned.strftime(pattern.time_format()).to_string());
         }
     }
 }

@@ -37,7 +37,35 @@ pub(super) enum Pattern {
 pub(super) enum Part {
     Text(String),
     Header(String),
+    Own(Own),
     Directive(u8),
+}
+
+/// A value of Forebay's own: `%{NAME}x`.
+#[derive(Clone, Copy)]
+pub(super) enum Own {
+    Upstream,
+    Cache,
+    RequestId,
+}
+
+impl Own {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "upstream" => Self::Upstream,
+            "cache" => Self::Cache,
+            "request_id" => Self::RequestId,
+            _ => return None,
+        })
+    }
+
+    fn of(self, request: &Request) -> Option<&[u8]> {
+        match self {
+            Self::Upstream => request.upstream.as_deref().map(str::as_bytes),
+            Self::Cache => request.cache.map(str::as_bytes),
+            Self::RequestId => request.known_id(),
+        }
+    }
 }
 
 impl Pattern {
@@ -49,6 +77,14 @@ impl Pattern {
         Self::parse(COMBINED)
     }
 
+    /// Returns the form of the times that [`Self::append`] takes, for `strftime`.
+    pub(super) fn time_format(&self) -> &'static str {
+        match self {
+            Self::Json => "%Y-%m-%dT%H:%M:%S%:z",
+            Self::Parts(_) => "%d/%b/%Y:%H:%M:%S %z",
+        }
+    }
+
     /// Parses Apache's `%` directives. Other text stays as it is.
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
@@ -58,6 +94,14 @@ impl Pattern {
             let tail = rest[at + 1..].trim_start_matches(['>', '<']);
             if let Some((name, after)) = tail.strip_prefix('{').and_then(|t| t.split_once("}i")) {
                 parts.push(Part::Header(name.to_owned()));
+                rest = after;
+                continue;
+            }
+            let own = tail.strip_prefix('{').and_then(|tail| tail.split_once("}x"));
+            if let Some((own, after)) =
+                own.and_then(|(name, after)| Some((Own::parse(name)?, after)))
+            {
+                parts.push(Part::Own(own));
                 rest = after;
                 continue;
             }
@@ -76,7 +120,7 @@ impl Pattern {
         Self::Parts(parts)
     }
 
-    /// Appends the line of `entry`, which was answered at `time`.
+    /// Appends the line of `entry`, which was answered at `time`, in the form of the pattern.
     pub(super) fn append(&self, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
         match self {
             Self::Json => append_json(entry, time, out),
@@ -85,6 +129,10 @@ impl Pattern {
                     match part {
                         Part::Text(text) => out.extend_from_slice(text.as_bytes()),
                         Part::Header(name) => append_header(entry, name, out),
+                        Part::Own(own) => match own.of(entry.request) {
+                            Some(value) => append_escaped(value, out),
+                            None => out.push(b'-'),
+                        },
                         Part::Directive(letter) => append_directive(*letter, entry, time, out),
                     }
                 }
@@ -199,6 +247,15 @@ fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
         let _ = write!(out, ",\"{key}\":\"");
         append_json_text(value, out);
         out.push(b'"');
+    }
+    for (key, own) in
+        [("upstream", Own::Upstream), ("cache", Own::Cache), ("request_id", Own::RequestId)]
+    {
+        if let Some(value) = own.of(request) {
+            let _ = write!(out, ",\"{key}\":\"");
+            append_json_text(value, out);
+            out.push(b'"');
+        }
     }
     let _ = write!(
         out,

@@ -29,6 +29,16 @@ pub enum Handled {
 }
 
 impl Handled {
+    /// Returns the name for the access log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hit | Self::Collapsed => "hit",
+            Self::Stale | Self::StaleOnError => "stale",
+            Self::Confirmed => "confirmed",
+            Self::Fetched => "miss",
+        }
+    }
+
     fn append(self, lines: &mut Vec<u8>, remaining: i64) {
         let text = match self {
             Self::Hit => format!("forebay; hit; ttl={remaining}"),
@@ -65,6 +75,7 @@ pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
 /// Sends a stored reply.
 pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
+    request.cache = Some(handled.name());
     let length = stored.body.len() as u64;
     match decide(request, stored) {
         Outcome::Whole => {

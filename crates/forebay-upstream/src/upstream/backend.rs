@@ -28,7 +28,7 @@ const FULL_QUEUE: Duration = Duration::from_millis(5);
 pub struct Backend {
     thread: Rc<Thread>,
     endpoint: Endpoint,
-    name: String,
+    name: Rc<str>,
     idle: Rc<IdleConnections>,
     permits: Option<Arc<Permits>>,
     violates_keep_alive: bool,
@@ -146,6 +146,7 @@ impl Backend {
         let connect_timeout = how.connect_timeout.unwrap_or(timeouts.connect);
         let reply_timeout = how.reply_timeout.unwrap_or(timeouts.reply_idle);
         let BackendOptions { name, permits, violates_keep_alive, life, tls, alpn, .. } = how;
+        let name = name.into();
         Self {
             thread,
             endpoint,
@@ -208,6 +209,11 @@ impl Backend {
     /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the name for the log.
+    pub(super) fn shared_name(&self) -> Rc<str> {
+        self.name.clone()
     }
 
     /// Returns the time limit of connecting.
