@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod backends;
+mod cache;
 mod conditions;
 mod fields;
 mod files_of;

@@ -82,6 +82,35 @@ fn fixtures(language: &str) -> Vec<PathBuf> {
 }
 
 #[test]
+fn caches_and_hashes_of_nginx_have_translations() {
+    let folder = Folder::new();
+    let text = "events {}\nhttp {\nproxy_cache_path /tmp/x keys_zone=z:10m;\n\
+        upstream app { server 10.0.0.1; server 10.0.0.2; hash $request_uri consistent; }\n\
+        upstream other { server 10.0.0.3; server 10.0.0.4; ip_hash; }\n\
+        server {\nlisten 127.0.0.1:8080;\nproxy_cache z;\n\
+        location / {\nproxy_pass http://app;\nproxy_cache_valid 404 1m;\n\
+        proxy_cache_valid 200 302 10m;\nproxy_cache_use_stale error updating;\n\
+        proxy_cache_key $scheme$proxy_host$request_uri;\nproxy_cache_bypass $cookie_session;\n}\n\
+        location /plain/ { proxy_pass http://other; proxy_cache off; }\n\
+        location = /robots.txt { return 200 ok; }\n}\n}\n";
+    let file = folder.write("nginx.conf", text);
+    let (toml, notes) = import("nginx", &file);
+    assert!(!toml.contains("NOT TRANSLATED") && notes.is_empty(), "{notes}\n{toml}");
+    for line in [
+        "cache = { valid = \"10m\", stale_while_revalidate = \"10m\", stale_if_error = \"10m\"",
+        "private_cookies = [\"session\"] }",
+        "hash_key = \"{uri}\"",
+        "balance = \"hash\"",
+    ] {
+        assert!(toml.contains(line), "no {line} in\n{toml}");
+    }
+    assert_eq!(toml.matches("cache = ").count(), 1, "{toml}");
+    let site = folder.write("site.toml", &toml);
+    let checked = run(&["check", site.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
 fn every_imported_fixture_passes_check() {
     let folder = tree();
     let mut seen = 0;

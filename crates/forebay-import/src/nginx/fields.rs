@@ -1,6 +1,7 @@
 //! Changes to replies: fields, expiry, compression, logs and limits.
 
 use super::Cx;
+use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::variables::Variables;
@@ -39,6 +40,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Rout
         route.keys.set_some("max_body", limit);
     }
     rate_limit(cx, variables, route);
+    cache(cx, variables, route);
 }
 
 /// Returns the limit on request bodies, as Forebay writes it.

@@ -3,6 +3,30 @@
 
 /// Directives that the translation reads.
 pub const READ: &[&str] = &[
+    "proxy_cache",
+    "proxy_cache_valid",
+    "proxy_cache_key",
+    "proxy_cache_use_stale",
+    "proxy_cache_bypass",
+    "proxy_no_cache",
+    "fastcgi_cache",
+    "fastcgi_cache_valid",
+    "fastcgi_cache_key",
+    "fastcgi_cache_use_stale",
+    "fastcgi_cache_bypass",
+    "fastcgi_no_cache",
+    "uwsgi_cache",
+    "uwsgi_cache_valid",
+    "uwsgi_cache_key",
+    "uwsgi_cache_use_stale",
+    "uwsgi_cache_bypass",
+    "uwsgi_no_cache",
+    "scgi_cache",
+    "scgi_cache_valid",
+    "scgi_cache_key",
+    "scgi_cache_use_stale",
+    "scgi_cache_bypass",
+    "scgi_no_cache",
     "absolute_redirect",
     "access_log",
     "add_header",
@@ -107,6 +131,38 @@ pub const READ: &[&str] = &[
 
 /// Directives that change no answer, or that Forebay needs no key for.
 const NEEDLESS: &[&str] = &[
+    "proxy_cache_path",
+    "proxy_cache_lock",
+    "proxy_cache_lock_timeout",
+    "proxy_cache_lock_age",
+    "proxy_cache_background_update",
+    "proxy_cache_revalidate",
+    "proxy_cache_methods",
+    "proxy_cache_min_uses",
+    "fastcgi_cache_path",
+    "fastcgi_cache_lock",
+    "fastcgi_cache_lock_timeout",
+    "fastcgi_cache_lock_age",
+    "fastcgi_cache_background_update",
+    "fastcgi_cache_revalidate",
+    "fastcgi_cache_methods",
+    "fastcgi_cache_min_uses",
+    "uwsgi_cache_path",
+    "uwsgi_cache_lock",
+    "uwsgi_cache_lock_timeout",
+    "uwsgi_cache_lock_age",
+    "uwsgi_cache_background_update",
+    "uwsgi_cache_revalidate",
+    "uwsgi_cache_methods",
+    "uwsgi_cache_min_uses",
+    "scgi_cache_path",
+    "scgi_cache_lock",
+    "scgi_cache_lock_timeout",
+    "scgi_cache_lock_age",
+    "scgi_cache_background_update",
+    "scgi_cache_revalidate",
+    "scgi_cache_methods",
+    "scgi_cache_min_uses",
     "accept_mutex",
     "aio",
     "brotli",
@@ -281,14 +337,6 @@ pub fn next_step(name: &str) -> &'static str {
         "include" => "the file does not exist: copy it here, and import again",
         "stream" => "Forebay passes on HTTP, not other streams: keep nginx for this block",
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
-        "proxy_cache"
-        | "proxy_cache_path"
-        | "proxy_cache_valid"
-        | "fastcgi_cache"
-        | "fastcgi_cache_path"
-        | "fastcgi_cache_valid" => {
-            "write cache = { valid = \"10m\" } in the route: see the guide on caching"
-        }
         "sub_filter" => "replace the text in the application",
         "mirror" => "requests are not copied: remove it",
         "charset" => "set Content-Type with its charset in `set_headers`",

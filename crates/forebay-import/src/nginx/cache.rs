@@ -1,0 +1,84 @@
+//! `proxy_cache` and its relatives as `cache` of a route.
+
+use super::Cx;
+use super::scope::Scope;
+use super::syntax::Directive;
+use super::variables::Variables;
+use crate::draft::Route;
+use crate::units::duration;
+use crate::value::{Table, Value};
+
+/// The protocols that have a cache.
+const PREFIXES: [&str; 4] = ["proxy", "fastcgi", "uwsgi", "scgi"];
+
+/// The time that nginx keeps a stale reply for by default (`inactive` of `proxy_cache_path`).
+const INACTIVE: &str = "10m";
+
+/// Adds the key for the cache of a scope to a route.
+pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+    let scope = variables.scope;
+    let is_on = |directive: &&Directive| directive.arg(0) != "off";
+    let used = |prefix: &&&str| scope.nearest(&format!("{prefix}_cache")).filter(is_on).is_some();
+    let Some(prefix) = PREFIXES.iter().find(used).filter(|_| cx.keys.route("cache")) else {
+        return;
+    };
+    // A cache may stand in a level above routes to files.
+    if !PREFIXES.iter().any(|prefix| route.keys.get(prefix).is_some()) {
+        return;
+    }
+    let named = |name: &str| format!("{prefix}_{name}");
+    let mut table = Table::default();
+    if let Some(valid) = valid(&scope.all(&named("cache_valid"))) {
+        table.set("valid", valid);
+    }
+    stale(scope, &named("cache_use_stale"), &mut table);
+    if let Some(key) = scope.nearest(&named("cache_key")) {
+        let text = key.args.concat();
+        match variables.fill(&text.replace("$proxy_host", "$host")) {
+            Ok(key) if key == "{scheme}{host}{uri}" => {}
+            Ok(key) => table.set("key", key),
+            Err(unknown) => {
+                let next = format!("{unknown} has no placeholder: write `key` of `cache`");
+                route.comments.push(cx.note(key, next));
+            }
+        }
+    }
+    let mut cookies: Vec<String> = Vec::new();
+    for directive in scope.any(&[&named("cache_bypass"), &named("no_cache")]) {
+        for condition in &directive.args {
+            match condition.strip_prefix("$cookie_") {
+                Some(name) if cookies.iter().any(|other| other == name) => {}
+                Some(name) => cookies.push(name.to_owned()),
+                None => {
+                    let next = "write a route above it without `cache`, and with `when`";
+                    route.comments.push(cx.note(directive, next));
+                }
+            }
+        }
+    }
+    if !cookies.is_empty() {
+        table.set("private_cookies", cookies);
+    }
+    let value = if table.is_empty() { Value::from(true) } else { Value::from(table) };
+    route.keys.set("cache", value);
+}
+
+/// Returns the lifetime of replies with the status 200.
+fn valid(directives: &[&Directive]) -> Option<String> {
+    let is_for_200 = |directive: &&&Directive| {
+        let statuses = &directive.args[..directive.args.len().saturating_sub(1)];
+        statuses.is_empty() || statuses.iter().any(|status| status == "200" || status == "any")
+    };
+    duration(directives.iter().find(is_for_200)?.args.last()?)
+}
+
+fn stale(scope: &Scope<'_>, name: &str, table: &mut Table) {
+    let Some(directive) = scope.nearest(name) else { return };
+    if directive.args.iter().any(|arg| arg == "updating") {
+        table.set("stale_while_revalidate", INACTIVE);
+    }
+    let is_failure = |arg: &String| arg == "error" || arg == "timeout" || arg.starts_with("http_5");
+    if directive.args.iter().any(is_failure) {
+        table.set("stale_if_error", INACTIVE);
+    }
+}
