@@ -391,14 +391,19 @@ fn a_change_of_its_configuration_costs_no_request() {
         },
     );
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
-    // A page is compiled anew by ASP.NET itself.
+    // A page is compiled anew by ASP.NET itself. A replacement for the configuration may still be
+    // under way at first.
     let mut client = forebay.connect();
-    let before = process(&forebay);
     assert_eq!(text(&mut client, "/page.aspx").trim(), "<html>42</html>");
-    forebay.folder.write("site/page.aspx", PAGE.replace("6 * 7", "6 * 8"));
-    let is_new = || client.get("/page.aspx").text().trim() == "<html>48</html>";
-    assert!(eventually(is_new), "{}", forebay.output());
-    assert_eq!(process(&forebay), before);
+    let keeps_process = (8..11).any(|factor| {
+        let before = process(&forebay);
+        forebay.folder.write("site/page.aspx", PAGE.replace("6 * 7", &format!("6 * {factor}")));
+        let page = format!("<html>{}</html>", 6 * factor);
+        let is_new = || forebay.get("/page.aspx").text().trim() == page;
+        assert!(eventually(is_new), "{}", forebay.output());
+        process(&forebay) == before
+    });
+    assert!(keeps_process, "{}", forebay.output());
     forebay.stop();
 }
 

@@ -22,7 +22,7 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) 
     let Some(prefix) = PREFIXES.iter().find(used).filter(|_| cx.keys.route("cache")) else {
         return;
     };
-    // A cache may stand in a level above routes to files.
+    // The directive may be in a block around locations with files.
     if !PREFIXES.iter().any(|prefix| route.keys.get(prefix).is_some()) {
         return;
     }
