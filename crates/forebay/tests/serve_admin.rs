@@ -212,6 +212,7 @@ fn each_limit_on_connections_is_counted() {
     let mut first = total.forebay.connect();
     // A request under way, which is not closed for others.
     first.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na");
+    assert!(eventually(|| total.status()["backends"][0]["active"] == 1), "it is under way");
     let second = total.forebay.connect();
     assert!(eventually(|| total.limit("connections") >= 1));
     drop((first, second));
