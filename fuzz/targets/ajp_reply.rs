@@ -25,15 +25,15 @@ fn read(data: &[u8], step: usize) -> Result<Seen, AjpError> {
             let found = decoder.decode(input, &mut head)?;
             match found.event {
                 None => break,
-                Some(Event::Head) => {
+                Some(PacketEvent::Head) => {
                     let fields = head.fields.iter();
                     let fields = fields.map(|f| (f.name.to_vec(), f.value.to_vec())).collect();
                     seen.head = Some((head.status, head.reason().to_vec(), fields));
                 }
-                Some(Event::Body(range)) => seen.body.extend_from_slice(&input[range]),
-                Some(Event::Flush) => seen.flushes += 1,
-                Some(Event::WantsBody(length)) => seen.wanted.push(length),
-                Some(Event::End { reuse }) => seen.end = Some(reuse),
+                Some(PacketEvent::Body(range)) => seen.body.extend_from_slice(&input[range]),
+                Some(PacketEvent::Flush) => seen.flushes += 1,
+                Some(PacketEvent::WantsBody(length)) => seen.wanted.push(length),
+                Some(PacketEvent::End { reuse }) => seen.end = Some(reuse),
             }
             start += found.consumed;
         }

@@ -2,7 +2,7 @@
 //! split.
 #![no_main]
 
-use forebay_wire::fastcgi::{Decoder, Event, FastcgiError, ProtocolStatus, pairs};
+use forebay_wire::fastcgi::{Decoder, RecordEvent, FastcgiError, ProtocolStatus, pairs};
 use libfuzzer_sys::fuzz_target;
 
 type Seen = (Vec<u8>, Vec<u8>, Option<(u32, ProtocolStatus)>, bool);
@@ -16,10 +16,10 @@ fn read(mut decoder: Decoder, data: &[u8], step: usize) -> Result<Seen, FastcgiE
             let found = decoder.decode(&data[start..end])?;
             let input = &data[start..end];
             match &found.event {
-                Some(Event::Stdout(range)) => seen.0.extend_from_slice(&input[range.clone()]),
-                Some(Event::Stderr(range)) => seen.1.extend_from_slice(&input[range.clone()]),
-                Some(Event::End { app_status, status }) => seen.2 = Some((*app_status, *status)),
-                Some(Event::Values(range)) => drop(pairs(&input[range.clone()])),
+                Some(RecordEvent::Stdout(range)) => seen.0.extend_from_slice(&input[range.clone()]),
+                Some(RecordEvent::Stderr(range)) => seen.1.extend_from_slice(&input[range.clone()]),
+                Some(RecordEvent::End { app_status, status }) => seen.2 = Some((*app_status, *status)),
+                Some(RecordEvent::Values(range)) => drop(pairs(&input[range.clone()])),
                 None => {}
             }
             start += found.consumed;

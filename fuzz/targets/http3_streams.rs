@@ -5,7 +5,7 @@ use forebay_wire::fields::Fields;
 use forebay_wire::http2::Head;
 use forebay_wire::http2::HeadLimits;
 use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http3::{Event, RequestDecoder, UniDecoder, qpack, read_head};
+use forebay_wire::http3::{RequestEvent, RequestDecoder, UniDecoder, qpack, read_head};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: ListLimits = ListLimits { size: 2_048, fields: 40 };
@@ -20,9 +20,9 @@ fn read(pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Vec<u8>>, Vec<u8>, bool
         loop {
             let Ok(step) = decoder.decode(rest) else { return (sections, data, false) };
             match step.event {
-                Some(Event::Section) => sections.push(decoder.take_section()),
-                Some(Event::TooLarge) => return (sections, data, false),
-                Some(Event::Data(range)) => data.extend_from_slice(&rest[range]),
+                Some(RequestEvent::Section) => sections.push(decoder.take_section()),
+                Some(RequestEvent::TooLarge) => return (sections, data, false),
+                Some(RequestEvent::Data(range)) => data.extend_from_slice(&rest[range]),
                 None => break,
             }
             rest = &rest[step.consumed..];

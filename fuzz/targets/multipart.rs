@@ -2,16 +2,16 @@
 //! come, and never more held back than the limit.
 #![no_main]
 
-use forebay_wire::multipart::{Boundary, Decoder, Event, Limits, MultipartError, plain};
+use forebay_wire::multipart::{Boundary, FormDecoder, Event, FormLimits, MultipartError, plain};
 use libfuzzer_sys::fuzz_target;
 
-const LIMITS: Limits = Limits { parts: 8, head: 256, content: 512 };
+const LIMITS: FormLimits = FormLimits { parts: 8, head: 256, content: 512 };
 
 /// Name, name of the file, type and content of each part.
 type Parts = Vec<[Vec<u8>; 4]>;
 
 fn read(boundary: &Boundary, data: &[u8], step: usize) -> Result<Parts, MultipartError> {
-    let mut decoder = Decoder::new(boundary, LIMITS);
+    let mut decoder = FormDecoder::new(boundary, LIMITS);
     let mut parts = Parts::new();
     let (mut start, mut end) = (0, 0);
     while end < data.len() && !decoder.is_done() {

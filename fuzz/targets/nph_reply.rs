@@ -3,7 +3,7 @@
 #![no_main]
 
 use forebay_wire::cgi::http_head;
-use forebay_wire::http1::{Limits, Progress, ResponseHead, ResponseParser};
+use forebay_wire::http1::{Http1Limits, Progress, ResponseHead, ResponseParser};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((head, end)) = whole else { return };
     assert!(end <= data.len() && head.ends_with(b"\r\n\r\n"));
     let mut parsed = ResponseHead::default();
-    let parsing = ResponseParser::new(Limits::default(), false).parse(&head, &mut parsed);
+    let parsing = ResponseParser::new(Http1Limits::default(), false).parse(&head, &mut parsed);
     if let Ok(Progress::Complete(len)) = parsing {
         assert!(len <= head.len());
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use forebay_wire::sendfile::{Place, find};
+use forebay_wire::sendfile::{NamedFile, find};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(fields.len() <= data.len());
         place
     });
-    for place in asked.into_iter().chain([Place::Uri(data.to_vec()), Place::File(data.to_vec())]) {
+    for place in asked.into_iter().chain([NamedFile::Uri(data.to_vec()), NamedFile::File(data.to_vec())]) {
         let Some(path) = place.below(root) else { continue };
         assert!(path.starts_with(b"/") && !path.contains(&0));
         assert!(path.split(|&b| b == b'/').all(|segment| segment != b".."));

@@ -1,7 +1,7 @@
 //! WebSocket frames of a server: no panic, and the same messages however the bytes come.
 #![no_main]
 
-use forebay_wire::websocket::{Decoder, Event, FrameError, Step};
+use forebay_wire::websocket::{Decoder, FrameEvent, FrameError, DecodedPayload};
 use libfuzzer_sys::fuzz_target;
 
 /// Messages and number of other events, or the broken rule.
@@ -14,12 +14,12 @@ fn read(data: &[u8], size: usize) -> Read {
     for piece in data.chunks(size) {
         pending.extend_from_slice(piece);
         loop {
-            let Step { consumed, event } = match decoder.decode(&pending) {
+            let DecodedPayload { consumed, event } = match decoder.decode(&pending) {
                 Ok(step) => step,
                 Err(error) => return (messages, others, Some(error)),
             };
             match &event {
-                Some(Event::Data { data, is_end }) => {
+                Some(FrameEvent::Data { data, is_end }) => {
                     current.extend_from_slice(&pending[data.clone()]);
                     if *is_end {
                         messages.push(std::mem::take(&mut current));

@@ -43,20 +43,20 @@ pub async fn issue(
 }
 
 /// Reason why an order failed.
-struct Failure {
+struct OrderFailure {
     why: String,
     /// The authority rejected the nonce as too old, which says nothing about the names. The client
     /// library has already retried with three fresh nonces.
     is_stale: bool,
 }
 
-impl From<String> for Failure {
+impl From<String> for OrderFailure {
     fn from(why: String) -> Self {
         Self { why, is_stale: false }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for OrderFailure {
     fn from(error: Error) -> Self {
         Self { why: whole(&error), is_stale: is_problem(&error, "badNonce") }
     }
@@ -66,14 +66,14 @@ async fn one_order(
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
-) -> Result<Issued, Failure> {
+) -> Result<Issued, OrderFailure> {
     let mut order = new_order(acme).await?;
     fulfil(&mut order, acme, challenge, challenges).await
 }
 
 /// Creates an order with the saved account, or with a new one if the authority does not know the
 /// saved account.
-async fn new_order(acme: &Acme) -> Result<Order, Failure> {
+async fn new_order(acme: &Acme) -> Result<Order, OrderFailure> {
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
     let wanted = NewOrder::new(&names);
     if let Some(account) = kept_account(acme).await? {
@@ -95,7 +95,7 @@ fn is_problem(error: &Error, name: &str) -> bool {
     kind == Some(name)
 }
 
-fn builder(acme: &Acme) -> Result<AccountBuilder, Failure> {
+fn builder(acme: &Acme) -> Result<AccountBuilder, OrderFailure> {
     let builder = match &acme.ca {
         Some(ca) => Account::builder_with_root(ca),
         None => Account::builder(),
@@ -103,19 +103,19 @@ fn builder(acme: &Acme) -> Result<AccountBuilder, Failure> {
     builder.map_err(|error| unreachable(acme, error))
 }
 
-fn unreachable(acme: &Acme, error: Error) -> Failure {
-    let failure = Failure::from(error);
-    Failure { why: format!("{}: {}", acme.directory, failure.why), ..failure }
+fn unreachable(acme: &Acme, error: Error) -> OrderFailure {
+    let failure = OrderFailure::from(error);
+    OrderFailure { why: format!("{}: {}", acme.directory, failure.why), ..failure }
 }
 
-async fn kept_account(acme: &Acme) -> Result<Option<Account>, Failure> {
+async fn kept_account(acme: &Acme) -> Result<Option<Account>, OrderFailure> {
     let kept = state::account(acme).and_then(|kept| serde_json::from_str(&kept).ok());
     let Some(credentials) = kept else { return Ok(None) };
     let account = builder(acme)?.from_credentials(credentials).await;
     account.map(Some).map_err(|error| unreachable(acme, error))
 }
 
-async fn new_account(acme: &Acme) -> Result<Account, Failure> {
+async fn new_account(acme: &Acme) -> Result<Account, OrderFailure> {
     let contact: Vec<_> = acme.email.iter().map(|email| format!("mailto:{email}")).collect();
     let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount {
@@ -136,7 +136,7 @@ async fn fulfil(
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
-) -> Result<Issued, Failure> {
+) -> Result<Issued, OrderFailure> {
     prove(order, challenge, challenges).await?;
     let status = order.poll_ready(&POLLS).await?;
     if !matches!(status, OrderStatus::Ready | OrderStatus::Valid) {
@@ -157,7 +157,7 @@ async fn prove(
     order: &mut Order,
     by: AcmeChallenge,
     challenges: &Challenges,
-) -> Result<(), Failure> {
+) -> Result<(), OrderFailure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;

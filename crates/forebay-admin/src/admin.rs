@@ -140,7 +140,7 @@ pub struct Admin {
 }
 
 /// An answer.
-struct Answer {
+struct AdminAnswer {
     status: u16,
     content_type: &'static str,
     /// Name and value of an additional field.
@@ -148,7 +148,7 @@ struct Answer {
     body: String,
 }
 
-impl Answer {
+impl AdminAnswer {
     fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
         Self { status, content_type, field: None, body: body.into() }
     }
@@ -178,10 +178,10 @@ impl Admin {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let request = request::read(&mut stream);
-        let Answer { status, content_type, field, body } = match &request {
-            None => Answer::text(400, "bad request\n"),
+        let AdminAnswer { status, content_type, field, body } = match &request {
+            None => AdminAnswer::text(400, "bad request\n"),
             Some(AdminRequest { host, .. }) if !self.is_for_us(host) => {
-                Answer::text(421, format!("name {host} in admin_hosts of [server]\n"))
+                AdminAnswer::text(421, format!("name {host} in admin_hosts of [server]\n"))
             }
             Some(request) => self.answer(request),
         };
@@ -215,7 +215,7 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
-    fn answer(&self, request: &AdminRequest) -> Answer {
+    fn answer(&self, request: &AdminRequest) -> AdminAnswer {
         if let Some(answer) = self.answer_for_app(request) {
             return answer;
         }
@@ -223,15 +223,15 @@ impl Admin {
             return answer;
         }
         if matches!(request.method, Method::Post | Method::Other) {
-            let answer = Answer::text(405, "GET and HEAD are answered here\n");
+            let answer = AdminAnswer::text(405, "GET and HEAD are answered here\n");
             return answer.with("Allow", "GET, HEAD");
         }
         match &*request.path {
-            "/healthz" => Answer::text(200, "ok\n"),
-            "/metrics" => Answer::new(200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if request.accepts_html => Answer::new(200, HTML, self.page()),
-            "/status" | "/status.json" => Answer::new(200, "application/json", self.json()),
-            _ => Answer::text(
+            "/healthz" => AdminAnswer::text(200, "ok\n"),
+            "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
+            "/status" if request.accepts_html => AdminAnswer::new(200, HTML, self.page()),
+            "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
+            _ => AdminAnswer::text(
                 404,
                 "there are /status, /metrics, /healthz, /apps/NAME and /cache/purge\n",
             ),

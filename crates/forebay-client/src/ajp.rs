@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use forebay_wire::ajp13::{
-    END_OF_BODY, Event, LEAST_PACKET, MOST_PACKET, ReplyDecoder, ReplyHead, data_header, most_data,
+    END_OF_BODY, LEAST_PACKET, MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead, data_header,
+    most_data,
 };
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
@@ -21,7 +22,7 @@ pub struct AjpRequest {
 
 /// Connection to a servlet container.
 #[derive(Debug)]
-pub struct Ajp<S> {
+pub struct AjpClient<S> {
     request: Arc<AjpRequest>,
     /// Data packet that the container asked for.
     packet: Vec<u8>,
@@ -36,7 +37,7 @@ pub struct Ajp<S> {
     sink: S,
 }
 
-impl<S: Sink> Ajp<S> {
+impl<S: Sink> AjpClient<S> {
     /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
     /// false, each connection carries one exchange.
     pub fn new(request: Arc<AjpRequest>, keepalive: bool, sink: S) -> Self {
@@ -75,7 +76,7 @@ impl<S: Sink> Ajp<S> {
     }
 }
 
-impl<S: Sink> Session for Ajp<S> {
+impl<S: Sink> Session for AjpClient<S> {
     type Sink = S;
     type Request = Arc<AjpRequest>;
 
@@ -117,20 +118,20 @@ impl<S: Sink> Session for Ajp<S> {
             let start = at;
             at += step.consumed;
             match step.event {
-                Some(Event::Head) if self.sink.wants_fields() => {
+                Some(PacketEvent::Head) if self.sink.wants_fields() => {
                     for field in self.head.fields.iter() {
                         self.sink.field(field.name, field.value);
                     }
                 }
-                Some(Event::Body(range)) => {
+                Some(PacketEvent::Body(range)) => {
                     self.body += range.len() as u64;
                     self.sink.body(&bytes[start..][range]);
                 }
-                Some(Event::WantsBody(requested)) => self.append_packet(requested),
-                Some(Event::End { reuse }) => {
+                Some(PacketEvent::WantsBody(requested)) => self.append_packet(requested),
+                Some(PacketEvent::End { reuse }) => {
                     return Ok(Receipt { consumed: at, answer: Some(self.answer(reuse)?) });
                 }
-                Some(Event::Head | Event::Flush) => {}
+                Some(PacketEvent::Head | PacketEvent::Flush) => {}
                 None => return Ok(Receipt { consumed: at, answer: None }),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_wire::fastcgi::{Decoder, Event, ProtocolStatus};
+use forebay_wire::fastcgi::{Decoder, ProtocolStatus, RecordEvent};
 
 use crate::request::ID;
 use crate::script::ScriptReader;
@@ -10,7 +10,7 @@ use crate::{Answer, Malformed, Receipt, Session, Sink};
 
 /// Connection to a FastCGI application.
 #[derive(Debug)]
-pub struct Fastcgi<S> {
+pub struct FastcgiClient<S> {
     request: Arc<[u8]>,
     written: usize,
     keepalive: bool,
@@ -19,7 +19,7 @@ pub struct Fastcgi<S> {
     sink: S,
 }
 
-impl<S: Sink> Fastcgi<S> {
+impl<S: Sink> FastcgiClient<S> {
     /// Creates the session of a connection that sends `request`, which [`crate::fastcgi_request`]
     /// returned, repeatedly. `keepalive` is true if the request asks the application to keep the
     /// connection.
@@ -45,7 +45,7 @@ impl<S: Sink> Fastcgi<S> {
     }
 }
 
-impl<S: Sink> Session for Fastcgi<S> {
+impl<S: Sink> Session for FastcgiClient<S> {
     type Sink = S;
     type Request = Arc<[u8]>;
 
@@ -74,12 +74,12 @@ impl<S: Sink> Session for Fastcgi<S> {
         loop {
             let step = self.decoder.decode(&bytes[at..]).map_err(Malformed::Record)?;
             match step.event {
-                Some(Event::Stdout(range)) => {
+                Some(RecordEvent::Stdout(range)) => {
                     let output = &bytes[at..][range];
                     self.script.read(output, &mut self.sink)?;
                 }
-                Some(Event::End { status, .. }) => answer = Some(self.answer(status)?),
-                Some(Event::Stderr(_) | Event::Values(_)) => {}
+                Some(RecordEvent::End { status, .. }) => answer = Some(self.answer(status)?),
+                Some(RecordEvent::Stderr(_) | RecordEvent::Values(_)) => {}
                 None => return Ok(Receipt { consumed: at + step.consumed, answer }),
             }
             at += step.consumed;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_wire::http1::{BodyDecoder, HeadError, Limits, ResponseHead, ResponseParser};
+use forebay_wire::http1::{BodyDecoder, HeadError, Http1Limits, ResponseHead, ResponseParser};
 use forebay_wire::reply::{ReplyError, ReplyReader as Heads, ReplyStep};
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
@@ -99,7 +99,7 @@ impl ReplyReader {
     /// Creates a reader of replies to one kind of request. `to_head` is true if the method is HEAD.
     pub fn new(to_head: bool) -> Self {
         Self {
-            heads: Heads::new(ResponseParser::new(Limits::default(), to_head)),
+            heads: Heads::new(ResponseParser::new(Http1Limits::default(), to_head)),
             head: ResponseHead::default(),
             body: None,
             to_head,
@@ -118,7 +118,7 @@ impl ReplyReader {
 
     /// Prepares for the next reply.
     pub fn begin(&mut self) {
-        self.heads = Heads::new(ResponseParser::new(Limits::default(), self.to_head));
+        self.heads = Heads::new(ResponseParser::new(Http1Limits::default(), self.to_head));
         self.body = None;
         self.is_fresh = true;
     }

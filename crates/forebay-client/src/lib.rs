@@ -27,9 +27,9 @@ use forebay_wire::http1::{HeadError, HttpError};
 use forebay_wire::http2::Rule;
 use forebay_wire::websocket::FrameError;
 
-pub use ajp::{Ajp, AjpRequest};
+pub use ajp::{AjpClient, AjpRequest};
 pub use app_server::AppServer;
-pub use fastcgi::Fastcgi;
+pub use fastcgi::FastcgiClient;
 pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};

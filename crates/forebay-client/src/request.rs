@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use forebay_wire::ajp13::{self, AjpError};
 use forebay_wire::cgi::{self, Sink};
 use forebay_wire::http1::{
-    Claims, HeadError, Limits, Progress, RequestHead, RequestParser, host_of,
+    Claims, HeadError, Http1Limits, Progress, RequestHead, RequestParser, host_of,
 };
 use forebay_wire::uwsgi::UwsgiError;
 use forebay_wire::{fastcgi, path, scgi, uwsgi};
@@ -135,7 +135,7 @@ pub fn ajp_request(http: &[u8], gateway: &Gateway) -> Result<AjpRequest, EncodeE
 
 pub(crate) fn parse(http: &[u8]) -> Result<(RequestHead, &[u8]), HeadError> {
     let mut head = RequestHead::default();
-    match RequestParser::new(Limits::default()).parse(http, &mut head)? {
+    match RequestParser::new(Http1Limits::default()).parse(http, &mut head)? {
         Progress::Complete(len) => Ok((head, &http[len..])),
         Progress::Partial => Err(HeadError::TooLarge),
     }

@@ -1,7 +1,7 @@
 //! Output of a script: the head of a CGI reply (RFC 3875 section 6), then the body.
 
 use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
-use forebay_wire::http1::Limits;
+use forebay_wire::http1::Http1Limits;
 use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::{Malformed, Sink};
@@ -70,7 +70,7 @@ impl Default for ScriptReader {
 }
 
 fn heads() -> ReplyReader<ReplyParser> {
-    ReplyReader::new(ReplyParser::new(Limits::default()))
+    ReplyReader::new(ReplyParser::new(Http1Limits::default()))
 }
 
 fn malformed(error: ReplyError<CgiError>) -> Malformed {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use forebay_wire::http1::{Limits, ResponseHead, ResponseParser};
+use forebay_wire::http1::{Http1Limits, ResponseHead, ResponseParser};
 use forebay_wire::reply::{ReplyReader as Heads, ReplyStep};
-use forebay_wire::websocket::{Decoder, Event, Kind, append_masked};
+use forebay_wire::websocket::{Decoder, FrameEvent, MessageKind, append_masked};
 
 use crate::http1::malformed;
 use crate::{Answer, Malformed, Receipt, Session, Sink};
@@ -46,7 +46,11 @@ pub struct WebSocket<S> {
 impl WebSocketRequest {
     /// Creates a request from its handshake and its message, which is sent as text if it is UTF-8.
     pub fn new(handshake: Arc<[u8]>, message: &[u8]) -> Self {
-        let kind = if std::str::from_utf8(message).is_ok() { Kind::Text } else { Kind::Binary };
+        let kind = if std::str::from_utf8(message).is_ok() {
+            MessageKind::Text
+        } else {
+            MessageKind::Binary
+        };
         let mut frame = Vec::new();
         // A fixed key keeps the frame the same. Its purpose is to confuse proxies less.
         append_masked(&mut frame, kind, message, MASK);
@@ -107,7 +111,7 @@ impl<S: Sink> WebSocket<S> {
 }
 
 fn heads() -> Heads<ResponseParser> {
-    Heads::new(ResponseParser::new(Limits::default(), false))
+    Heads::new(ResponseParser::new(Http1Limits::default(), false))
 }
 
 impl<S: Sink> Session for WebSocket<S> {
@@ -164,14 +168,14 @@ impl<S: Sink> Session for WebSocket<S> {
             let mut decoder = self.decoder.clone();
             let step = decoder.decode(&bytes[at..]).map_err(Malformed::Frame)?;
             // A second message is not an answer to anything.
-            if answer.is_some() && matches!(step.event, Some(Event::Data { .. })) {
+            if answer.is_some() && matches!(step.event, Some(FrameEvent::Data { .. })) {
                 return Ok(Receipt { consumed: at, answer });
             }
             self.decoder = decoder;
             let start = at;
             at += step.consumed;
             match step.event {
-                Some(Event::Data { data, is_end }) => {
+                Some(FrameEvent::Data { data, is_end }) => {
                     self.sink.body(&bytes[start..][data]);
                     if is_end {
                         self.status = SWITCHING_PROTOCOLS;
@@ -179,11 +183,16 @@ impl<S: Sink> Session for WebSocket<S> {
                         answer = Some(Answer { status: SWITCHING_PROTOCOLS, reusable });
                     }
                 }
-                Some(Event::Ping(payload)) => {
-                    append_masked(&mut self.output, Kind::Pong, &bytes[start..][payload], MASK);
+                Some(FrameEvent::Ping(payload)) => {
+                    append_masked(
+                        &mut self.output,
+                        MessageKind::Pong,
+                        &bytes[start..][payload],
+                        MASK,
+                    );
                 }
-                Some(Event::Pong) => {}
-                Some(Event::Close(code)) => return Err(Malformed::Closed(code)),
+                Some(FrameEvent::Pong) => {}
+                Some(FrameEvent::Close(code)) => return Err(Malformed::Closed(code)),
                 None => return Ok(Receipt { consumed: at, answer }),
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::{
-    Ajp, AppServer, Ended, Fastcgi, Gateway, Http1, Http2, Http2Request, HttpRequest, Malformed,
-    MuxSession, Session, Sink, StreamError, ajp_request,
+    AjpClient, AppServer, Ended, FastcgiClient, Gateway, Http1, Http2, Http2Request, HttpRequest,
+    Malformed, MuxSession, Session, Sink, StreamError, ajp_request,
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -71,19 +71,19 @@ fn http1() -> Http1<Collected> {
     Http1::new(request(b"GET / HTTP/1.1\r\n\r\n"), true, Collected::default())
 }
 
-fn fastcgi() -> Fastcgi<Collected> {
-    Fastcgi::new(b"request"[..].into(), true, Collected::default())
+fn fastcgi() -> FastcgiClient<Collected> {
+    FastcgiClient::new(b"request"[..].into(), true, Collected::default())
 }
 
 fn app_server() -> AppServer<Collected> {
     AppServer::new(request(b"request"), Collected::default())
 }
 
-fn ajp(body: &str) -> Ajp<Collected> {
+fn ajp(body: &str) -> AjpClient<Collected> {
     let length = body.len();
     let http = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}");
     let request = ajp_request(http.as_bytes(), &Gateway::default()).unwrap();
-    Ajp::new(Arc::new(request), true, Collected::default())
+    AjpClient::new(Arc::new(request), true, Collected::default())
 }
 
 /// Encodes a packet of a servlet container.

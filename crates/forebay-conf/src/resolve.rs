@@ -48,7 +48,7 @@ use path::directory;
 use peer::{backend, listen};
 
 /// A value, or the problem with the typed one.
-pub(crate) type Outcome<T> = Result<T, Problem>;
+pub(crate) type Resolution<T> = Result<T, Problem>;
 
 /// The input that every step needs.
 pub(crate) struct Context<'a> {
@@ -136,6 +136,6 @@ pub(crate) fn resolve(
 const MOST_PROBLEMS: usize = 100;
 
 /// Returns the value, or adds the problem to `problems` and returns `None`.
-fn keep<T>(outcome: Outcome<T>, problems: &mut Vec<Problem>) -> Option<T> {
+fn keep<T>(outcome: Resolution<T>, problems: &mut Vec<Problem>) -> Option<T> {
     outcome.map_err(|problem| problems.push(problem)).ok()
 }

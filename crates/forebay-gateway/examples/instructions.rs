@@ -127,7 +127,7 @@ fn measured(runtime: &LocalRuntime, requests: Pin<Box<dyn Future<Output = ()> + 
 fn parse_heads(count: usize) {
     let mut head = RequestHead::default();
     for _ in 0..count {
-        let mut parser = RequestParser::new(http1::Limits::default());
+        let mut parser = RequestParser::new(http1::Http1Limits::default());
         let progress = parser.parse(black_box(BROWSER.as_bytes()), &mut head);
         assert!(progress.is_ok());
         black_box(&head);

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::draft::{Draft, Route, Site};
+use crate::draft::{Draft, DraftRoute, DraftSite};
 use crate::keys::Keys;
 use crate::matcher::Matcher;
 use crate::print::render;
@@ -52,17 +52,17 @@ fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
 }
 
-fn plain_site() -> Site {
-    let place = crate::draft::Place { file: "".into(), line: 0 };
-    let route = Route::new(&place, "", Matcher::path("/*")).respond(404);
-    Site { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..Site::default() }
+fn plain_site() -> DraftSite {
+    let place = crate::draft::SourceLine { file: "".into(), line: 0 };
+    let route = DraftRoute::new(&place, "", Matcher::path("/*")).respond(404);
+    DraftSite { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..DraftSite::default() }
 }
 
 /// Replaces hosts, listeners and keys of a site that Forebay refuses.
-fn head(site: &mut Site, keys: &Keys) {
-    let try_one = |site: &Site| {
+fn head(site: &mut DraftSite, keys: &Keys) {
+    let try_one = |site: &DraftSite| {
         let routes = plain_site().routes;
-        let alone = Site { routes, comments: Vec::new(), ..site.clone() };
+        let alone = DraftSite { routes, comments: Vec::new(), ..site.clone() };
         problem(&Draft { sites: vec![alone], ..Draft::default() }, keys)
     };
     let Some(why) = try_one(site) else { return };
@@ -76,7 +76,7 @@ fn head(site: &mut Site, keys: &Keys) {
 }
 
 /// Returns a route, or its refusal if Forebay does not accept it.
-fn accepted(draft: &mut Draft, route: Route, keys: &Keys) -> Route {
+fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     let Some(why) = alone(draft, route.clone(), keys) else { return route };
     let comment =
         draft.notes.add(&route.place, &route.source, format!("{why}: write this route anew"));
@@ -88,13 +88,13 @@ fn accepted(draft: &mut Draft, route: Route, keys: &Keys) -> Route {
 }
 
 /// Returns the problem of a route in a site of its own.
-fn alone(draft: &Draft, route: Route, keys: &Keys) -> Option<String> {
-    let site = Site { routes: vec![route], ..plain_site() };
+fn alone(draft: &Draft, route: DraftRoute, keys: &Keys) -> Option<String> {
+    let site = DraftSite { routes: vec![route], ..plain_site() };
     problem(&with_site(draft, site), keys)
 }
 
 /// Returns a draft with one site, and the groups and applications that its routes name.
-fn with_site(draft: &Draft, site: Site) -> Draft {
+fn with_site(draft: &Draft, site: DraftSite) -> Draft {
     let mut only = Draft {
         sites: vec![site],
         upstreams: draft.upstreams.clone(),
@@ -107,12 +107,12 @@ fn with_site(draft: &Draft, site: Site) -> Draft {
 }
 
 /// Removes the routes that no request reaches, which Forebay refuses.
-fn unreached(draft: &Draft, site: &mut Site, keys: &Keys) {
-    let whole = Site { comments: Vec::new(), ..site.clone() };
+fn unreached(draft: &Draft, site: &mut DraftSite, keys: &Keys) {
+    let whole = DraftSite { comments: Vec::new(), ..site.clone() };
     if site.routes.len() > MOST_TRIED || problem(&with_site(draft, whole), keys).is_none() {
         return;
     }
-    let mut kept = Site { routes: Vec::new(), comments: Vec::new(), ..site.clone() };
+    let mut kept = DraftSite { routes: Vec::new(), comments: Vec::new(), ..site.clone() };
     for route in std::mem::take(&mut site.routes) {
         kept.routes.push(route);
         if problem(&with_site(draft, kept.clone()), keys).is_some() {

@@ -1,6 +1,6 @@
 //! Directives of nginx and Apache, and lines of a Caddyfile.
 
-use crate::draft::Place;
+use crate::draft::SourceLine;
 
 /// A directive, with its block if it has one.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub struct Directive {
     pub name: String,
     pub args: Vec<String>,
     pub block: Option<Vec<Directive>>,
-    pub place: Place,
+    pub place: SourceLine,
 }
 
 impl Directive {

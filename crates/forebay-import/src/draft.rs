@@ -8,12 +8,12 @@ use crate::value::{Table, Value};
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     pub file: Rc<str>,
     pub line: usize,
 }
 
-impl Display for Place {
+impl Display for SourceLine {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
@@ -53,7 +53,7 @@ pub struct Draft {
     pub server: Table,
     pub limits: Table,
     pub timeouts: Table,
-    pub sites: Vec<Site>,
+    pub sites: Vec<DraftSite>,
     pub upstreams: Vec<(String, Table)>,
     pub apps: Vec<(String, Table)>,
     pub notes: Notes,
@@ -67,7 +67,7 @@ pub struct Notes(pub Vec<Note>);
 
 impl Notes {
     /// Adds a note, and returns it as a comment.
-    pub fn add(&mut self, place: &Place, directive: &str, next: impl Into<String>) -> String {
+    pub fn add(&mut self, place: &SourceLine, directive: &str, next: impl Into<String>) -> String {
         let note = Note {
             file: place.file.to_string(),
             line: place.line,
@@ -91,20 +91,20 @@ fn shortened(text: &str) -> String {
 
 /// A site.
 #[derive(Clone, Debug, Default)]
-pub struct Site {
+pub struct DraftSite {
     pub comments: Vec<String>,
     pub listen: Vec<String>,
     /// Host names; empty: any.
     pub hosts: Vec<String>,
     pub keys: Table,
-    pub routes: Vec<Route>,
+    pub routes: Vec<DraftRoute>,
 }
 
 /// A route.
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct DraftRoute {
     /// The line that it translates.
-    pub place: Place,
+    pub place: SourceLine,
     /// The text of this line, for the comment.
     pub source: String,
     pub comments: Vec<String>,
@@ -115,8 +115,8 @@ pub struct Route {
     pub is_decorated: bool,
 }
 
-impl Route {
-    pub fn new(place: &Place, source: impl Into<String>, matcher: Matcher) -> Self {
+impl DraftRoute {
+    pub fn new(place: &SourceLine, source: impl Into<String>, matcher: Matcher) -> Self {
         Self {
             place: place.clone(),
             source: source.into(),

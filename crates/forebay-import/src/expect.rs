@@ -1,13 +1,13 @@
 //! Tests of the rules of a site: requests with the answers that the old server gives.
 
-use crate::draft::{Route, Site};
+use crate::draft::{DraftRoute, DraftSite};
 use crate::value::Value;
 
 /// The largest number of tests of a site.
 const MOST: usize = 50;
 
 /// Returns the tests of a site, as the key `expect` has them.
-pub fn expectations(site: &Site) -> Vec<String> {
+pub fn expectations(site: &DraftSite) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (at, route) in site.routes.iter().enumerate() {
         if found.len() >= MOST {
@@ -21,7 +21,7 @@ pub fn expectations(site: &Site) -> Vec<String> {
     if site.keys.get("redirect_to_https").is_some() { Vec::new() } else { found }
 }
 
-fn expectation(above: &[Route], route: &Route) -> Option<String> {
+fn expectation(above: &[DraftRoute], route: &DraftRoute) -> Option<String> {
     let answer = answer(route)?;
     let mut path = route.matcher.sample()?;
     let is_plain = |c: char| c.is_ascii_graphic() && !"%?#;\\{}\"<>^`|".contains(c);
@@ -30,7 +30,7 @@ fn expectation(above: &[Route], route: &Route) -> Option<String> {
     }
     let method = route.matcher.methods.first().map_or("GET", String::as_str);
     // A route above may answer by another path of the same resource, if it has rules.
-    let is_clear = |other: &Route| other.matcher.takes(method, &path) == Some(false);
+    let is_clear = |other: &DraftRoute| other.matcher.takes(method, &path) == Some(false);
     if !above.iter().all(is_clear) {
         return None;
     }
@@ -49,7 +49,7 @@ fn method_of(method: &str) -> String {
 }
 
 /// Returns the status that the route answers every client of this machine with.
-fn answer(route: &Route) -> Option<String> {
+fn answer(route: &DraftRoute) -> Option<String> {
     let keys = &route.keys;
     if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {
         return None;
@@ -77,7 +77,7 @@ fn answer(route: &Route) -> Option<String> {
     }
 }
 
-fn redirect(route: &Route) -> Option<(String, u64)> {
+fn redirect(route: &DraftRoute) -> Option<(String, u64)> {
     match route.keys.get("redirect")? {
         Value::Text(to) => Some((to.clone(), 302)),
         Value::Table(table) => match (table.get("to")?, table.get("status")) {
@@ -90,7 +90,7 @@ fn redirect(route: &Route) -> Option<(String, u64)> {
 }
 
 /// Returns the Location for a path; `None` if it depends on more than the path.
-fn location(target: &str, uri: &str, route: &Route) -> Option<String> {
+fn location(target: &str, uri: &str, route: &DraftRoute) -> Option<String> {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let pattern = route.matcher.paths.first().map_or("/*", String::as_str);
     let rest =

@@ -29,7 +29,7 @@ use crate::source::ImportError;
 use crate::value::Value;
 use scope::Scope;
 use syntax::Directive;
-use upstreams::Protocol;
+use upstreams::BackendProtocol;
 
 /// The state of a translation.
 struct Cx<'a> {
@@ -40,7 +40,7 @@ struct Cx<'a> {
     dir: PathBuf,
     draft: Draft,
     /// The upstreams in use, with their protocols.
-    groups: Vec<(String, Protocol)>,
+    groups: Vec<(String, BackendProtocol)>,
     /// The compression of the whole site, which routes need not repeat.
     site_compress: Option<Value>,
     /// The limit on bodies of the whole site.

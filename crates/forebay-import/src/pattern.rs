@@ -12,7 +12,7 @@ const READABLE: usize = 12;
 
 /// An expression as conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PatternConditions {
     pub matcher: Matcher,
     /// The number of the group that `{rest}` has, from 1.
     pub rest: Option<usize>,
@@ -42,7 +42,12 @@ pub enum Use {
 }
 
 /// Returns the conditions for an expression of nginx, Apache or Caddy.
-pub fn classify(text: &str, ignore_case: bool, keys: &Keys, of: Use) -> Result<Found, Unknown> {
+pub fn classify(
+    text: &str,
+    ignore_case: bool,
+    keys: &Keys,
+    of: Use,
+) -> Result<PatternConditions, Unknown> {
     if let Some((before, excluded, after)) = negative_lookahead(text) {
         let mut found = classify(&format!("{before}{after}"), ignore_case, keys, of)?;
         let except =
@@ -55,7 +60,8 @@ pub fn classify(text: &str, ignore_case: bool, keys: &Keys, of: Use) -> Result<F
         why: format!("the expression cannot be read: {why}"),
         superset: None,
     })?;
-    let count = |found: &Found| found.matcher.paths.len() + found.matcher.suffixes.len();
+    let count =
+        |found: &PatternConditions| found.matcher.paths.len() + found.matcher.suffixes.len();
     let readable = match (of, ignore_case) {
         (Use::Scripts, _) => usize::MAX,
         (Use::Exact, true) => 1,
@@ -72,13 +78,16 @@ pub fn classify(text: &str, ignore_case: bool, keys: &Keys, of: Use) -> Result<F
 
 /// Returns the conditions as `path_regex`, with a name for each group; `None` if this version has no
 /// such key.
-pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<Found> {
+pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<PatternConditions> {
     if !keys.route("path_regex") || parts(text, ignore_case).is_err() {
         return None;
     }
     let flag = if ignore_case { "~*" } else { "" };
     let regex = Some(format!("{flag}{}", named_groups(text)));
-    Some(Found { matcher: Matcher { regex, ..Matcher::default() }, ..Found::default() })
+    Some(PatternConditions {
+        matcher: Matcher { regex, ..Matcher::default() },
+        ..PatternConditions::default()
+    })
 }
 
 /// Returns the name of a numbered group in `path_regex`.
@@ -141,8 +150,8 @@ pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Returns conditions without an expression, if every branch has some of one kind.
-fn simple(branches: &[Vec<Part>], of: Use) -> Option<Found> {
-    let mut all: Option<Found> = None;
+fn simple(branches: &[Vec<Part>], of: Use) -> Option<PatternConditions> {
+    let mut all: Option<PatternConditions> = None;
     for branch in branches {
         let found = of_branch(branch, of)?;
         let Some(before) = &mut all else {
@@ -174,7 +183,7 @@ enum Tail {
     Open,
 }
 
-fn of_branch(branch: &[Part], of: Use) -> Option<Found> {
+fn of_branch(branch: &[Part], of: Use) -> Option<PatternConditions> {
     let (starts, rest) = match branch {
         [Part::Start, rest @ ..] => (true, rest),
         rest => (false, rest),
@@ -187,7 +196,13 @@ fn of_branch(branch: &[Part], of: Use) -> Option<Found> {
         [body @ .., Part::End] => (body, Tail::End),
         body => (body, Tail::Open),
     };
-    let all = |path| Some(Found { matcher: Matcher::path("/*"), path, ..Found::default() });
+    let all = |path| {
+        Some(PatternConditions {
+            matcher: Matcher::path("/*"),
+            path,
+            ..PatternConditions::default()
+        })
+    };
     match (starts, body, tail) {
         (_, [], Tail::Any(group)) => all(group),
         (_, [], Tail::Open) => all(None),
@@ -197,7 +212,7 @@ fn of_branch(branch: &[Part], of: Use) -> Option<Found> {
 }
 
 /// Returns the conditions for an expression that begins with one of these texts.
-fn of_start(texts: &[String], tail: Tail) -> Option<Found> {
+fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
     let ends: &[&str] = match tail {
         Tail::End => &[""],
         Tail::EndOrSlash => &["", "/*"],
@@ -209,11 +224,11 @@ fn of_start(texts: &[String], tail: Tail) -> Option<Found> {
         _ => None,
     };
     let matcher = Matcher { paths: paths(texts, ends)?, ..Matcher::default() };
-    Some(Found { matcher, rest, ..Found::default() })
+    Some(PatternConditions { matcher, rest, ..PatternConditions::default() })
 }
 
 /// Returns the conditions for an expression that ends in one of some texts.
-fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<Found> {
+fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<PatternConditions> {
     let [before @ .., Part::Literals(ends)] = body else { return None };
     // Every path has a character before its extension.
     let before = before.strip_suffix(&[Part::AnyOne]).unwrap_or(before);
@@ -240,7 +255,7 @@ fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<Found> {
         None => Vec::new(),
     };
     let matcher = Matcher { paths, suffixes: ends.clone(), ..Matcher::default() };
-    Some(Found { matcher, is_script, ..Found::default() })
+    Some(PatternConditions { matcher, is_script, ..PatternConditions::default() })
 }
 
 /// Returns path patterns with each of the endings; `None` if one is no pattern.
@@ -290,7 +305,7 @@ fn superset(branches: &[Vec<Part>]) -> Option<Matcher> {
 mod tests {
     use super::*;
 
-    fn found(text: &str) -> Found {
+    fn found(text: &str) -> PatternConditions {
         classify(text, false, &Keys::without(&["path_regex"]), Use::Exact)
             .unwrap_or_else(|unknown| panic!("{text}: {unknown:?}"))
     }

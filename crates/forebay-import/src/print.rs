@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::draft::{Draft, Route, Site};
+use crate::draft::{Draft, DraftRoute, DraftSite};
 use crate::expect::expectations;
 use crate::keys::Keys;
 use crate::pattern::group_name;
@@ -82,7 +82,7 @@ fn table(out: &mut String, name: &str, keys: &Table) {
     keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
 }
 
-fn print_site(out: &mut String, site: &Site, expect: &[String], mark: &str) {
+fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str) {
     out.push('\n');
     site.comments.iter().for_each(|line| comment(out, "", line));
     out.push_str("[[site]]\n");
@@ -102,7 +102,7 @@ fn print_site(out: &mut String, site: &Site, expect: &[String], mark: &str) {
     site.routes.iter().for_each(|route| print_route(out, route));
 }
 
-fn print_route(out: &mut String, route: &Route) {
+fn print_route(out: &mut String, route: &DraftRoute) {
     out.push('\n');
     comment(out, "  ", &format!("{}: {}", route.place, route.source));
     route.comments.iter().for_each(|line| comment(out, "  ", line));
@@ -168,10 +168,11 @@ fn used_groups(regex: &str, keys: &Table) -> String {
 }
 
 /// Removes routes whose requests a route above takes. `check` refuses them.
-fn drop_unreachable(site: &mut Site) {
-    let mut kept: Vec<Route> = Vec::new();
+fn drop_unreachable(site: &mut DraftSite) {
+    let mut kept: Vec<DraftRoute> = Vec::new();
     for route in std::mem::take(&mut site.routes) {
-        let takes_all = |above: &&Route| !above.passes_on() && above.matcher.covers(&route.matcher);
+        let takes_all =
+            |above: &&DraftRoute| !above.passes_on() && above.matcher.covers(&route.matcher);
         match kept.iter().take(MOST_COMPARED).find(takes_all) {
             Some(above) => {
                 let (place, source) = (&route.place, &route.source);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::draft::Place;
+use crate::draft::SourceLine;
 
 /// The largest file, in bytes. Configurations of real sites have some hundred kilobytes.
 const LARGEST: u64 = 4 * 1024 * 1024;
@@ -21,7 +21,7 @@ pub const DEEPEST_BLOCK: usize = 40;
 /// A configuration that cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
-    place: Option<Place>,
+    place: Option<SourceLine>,
     message: String,
     help: String,
 }
@@ -31,7 +31,11 @@ impl ImportError {
         Self { place: None, message: message.into(), help: help.into() }
     }
 
-    pub(crate) fn at(place: &Place, message: impl Into<String>, help: impl Into<String>) -> Self {
+    pub(crate) fn at(
+        place: &SourceLine,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
         Self { place: Some(place.clone()), ..Self::new(message, help) }
     }
 }
@@ -65,7 +69,7 @@ pub struct Reader {
 
 impl Reader {
     /// Reads a file that another one includes at `place`. [`Reader::close`] must follow.
-    pub fn open(&mut self, path: &Path, place: Option<&Place>) -> Result<Text, ImportError> {
+    pub fn open(&mut self, path: &Path, place: Option<&SourceLine>) -> Result<Text, ImportError> {
         let error = |message: String, help: &str| ImportError {
             place: place.cloned(),
             message,
@@ -92,7 +96,7 @@ impl Reader {
         }
         if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
             let line = bytes[..at].iter().filter(|&&byte| byte == b'\n').count() + 1;
-            let place = Place { file: name.as_str().into(), line };
+            let place = SourceLine { file: name.as_str().into(), line };
             return Err(ImportError::at(&place, "a zero byte is no text", HELP));
         }
         self.open.push(real);

@@ -1,7 +1,7 @@
 //! Texts with placeholders.
 
 use crate::keys::Keys;
-use crate::pattern::{Found, group_name};
+use crate::pattern::{PatternConditions, group_name};
 
 /// Returns a text as a template: a brace before a letter is doubled, as it would begin a
 /// placeholder.
@@ -22,7 +22,7 @@ pub fn literal(text: &str, keys: &Keys) -> String {
 }
 
 /// Returns the placeholder of a numbered group; `None` if the conditions do not have it.
-pub fn group(number: usize, found: &Found) -> Option<String> {
+pub fn group(number: usize, found: &PatternConditions) -> Option<String> {
     if found.rest == Some(number) {
         Some("{rest}".into())
     } else if found.path == Some(number) || number == 0 {

@@ -82,7 +82,7 @@ mod tests {
     fn outcome(saturated: bool) -> Outcome {
         Outcome {
             duration: Duration::from_secs(1),
-            client: forebay_load::Client { saturated, ..Default::default() },
+            client: forebay_load::ClientUsage { saturated, ..Default::default() },
             ..Outcome::default()
         }
     }

@@ -15,7 +15,7 @@ use crate::round::Standing;
 use crate::schedule::{Member, Progress, Turn};
 use crate::trial::{Halt, Runner};
 
-use perf::{Attached, Failure, is_installed};
+use perf::{Attached, ProfileFailure, is_installed};
 
 /// Duration of the load of a server, unless `duration` of `[load]` is shorter.
 const TIME: Duration = Duration::from_secs(3);
@@ -46,14 +46,14 @@ pub fn run(
         let configuration = &results.configuration;
         progress.begin_profile(configuration);
         let profiled = match &hopeless {
-            Some(why) => Err(Failure::Other(why.clone())),
+            Some(why) => Err(ProfileFailure::Other(why.clone())),
             None => profile_trial(runner, configuration),
         };
         let profile = match profiled {
             Ok(profile) => profile,
-            Err(Failure::Interrupted) => return Err(Halt::Interrupted),
+            Err(ProfileFailure::Interrupted) => return Err(Halt::Interrupted),
             Err(failure) => {
-                if let Failure::Refused(why) = &failure {
+                if let ProfileFailure::Refused(why) = &failure {
                     hopeless = Some(why.clone());
                 }
                 Profile::none(format!("not profiled: {failure}"))
@@ -65,10 +65,13 @@ pub fn run(
     Ok(())
 }
 
-fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profile, Failure> {
+fn profile_trial(
+    runner: &Runner,
+    configuration: &Configuration,
+) -> Result<Profile, ProfileFailure> {
     if configuration.start.is_empty() {
         let why = "forebay did not start this server and does not know its processes";
-        return Err(Failure::Other(why.to_owned()));
+        return Err(ProfileFailure::Other(why.to_owned()));
     }
     let time = match runner.plan.load_of(configuration).amount {
         Amount::Duration(duration) => duration.min(TIME),
@@ -84,14 +87,14 @@ fn profile_trial(runner: &Runner, configuration: &Configuration) -> Result<Profi
     // Parsing takes CPU time, but all measurements are over.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
-        return Err(Failure::Other(why.clone()));
+        return Err(ProfileFailure::Other(why.clone()));
     }
     recorded?;
     let text = attached.script(runner)?;
     let mut stacks = Stacks::default();
-    File::open(text)
-        .and_then(|text| profile::fold(BufReader::new(text), &mut stacks))
-        .map_err(|error| Failure::Other(format!("cannot read the output of perf: {error}")))?;
+    File::open(text).and_then(|text| profile::fold(BufReader::new(text), &mut stacks)).map_err(
+        |error| ProfileFailure::Other(format!("cannot read the output of perf: {error}")),
+    )?;
     let counted = trial.measured.as_ref().map_or(0.0, |m| m.server.cpu.total().as_secs_f64());
     let completed = trial.measured.map_or(0, |measured| measured.outcome.requests.completed);
     let requests = (completed > 0 && !ended_early).then_some(completed);
@@ -105,10 +108,10 @@ fn add_notes(
     mut profile: Profile,
     ended_early: bool,
     hides_kernel: bool,
-) -> Result<Profile, Failure> {
+) -> Result<Profile, ProfileFailure> {
     if profile.stacks.samples() == 0 {
         let why = "perf took no sample: the server used almost no CPU time";
-        return Err(Failure::Other(why.to_owned()));
+        return Err(ProfileFailure::Other(why.to_owned()));
     }
     if ended_early {
         let why = "what perf may write was full before the load was over: shares are right, times per \
@@ -164,7 +167,7 @@ mod tests {
             let profile = Profile { frequency: 499, stacks, ..Profile::default() };
             add_notes(profile, ended_early, hides_kernel).map(|profile| profile.notes.join(", "))
         };
-        let has = |notes: Result<String, Failure>, part: &str| {
+        let has = |notes: Result<String, ProfileFailure>, part: &str| {
             notes.is_ok_and(|notes| notes.contains(part))
         };
         assert!(has(notes("a;b 1\n", false, true), "without the time in the kernel"));

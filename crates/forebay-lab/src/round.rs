@@ -19,8 +19,8 @@ use crate::schedule::{Executor, Group, Member, Turn};
 use crate::service::Services;
 use crate::steady::{WINDOW, is_steady};
 use crate::trial::{
-    Check, Halt, Measured, RunError, Runner, Slice, StartFailure, Trial, broken, refuse_occupied,
-    stop,
+    Halt, Measured, RunError, Runner, Slice, StartFailure, Trial, TrialCheck, broken,
+    refuse_occupied, stop,
 };
 use crate::watch::{Cpu, Sampler, Tree, Witness, listeners};
 
@@ -40,13 +40,13 @@ impl Executor for Runner {
             servers.push(self.start_member(*member)?);
         }
         for turn in &group.turns {
-            if let Started::Running(server) = &mut servers[turn.member] {
+            if let ServerStart::Running(server) = &mut servers[turn.member] {
                 server.turn(self, *turn)?;
             }
         }
-        let finish = |server: Started<'_>| match server {
-            Started::Running(server) => server.finish(self),
-            Started::Failed(trial) => Ok(trial),
+        let finish = |server: ServerStart<'_>| match server {
+            ServerStart::Running(server) => server.finish(self),
+            ServerStart::Failed(trial) => Ok(trial),
         };
         servers.into_iter().map(finish).collect()
     }
@@ -54,7 +54,7 @@ impl Executor for Runner {
 
 /// Result of the start of a server.
 #[expect(clippy::large_enum_variant, reason = "an experiment has few servers at a time")]
-enum Started<'a> {
+enum ServerStart<'a> {
     Running(Standing<'a>),
     /// The server did not start, which is the result of its trial.
     Failed(Trial),
@@ -62,22 +62,22 @@ enum Started<'a> {
 
 impl Runner {
     /// Starts a server. If it cannot start, the experiment goes on.
-    fn start_member<'a>(&mut self, member: Member<'a>) -> Result<Started<'a>, Halt> {
+    fn start_member<'a>(&mut self, member: Member<'a>) -> Result<ServerStart<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
-            return Ok(Started::Failed(Trial::not_started(member.id, failure.clone())));
+            return Ok(ServerStart::Failed(Trial::not_started(member.id, failure.clone())));
         }
         match Standing::start(self, member) {
             Ok(server) => {
                 self.started.insert(name.clone());
-                Ok(Started::Running(server))
+                Ok(ServerStart::Running(server))
             }
             Err(Halt::CannotStart { configuration, reason, output }) if configuration == *name => {
                 let failure = StartFailure { reason, output };
                 if !self.started.contains(name) {
                     self.unstartable.insert(name.clone(), failure.clone());
                 }
-                Ok(Started::Failed(Trial::not_started(member.id, failure)))
+                Ok(ServerStart::Failed(Trial::not_started(member.id, failure)))
             }
             Err(halt) => Err(halt),
         }
@@ -87,7 +87,7 @@ impl Runner {
 /// Running server with its load. Dropping it ends the server.
 pub(crate) struct Standing<'a> {
     member: Member<'a>,
-    check: Check,
+    check: TrialCheck,
     /// The load of the plan.
     task: experiment::Load,
     values: Values,
@@ -95,7 +95,7 @@ pub(crate) struct Standing<'a> {
     keeper: Keeper,
     _services: Services,
     /// `None` if the server has failed.
-    load: Option<Load>,
+    load: Option<ServerLoad>,
     /// Reason of the failure.
     failure: Option<String>,
     /// Other notes.
@@ -103,7 +103,7 @@ pub(crate) struct Standing<'a> {
 }
 
 /// Load of a server and its results so far.
-struct Load {
+struct ServerLoad {
     driver: Driver,
     tree: Tree,
     sampler: Sampler,
@@ -141,11 +141,11 @@ impl<'a> Standing<'a> {
         let task = runner.plan.load_of(configuration);
         let address = configuration.address(&values).filter(|_| task.client.is_some());
         let check = match address {
-            Some(address) => Check::Connection(address),
+            Some(address) => TrialCheck::Connection(address),
             None => {
                 let url = Url::parse(&configuration.target(&task, &values))
                     .map_err(|error| Halt::Broken(format!("{}: {error}", configuration.name)))?;
-                Check::Request(Box::new(runner.spec(&task, url, &values)))
+                TrialCheck::Request(Box::new(runner.spec(&task, url, &values)))
             }
         };
         if !configuration.start.is_empty() {
@@ -168,7 +168,7 @@ impl<'a> Standing<'a> {
         };
         match server.warm_up(runner) {
             Ok(driver) => {
-                let load = Load::begin(driver, || server.tree());
+                let load = ServerLoad::begin(driver, || server.tree());
                 server.load = Some(load);
             }
             Err(RunError::Trial(failure)) => server.failure = Some(failure),
@@ -180,7 +180,7 @@ impl<'a> Standing<'a> {
     /// Warms the server up and returns the source of the load.
     fn warm_up(&mut self, runner: &Runner) -> Result<Driver, RunError> {
         let mut driver = match (&self.task.client, &self.check) {
-            (None, Check::Request(spec)) => match Turns::new(spec) {
+            (None, TrialCheck::Request(spec)) => match Turns::new(spec) {
                 Ok(turns) => Driver::Turns(Box::new(turns)),
                 Err(error) => return Err(RunError::Trial(error.to_string())),
             },
@@ -244,8 +244,8 @@ impl<'a> Standing<'a> {
         };
         let target = self.member.configuration.target(&self.task, &self.values);
         let url = match &self.check {
-            Check::Request(_) => target,
-            Check::Connection(_) => self.values.fill(&self.member.configuration.url),
+            TrialCheck::Request(_) => target,
+            TrialCheck::Connection(_) => self.values.fill(&self.member.configuration.url),
         };
         let connections = self.task.connections;
         let place = u64::from(self.member.id.round) * 1000 + u64::from(slice);
@@ -259,8 +259,8 @@ impl<'a> Standing<'a> {
     /// Returns the request of the built-in load generator.
     pub(crate) fn spec(&self) -> Option<&Spec> {
         match &self.check {
-            Check::Request(spec) => Some(spec),
-            Check::Connection(_) => None,
+            TrialCheck::Request(spec) => Some(spec),
+            TrialCheck::Connection(_) => None,
         }
     }
 
@@ -271,8 +271,8 @@ impl<'a> Standing<'a> {
             return self.keeper.tree();
         }
         let address = match &self.check {
-            Check::Connection(address) => address.clone(),
-            Check::Request(spec) => match spec.url.endpoint() {
+            TrialCheck::Connection(address) => address.clone(),
+            TrialCheck::Request(spec) => match spec.url.endpoint() {
                 Endpoint::Unix(path) => format!("unix:{}", path.display()),
                 endpoint => endpoint.to_string(),
             },
@@ -405,7 +405,7 @@ impl<'a> Standing<'a> {
     }
 }
 
-impl Load {
+impl ServerLoad {
     fn begin(driver: Driver, tree: impl Fn() -> Tree) -> Self {
         Self {
             driver,

@@ -165,7 +165,7 @@ pub struct Runner {
 }
 
 /// Check of a server before and after its load.
-pub(crate) enum Check {
+pub(crate) enum TrialCheck {
     /// Sends the request of the load.
     Request(Box<Spec>),
     /// Connects to `HOST:PORT` or `unix:PATH`.
@@ -385,7 +385,7 @@ impl Runner {
     pub(crate) fn until_ready(
         &self,
         configuration: &Configuration,
-        check: &Check,
+        check: &TrialCheck,
         keeper: &mut Keeper,
     ) -> Result<(), Halt> {
         let began = Instant::now();
@@ -417,11 +417,15 @@ impl Runner {
     }
 
     /// Sends one request, equal to those of the load. The error describes a wrong reply.
-    pub(crate) fn probe(&self, check: &Check, patience: Option<Duration>) -> Result<(), String> {
+    pub(crate) fn probe(
+        &self,
+        check: &TrialCheck,
+        patience: Option<Duration>,
+    ) -> Result<(), String> {
         let spec = match check {
-            Check::Request(spec) => spec.as_ref(),
-            Check::Connection(address) if is_listening(address) => return Ok(()),
-            Check::Connection(address) => return Err(format!("nothing listens at {address}")),
+            TrialCheck::Request(spec) => spec.as_ref(),
+            TrialCheck::Connection(address) if is_listening(address) => return Ok(()),
+            TrialCheck::Connection(address) => return Err(format!("nothing listens at {address}")),
         };
         let patience = patience.unwrap_or(spec.timeout);
         let timeout = spec.timeout.min(patience).max(Duration::from_millis(100));
@@ -453,11 +457,14 @@ fn free_port() -> Option<u16> {
     std::iter::repeat_with(|| fastrand::u16(10_000..end)).take(1000).find(free)
 }
 
-pub(crate) fn refuse_occupied(configuration: &Configuration, check: &Check) -> Result<(), Halt> {
+pub(crate) fn refuse_occupied(
+    configuration: &Configuration,
+    check: &TrialCheck,
+) -> Result<(), Halt> {
     let at = match check {
-        Check::Connection(address) if address.starts_with("unix:") => return Ok(()),
-        Check::Connection(address) => address.clone(),
-        Check::Request(spec) => match spec.url.endpoint() {
+        TrialCheck::Connection(address) if address.starts_with("unix:") => return Ok(()),
+        TrialCheck::Connection(address) => address.clone(),
+        TrialCheck::Request(spec) => match spec.url.endpoint() {
             Endpoint::Tcp { host, port } => format!("{host}:{port}"),
             Endpoint::Unix { .. } => return Ok(()),
         },

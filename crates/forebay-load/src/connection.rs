@@ -19,7 +19,7 @@ use crate::worker::{Drive, InFlight, ThreadState};
 
 /// A connection of the load generator. When its socket closes, the connection opens a new one.
 #[derive(Debug)]
-pub(crate) struct Connection<C: Session, T: Transport> {
+pub(crate) struct LoadConnection<C: Session, T: Transport> {
     id: usize,
     session: C,
     /// Requests of the run, in the order of their indices.
@@ -73,7 +73,7 @@ const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 /// Reason why no complete reply arrived: the system's error, and a text for the report.
 pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 
-impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
+impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T> {
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
@@ -147,7 +147,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for Connection<C, T> {
     }
 }
 
-impl<C: Session<Sink = Inspection>, T: Transport> Connection<C, T> {
+impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     pub fn new(id: usize, session: C, requests: Arc<[C::Request]>, config: T::Config) -> Self {
         let now = Instant::now();
         Self {

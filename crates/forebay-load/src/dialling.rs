@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::target::Dialled;
-use crate::transport::{Progress, Transport};
+use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::ThreadState;
 
 /// Failed attempts to connect since the last success.
@@ -105,14 +105,14 @@ pub(crate) fn is_established<T: Transport>(
 ) -> io::Result<bool> {
     sockopt::socket_error(transport.socket())??;
     match transport.handshake()? {
-        Progress::Established(handshake) => {
+        HandshakeProgress::Established(handshake) => {
             if let Some(handshake) = handshake {
                 state.tally.shook_hands(&handshake);
             }
             Ok(true)
         }
-        Progress::Reads => Ok(false),
-        Progress::Writes => {
+        HandshakeProgress::Reads => Ok(false),
+        HandshakeProgress::Writes => {
             // Re-arms the edge-triggered event, which is reported at once if the socket is writable
             // by now.
             let data = EventData::new_u64(id as u64);

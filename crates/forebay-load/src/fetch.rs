@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    Ajp, AppServer, Ended, Fastcgi, Http1, Http2, Malformed, MuxSession, Session, Sink, WebSocket,
+    AjpClient, AppServer, Ended, FastcgiClient, Http1, Http2, Malformed, MuxSession, Session, Sink,
+    WebSocket,
 };
 use rustls::{ClientConnection, StreamOwned};
 
@@ -18,7 +19,7 @@ use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 
 /// Reply to a single request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct FetchedReply {
     /// The status.
     pub status: u16,
     /// The header fields in order; invalid UTF-8 is replaced.
@@ -53,7 +54,7 @@ pub fn fetch(
     url: &Url,
     timeout: Duration,
     headers: &[(String, String)],
-) -> Result<Reply, FetchError> {
+) -> Result<FetchedReply, FetchError> {
     let spec = Spec { headers: headers.to_vec(), keepalive: false, ..Spec::new(url.clone()) };
     let requests = Requests::of(&spec).map_err(FetchError::Request)?;
     let deadline = Deadline { at: Instant::now() + timeout, timeout };
@@ -75,11 +76,13 @@ pub fn fetch(
             exchange_on_stream(stream, session, &deadline)
         }
         Protocol::Ajp => {
-            exchange(stream, Ajp::new(requests.ajp()[0].clone(), false, sink), &deadline)
+            exchange(stream, AjpClient::new(requests.ajp()[0].clone(), false, sink), &deadline)
         }
-        Protocol::Fastcgi => {
-            exchange(stream, Fastcgi::new(requests.fastcgi()[0].clone(), false, sink), &deadline)
-        }
+        Protocol::Fastcgi => exchange(
+            stream,
+            FastcgiClient::new(requests.fastcgi()[0].clone(), false, sink),
+            &deadline,
+        ),
         Protocol::Scgi | Protocol::Uwsgi => {
             exchange(stream, AppServer::new(requests.http()[0].clone(), sink), &deadline)
         }
@@ -92,7 +95,7 @@ struct Deadline {
 }
 
 /// Stream with time limits for reads and writes.
-trait Stream: Read + Write {
+trait TimedStream: Read + Write {
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
 
@@ -102,7 +105,7 @@ struct Collected {
     body: Vec<u8>,
 }
 
-fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn Stream>, FetchError> {
+fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn TimedStream>, FetchError> {
     if let Endpoint::Unix(path) = url.endpoint() {
         let stream = UnixStream::connect(path).map_err(FetchError::Connect)?;
         return Ok(Box::new(stream));
@@ -123,7 +126,7 @@ fn secured(
     url: &Url,
     mut stream: TcpStream,
     deadline: &Deadline,
-) -> Result<Box<dyn Stream>, FetchError> {
+) -> Result<Box<dyn TimedStream>, FetchError> {
     let client = TlsClient::new(url, &TlsOptions::default()).map_err(FetchError::Request)?;
     let mut connection = client.connect().map_err(FetchError::Connect)?;
     while connection.is_handshaking() {
@@ -134,10 +137,10 @@ fn secured(
 }
 
 fn exchange(
-    stream: &mut dyn Stream,
+    stream: &mut dyn TimedStream,
     mut session: impl Session<Sink = Collected>,
     deadline: &Deadline,
-) -> Result<Reply, FetchError> {
+) -> Result<FetchedReply, FetchError> {
     stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
     // A server may reply and close before it has read the whole request. Its reply is more useful
     // than the write error.
@@ -167,7 +170,7 @@ fn exchange(
         if answer.is_some() || session.sink().body.len() >= BODY_LIMIT {
             let status = session.status();
             let Collected { headers, body } = std::mem::take(session.sink());
-            return Ok(Reply { status, headers, body });
+            return Ok(FetchedReply { status, headers, body });
         }
         if n == 0 {
             let truncated =
@@ -179,10 +182,10 @@ fn exchange(
 
 /// Works as [`exchange`], with a session that supports several streams.
 fn exchange_on_stream(
-    stream: &mut dyn Stream,
+    stream: &mut dyn TimedStream,
     mut session: impl MuxSession<Sink = Collected>,
     deadline: &Deadline,
-) -> Result<Reply, FetchError> {
+) -> Result<FetchedReply, FetchError> {
     session.start(0, Instant::now());
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 * 1024];
@@ -213,7 +216,7 @@ fn exchange_on_stream(
         if receipt.ended.is_some() || session.sink(0).body.len() >= BODY_LIMIT {
             let status = session.status(0);
             let Collected { headers, body } = std::mem::take(session.sink(0));
-            return Ok(Reply { status, headers, body });
+            return Ok(FetchedReply { status, headers, body });
         }
         if n == 0 {
             let truncated = io::Error::new(io::ErrorKind::UnexpectedEof, "closed before the reply");
@@ -255,20 +258,20 @@ impl Sink for Collected {
     }
 }
 
-impl Stream for TcpStream {
+impl TimedStream for TcpStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))
     }
 }
 
-impl Stream for StreamOwned<ClientConnection, TcpStream> {
+impl TimedStream for StreamOwned<ClientConnection, TcpStream> {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.sock.limit(time)
     }
 }
 
-impl Stream for UnixStream {
+impl TimedStream for UnixStream {
     fn limit(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time))?;
         self.set_write_timeout(Some(time))

@@ -45,10 +45,10 @@ mod worker;
 
 pub use capacity::{Capacity, Search, Step, find_rate};
 pub use error::Error;
-pub use fetch::{FetchError, Reply, fetch};
+pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
 pub use goal::{Goal, Judgement};
-pub use outcome::{Bytes, Client, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
 pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};

@@ -25,7 +25,7 @@ use crate::target::Dialled;
 use crate::transport::Transport;
 use crate::worker::{Drive, InFlight, ThreadState};
 
-use streams::{State, Stream, Streams};
+use streams::{MuxStream, MuxStreamState, Streams};
 
 /// A connection of the load generator, with its streams. When its socket closes, the connection
 /// opens a new one.
@@ -121,7 +121,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
     }
 
     fn in_flight(&self) -> InFlight {
-        let is_active = |stream: &&Stream| matches!(stream.state, State::Waiting | State::UnderWay);
+        let is_active = |stream: &&MuxStream| {
+            matches!(stream.state, MuxStreamState::Waiting | MuxStreamState::UnderWay)
+        };
         let active = self.streams.all.iter().filter(is_active);
         active.fold(InFlight::default(), |sum, stream| sum.and(InFlight::one(stream.due)))
     }
@@ -133,21 +135,21 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         }
         let mut failed = false;
         for stream in 0..self.streams.all.len() {
-            let Stream { state: at, until, reads, .. } = self.streams.all[stream];
-            if now < until || !matches!(at, State::Waiting | State::UnderWay) {
+            let MuxStream { state: at, until, reads, .. } = self.streams.all[stream];
+            if now < until || !matches!(at, MuxStreamState::Waiting | MuxStreamState::UnderWay) {
                 continue;
             }
             if self.phase == Phase::Connecting {
                 let error = no_connection(self.transport.as_ref(), state.timeout);
                 return self.refused(error, now, state);
             }
-            if at == State::UnderWay {
+            if at == MuxStreamState::UnderWay {
                 self.session.cancel(stream, now);
             }
             let why = format_args!("no complete reply within {:?}", state.timeout);
             state.tally.fail(Failure::Timeout, self.streams.all[stream].request, &why);
             self.streams.release(stream);
-            self.is_silent |= at == State::Waiting || reads == self.reads;
+            self.is_silent |= at == MuxStreamState::Waiting || reads == self.reads;
             failed = true;
         }
         if failed {
@@ -261,7 +263,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
             self.streams.under_way += 1;
             let request = &mut self.streams.all[stream];
-            (request.state, request.reads) = (State::UnderWay, self.reads);
+            (request.state, request.reads) = (MuxStreamState::UnderWay, self.reads);
             self.unwritten += u64::from(!request.is_retry);
         }
     }
@@ -474,8 +476,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
         if self.was_idle(&ending, state) {
             for stream in 0..self.streams.all.len() {
-                let Stream { state: at, is_retry, .. } = self.streams.all[stream];
-                if at == State::UnderWay && !is_retry {
+                let MuxStream { state: at, is_retry, .. } = self.streams.all[stream];
+                if at == MuxStreamState::UnderWay && !is_retry {
                     self.retry(stream, state);
                 }
             }
@@ -503,9 +505,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// kernel refused them.
     fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        let is_late = |stream: &Stream| {
+        let is_late = |stream: &MuxStream| {
             let may_resend = state.mix.may_resend(stream.request);
-            stream.state != State::UnderWay || stream.reads == self.reads && may_resend
+            stream.state != MuxStreamState::UnderWay || stream.reads == self.reads && may_resend
         };
         let is_refused = self.write_error.is_some() || transport.has_refused_bytes();
         self.used && ending.0.is_none() && is_refused && self.streams.all.iter().all(is_late)
@@ -513,8 +515,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     fn fail_all(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         for stream in 0..self.streams.all.len() {
-            let Stream { state: at, request, .. } = self.streams.all[stream];
-            if at == State::UnderWay {
+            let MuxStream { state: at, request, .. } = self.streams.all[stream];
+            if at == MuxStreamState::UnderWay {
                 state.tally.fail(failure, request, why);
                 self.streams.release(stream);
             }

@@ -50,7 +50,7 @@ pub struct Outcome {
     /// TLS handshakes; `None` without TLS.
     pub handshakes: Option<Handshakes>,
     /// Resources used by the load threads.
-    pub client: Client,
+    pub client: ClientUsage,
     /// Error of the first failed request.
     pub first_failure: Option<String>,
     /// The run ended early because no connect succeeded during a whole timeout.
@@ -137,7 +137,7 @@ pub struct Handshakes {
 
 /// Resources used by the load threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientUsage {
     /// User time over all load threads.
     pub cpu_user: Duration,
     /// System time over all load threads.
@@ -176,7 +176,7 @@ impl Default for Outcome {
             bytes: Bytes::default(),
             latency: Latency::new(),
             handshakes: None,
-            client: Client::default(),
+            client: ClientUsage::default(),
             first_failure: None,
             gave_up: false,
         }
@@ -376,7 +376,7 @@ impl Outcome {
                 Value::Null => None,
                 handshakes => Some(Handshakes::from_json(handshakes)?),
             },
-            client: Client {
+            client: ClientUsage {
                 cpu_user: seconds(client, "cpu_user_s")?,
                 cpu_system: seconds(client, "cpu_system_s")?,
                 saturated: flag(client, "saturated")?,
@@ -602,7 +602,7 @@ mod tests {
             latency,
             parts: Vec::new(),
             handshakes: Some(handshakes),
-            client: Client { cpu_user: Duration::from_millis(3), ..Client::default() },
+            client: ClientUsage { cpu_user: Duration::from_millis(3), ..ClientUsage::default() },
             first_failure: Some("it broke".to_owned()),
             gave_up: true,
         };

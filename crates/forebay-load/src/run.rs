@@ -7,11 +7,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_client::{Ajp, AppServer, Fastcgi, Http1, Http2, WebSocket};
+use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, WebSocket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
-use crate::connection::Connection;
+use crate::connection::LoadConnection;
 use crate::inspection::Inspection;
 use crate::mix::Mix;
 use crate::mux::MuxConnection;
@@ -23,7 +23,7 @@ use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
-    Client, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
+    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
 };
 
 /// Share of the time above which a load thread counts as busy.
@@ -114,7 +114,7 @@ trait Crew: Send {
     fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
 }
 
-struct Workers<C> {
+struct WorkerCrew<C> {
     workers: Vec<Worker<C>>,
     target: Arc<ServerAddresses>,
 }
@@ -140,21 +140,21 @@ fn crew_over<T: Transport + 'static>(
     Ok(match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
             let requests = requests.http();
-            Box::new(Workers::new(spec, |id| {
+            Box::new(WorkerCrew::new(spec, |id| {
                 let session = Http1::new(requests[0].clone(), keepalive, inspection());
-                Connection::<_, T>::new(id, session, requests.clone(), config())
+                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
         Protocol::Ws | Protocol::Wss => {
             let requests = requests.websocket();
-            Box::new(Workers::new(spec, |id| {
+            Box::new(WorkerCrew::new(spec, |id| {
                 let session = WebSocket::new(requests[0].clone(), keepalive, inspection());
-                Connection::<_, T>::new(id, session, requests.clone(), config())
+                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
         Protocol::H2c | Protocol::H2 => {
             let requests = requests.http2()?;
-            Box::new(Workers::new(spec, |id| {
+            Box::new(WorkerCrew::new(spec, |id| {
                 let inspections = (0..spec.streams).map(|_| inspection());
                 let session = Http2::new(requests[0].clone(), keepalive, inspections);
                 MuxConnection::<_, T>::new(id, session, requests.clone(), spec.streams, config())
@@ -162,29 +162,29 @@ fn crew_over<T: Transport + 'static>(
         }
         Protocol::Fastcgi => {
             let requests = requests.fastcgi();
-            Box::new(Workers::new(spec, |id| {
-                let session = Fastcgi::new(requests[0].clone(), keepalive, inspection());
-                Connection::<_, T>::new(id, session, requests.clone(), config())
+            Box::new(WorkerCrew::new(spec, |id| {
+                let session = FastcgiClient::new(requests[0].clone(), keepalive, inspection());
+                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
         Protocol::Ajp => {
             let requests = requests.ajp();
-            Box::new(Workers::new(spec, |id| {
-                let session = Ajp::new(requests[0].clone(), keepalive, inspection());
-                Connection::<_, T>::new(id, session, requests.clone(), config())
+            Box::new(WorkerCrew::new(spec, |id| {
+                let session = AjpClient::new(requests[0].clone(), keepalive, inspection());
+                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
         Protocol::Scgi | Protocol::Uwsgi => {
             let requests = requests.http();
-            Box::new(Workers::new(spec, |id| {
+            Box::new(WorkerCrew::new(spec, |id| {
                 let session = AppServer::new(requests[0].clone(), inspection());
-                Connection::<_, T>::new(id, session, requests.clone(), config())
+                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
             })?)
         }
     })
 }
 
-impl<C: Drive + Send> Workers<C> {
+impl<C: Drive + Send> WorkerCrew<C> {
     /// Creates load threads. `connection` creates a connection from its index in the thread.
     fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
         let threads = spec.threads.min(spec.connections);
@@ -201,7 +201,7 @@ impl<C: Drive + Send> Workers<C> {
     }
 }
 
-impl<C: Drive + Send> Crew for Workers<C> {
+impl<C: Drive + Send> Crew for WorkerCrew<C> {
     fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error> {
         let threads = self.workers.len();
         let (start, started_at) = (Instant::now(), SystemTime::now());
@@ -269,7 +269,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         (thread.cpu_user + thread.cpu_system).saturating_sub(thread.looked).as_secs_f64()
     };
     let saturated = finished.iter().all(|t| busy(t) > SATURATION * duration.as_secs_f64());
-    let client = Client {
+    let client = ClientUsage {
         cpu_user: finished.iter().map(|thread| thread.cpu_user).sum(),
         cpu_system: finished.iter().map(|thread| thread.cpu_system).sum(),
         saturated: saturated && duration > Duration::ZERO,

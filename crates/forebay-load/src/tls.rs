@@ -14,7 +14,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
-use crate::transport::{Handshake, Progress, Transport};
+use crate::transport::{Handshake, HandshakeProgress, Transport};
 use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
 
 /// TLS client configuration of a run.
@@ -110,11 +110,11 @@ impl Transport for Tls {
         &self.socket
     }
 
-    fn handshake(&mut self) -> io::Result<Progress> {
+    fn handshake(&mut self) -> io::Result<HandshakeProgress> {
         let begun = *self.begun.get_or_insert_with(Instant::now);
         loop {
             match self.flush() {
-                Err(Errno::AGAIN) => return Ok(Progress::Writes),
+                Err(Errno::AGAIN) => return Ok(HandshakeProgress::Writes),
                 Err(errno) => return Err(errno.into()),
                 Ok(()) if !self.connection.is_handshaking() => break,
                 Ok(()) => {}
@@ -122,7 +122,7 @@ impl Transport for Tls {
             match self.connection.read_tls(&mut Socket(&self.socket)) {
                 Ok(0) => return Err(ended_early()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Progress::Reads);
+                    return Ok(HandshakeProgress::Reads);
                 }
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -138,7 +138,7 @@ impl Transport for Tls {
             return Err(io::Error::new(io::ErrorKind::InvalidData, trust::NO_HTTP2));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        Ok(Progress::Established(Some(Handshake { is_resumed, time: begun.elapsed() })))
+        Ok(HandshakeProgress::Established(Some(Handshake { is_resumed, time: begun.elapsed() })))
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {

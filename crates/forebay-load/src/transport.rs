@@ -28,7 +28,7 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     ///
     /// # Errors
     /// Fails if the connection ended, or if both sides could not agree.
-    fn handshake(&mut self) -> io::Result<Progress>;
+    fn handshake(&mut self) -> io::Result<HandshakeProgress>;
 
     /// Sends some of `bytes`. After `AGAIN` the caller must pass the same bytes again.
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
@@ -55,7 +55,7 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
 }
 
 /// Progress of the handshake.
-pub(crate) enum Progress {
+pub(crate) enum HandshakeProgress {
     /// Requests can be sent. Contains the result of the handshake, if there was one.
     Established(Option<Handshake>),
     /// Waits for input from the server.
@@ -89,8 +89,8 @@ impl Transport for Plain {
     }
 
     #[inline]
-    fn handshake(&mut self) -> io::Result<Progress> {
-        Ok(Progress::Established(None))
+    fn handshake(&mut self) -> io::Result<HandshakeProgress> {
+        Ok(HandshakeProgress::Established(None))
     }
 
     #[inline]

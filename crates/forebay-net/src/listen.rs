@@ -284,7 +284,7 @@ pub struct Handed {
 /// The kernel distributes connections by hash. With few long-lived connections, one thread may get
 /// many more than another, which then idles.
 pub struct Loads {
-    threads: Vec<Load>,
+    threads: Vec<ThreadLoad>,
     most: AtomicUsize,
     most_per_address: AtomicUsize,
     /// Connections by client address, counted only if there is a limit.
@@ -297,7 +297,7 @@ pub struct Loads {
     pub heap: HeapWatch,
 }
 
-struct Load {
+struct ThreadLoad {
     connections: AtomicUsize,
     hand: UnboundedSender<Message>,
 }
@@ -306,7 +306,7 @@ impl Loads {
     /// Limits connections to `most` in total and `most_per_address` per client address; 0: no
     /// limit.
     pub fn new(hands: Vec<UnboundedSender<Message>>, most: usize, most_per_address: usize) -> Self {
-        let load = |hand| Load { connections: AtomicUsize::new(0), hand };
+        let load = |hand| ThreadLoad { connections: AtomicUsize::new(0), hand };
         let pressure = Pressure::new(hands.len());
         Self {
             pressure,

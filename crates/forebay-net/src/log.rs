@@ -17,7 +17,7 @@ mod pattern;
 mod writer;
 
 pub use access::AccessLog;
-pub use pattern::Entry;
+pub use pattern::LogEntry;
 pub use writer::Writer;
 
 use writer::Target;
@@ -50,12 +50,12 @@ impl Message {
 
 /// Sending end of the queue to the writer. Sending never blocks.
 #[derive(Clone)]
-struct Queue {
+struct LogQueue {
     sender: Sender<Message>,
     queued: Arc<AtomicUsize>,
 }
 
-impl Queue {
+impl LogQueue {
     fn new() -> (Self, Queued) {
         let (sender, receiver) = channel();
         let queued = Arc::<AtomicUsize>::default();
@@ -92,7 +92,7 @@ impl Queued {
 }
 
 /// Handle that makes the writer reopen the access log.
-pub struct Reopener(Queue);
+pub struct Reopener(LogQueue);
 
 impl Reopener {
     /// See [`Writer::reopen`].
@@ -104,7 +104,7 @@ impl Reopener {
 /// The error log: writes lines to standard error.
 #[derive(Clone)]
 pub struct ErrorLog {
-    queue: Queue,
+    queue: LogQueue,
     style: Arc<Style>,
 }
 
@@ -133,7 +133,7 @@ impl ErrorLog {
     /// Returns a log in memory and its reader. The log holds at most 16 MiB of unread lines.
     #[cfg(any(test, feature = "memory"))]
     pub fn kept() -> (Self, Kept) {
-        let (queue, queued) = Queue::new();
+        let (queue, queued) = LogQueue::new();
         let style = Arc::new(Style::new(&conf::Log::default()));
         (Self { queue, style }, Kept { queued, taken: RefCell::default() })
     }

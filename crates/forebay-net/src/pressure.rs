@@ -45,15 +45,15 @@ pub struct Pressure {
 }
 
 /// A connection that waits for room.
-pub struct Waiting<'a>(&'a Pressure);
+pub struct WaitingConnection<'a>(&'a Pressure);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingConnection<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Waiting<'_> {
+impl WaitingConnection<'_> {
     /// Returns a future that completes at the next change.
     pub fn changed(&self) -> Notified<'_> {
         self.0.changed.notified()
@@ -79,10 +79,10 @@ impl Pressure {
     }
 
     /// Registers a connection that waits for room.
-    pub fn wait(&self) -> Waiting<'_> {
+    pub fn wait(&self) -> WaitingConnection<'_> {
         // Before the caller checks for room, because `notify` reads this after it has made room.
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        Waiting(self)
+        WaitingConnection(self)
     }
 
     /// Wakes the connections that wait for room.

@@ -30,7 +30,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::byte_stream::Io;
 use crate::deadline::{Activity, Deadlines, NEVER, Ticks, Watched};
 use crate::memory::Link;
-use crate::tls::Session;
+use crate::tls::TlsSession;
 
 mod tls;
 mod write;
@@ -321,7 +321,7 @@ impl Socket {
 
     /// Completes when bytes can be read or the peer has closed.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_unread.get() || self.tls().is_some_and(Session::has_answer) {
+        if self.is_unread.get() || self.tls().is_some_and(TlsSession::has_answer) {
             return Poll::Ready(Ok(()));
         }
         self.shared.io.poll_readable(context)

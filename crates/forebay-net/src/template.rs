@@ -31,7 +31,7 @@ pub enum Escape {
 
 /// The part of a URL that a value becomes a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum UrlPart {
     Path,
     /// The query or the fragment. True if a value would begin a parameter there.
     Query(bool),
@@ -44,7 +44,7 @@ impl Request {
     /// Appends the template with the values of this request. A template without placeholders
     /// allocates nothing.
     pub fn fill(&self, template: &Template, escape: Escape, out: &mut Vec<u8>) {
-        let mut place = Place::Path;
+        let mut place = UrlPart::Path;
         for part in template.parts() {
             match part {
                 TemplatePart::Text(text) => {
@@ -56,8 +56,8 @@ impl Request {
                     self.append(value, (escape, place), out);
                     if *value == Placeholder::Uri && escape == Escape::Target {
                         place = place.after(&out[start..]);
-                    } else if let Place::Query(_) = place {
-                        place = Place::Query(false);
+                    } else if let UrlPart::Query(_) = place {
+                        place = UrlPart::Query(false);
                     }
                 }
             }
@@ -75,12 +75,12 @@ impl Request {
                 TemplatePart::Value(Placeholder::Reason) => {
                     out.extend_from_slice(encode::reason_phrase(status).as_bytes());
                 }
-                TemplatePart::Value(value) => self.append(value, (escape, Place::Path), out),
+                TemplatePart::Value(value) => self.append(value, (escape, UrlPart::Path), out),
             }
         }
     }
 
-    fn append(&self, value: &Placeholder, (escape, place): (Escape, Place), out: &mut Vec<u8>) {
+    fn append(&self, value: &Placeholder, (escape, place): (Escape, UrlPart), out: &mut Vec<u8>) {
         let target = self.target();
         let encoded: Cow<'_, [u8]> = match value {
             Placeholder::Path => self.encoded_path(),
@@ -95,7 +95,7 @@ impl Request {
         };
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
-            (Escape::Target, Place::Query(begins)) => match is_path {
+            (Escape::Target, UrlPart::Query(begins)) => match is_path {
                 // Decoded once, the parameter is the decoded path.
                 true => append_parameter(&encoded, true, out),
                 false if begins && *value == Placeholder::Query => append_escaped(&encoded, out),
@@ -107,7 +107,7 @@ impl Request {
     }
 
     /// Appends a value that is not percent-encoded.
-    fn append_plain(&self, value: &Placeholder, how: (Escape, Place), out: &mut Vec<u8>) {
+    fn append_plain(&self, value: &Placeholder, how: (Escape, UrlPart), out: &mut Vec<u8>) {
         let bytes = &self.bytes;
         let mut text = Vec::new();
         let authority = self.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
@@ -142,8 +142,8 @@ impl Request {
             _ => return,
         };
         match how {
-            (Escape::Target, Place::Path) => encode_path_onto(&plain, out),
-            (Escape::Target, Place::Query(_)) => append_parameter(&plain, false, out),
+            (Escape::Target, UrlPart::Path) => encode_path_onto(&plain, out),
+            (Escape::Target, UrlPart::Query(_)) => append_parameter(&plain, false, out),
             (Escape::Field, _) => append_field_value(&plain, out),
             (escape, _) => append_for(escape, &plain, out),
         }
@@ -240,7 +240,7 @@ impl Request {
     }
 }
 
-impl Place {
+impl UrlPart {
     /// Returns the place after `text`.
     fn after(self, text: &[u8]) -> Self {
         let is_query = matches!(self, Self::Query(_)) || text.iter().any(|b| b"?#".contains(b));

@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
 use crate::limit::Limit;
-use crate::log::{AccessLog, Entry, ErrorLog};
+use crate::log::{AccessLog, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
@@ -49,9 +49,9 @@ impl Settings {
     }
 
     /// Returns the limits on the head of a message.
-    pub fn head_limits(&self) -> http1::Limits {
+    pub fn head_limits(&self) -> http1::Http1Limits {
         let Limits { head_size, fields, target, get_body, .. } = self.limits;
-        http1::Limits { head: head_size, fields, target, get_body }
+        http1::Http1Limits { head: head_size, fields, target, get_body }
     }
 }
 
@@ -86,9 +86,9 @@ pub struct Thread {
 }
 
 /// Permit of a handshake for its costly step.
-pub struct Turn<'a>(Option<SemaphorePermit<'a>>);
+pub struct HandshakePermit<'a>(Option<SemaphorePermit<'a>>);
 
-impl Turn<'_> {
+impl HandshakePermit<'_> {
     /// Lets other tasks of the thread run before the next handshake has its turn.
     pub async fn end(self) {
         tokio::task::yield_now().await;
@@ -206,8 +206,8 @@ impl Thread {
     }
 
     /// Waits until no other handshake performs a costly step.
-    pub async fn handshake_turn(&self) -> Turn<'_> {
-        Turn(self.handshakes.acquire().await.ok())
+    pub async fn handshake_turn(&self) -> HandshakePermit<'_> {
+        HandshakePermit(self.handshakes.acquire().await.ok())
     }
 
     /// Returns true if replies should close their connections.
@@ -237,7 +237,7 @@ impl Thread {
     }
 
     /// Writes a line of the access log of this number.
-    pub fn log_request(&self, number: usize, entry: &Entry<'_>) {
+    pub fn log_request(&self, number: usize, entry: &LogEntry<'_>) {
         self.log.borrow().record(number, entry);
     }
 

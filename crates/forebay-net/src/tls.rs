@@ -14,4 +14,4 @@ pub use challenges::Challenges;
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
 pub use server::{ServerTls, SiteCertificate, TicketKeys, TlsError};
-pub use session::Session;
+pub use session::TlsSession;

@@ -33,7 +33,7 @@ use key::{KeyOf, Use, asks_for_part, is_personal};
 use recording::{Invalidation, Recording, Verdict};
 use sha2::{Digest, Sha256};
 pub use store::Store;
-use store::{Counts, Found, Key, Lead, Role};
+use store::{CacheLookup, Counts, Key, Lead, Role};
 use stored::Stored;
 
 /// Returns a short digest, to name zones by.
@@ -122,19 +122,19 @@ impl Parts {
         let mut has_waited = false;
         let (lead, stale) = loop {
             let stale = match self.find(&key, &exchange.request, circumstances) {
-                Found::Reply(stored) if stored.is_fresh() => {
+                CacheLookup::Reply(stored) if stored.is_fresh() => {
                     let handled = if has_waited { Handled::Collapsed } else { Handled::Hit };
                     Counts::add(&self.store.counts.hits);
                     return send(exchange, &stored, handled).await;
                 }
-                Found::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
+                CacheLookup::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
                     Counts::add(&self.store.counts.stale);
                     self.refresh(exchange, &key, &stored);
                     return send(exchange, &stored, Handled::Stale).await;
                 }
-                Found::Reply(stored) => Some(stored),
-                Found::Nothing => None,
-                Found::Passing => return self.pass(exchange).await,
+                CacheLookup::Reply(stored) => Some(stored),
+                CacheLookup::Nothing => None,
+                CacheLookup::Passing => return self.pass(exchange).await,
             };
             if self.is_only_if_cached(&exchange.request) {
                 return exchange.respond_error_with(504, b"").await;
@@ -160,7 +160,7 @@ impl Parts {
     }
 
     /// Returns the reply for `request`, if the client may get it.
-    fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> Found {
+    fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> CacheLookup {
         self.store.find(key, request, |stored| {
             (!circumstances.is_authorized || stored.is_for_users())
                 && (!circumstances.is_personal || stored.freshness.is_explicit)
@@ -326,7 +326,7 @@ impl Parts {
         key.clear();
         self.key.append(request, &mut key);
         match self.find(&key, request, self.circumstances(request)) {
-            Found::Reply(stored) if stored.is_fresh() => {
+            CacheLookup::Reply(stored) if stored.is_fresh() => {
                 let is_answered = send_now(&mut exchange.reply, &stored);
                 if is_answered {
                     Counts::add(&self.store.counts.hits);

@@ -23,8 +23,8 @@ use forebay_wire::http1::{KnownField, encode};
 use forebay_wire::path::merge_slashes;
 
 pub use cache::fault;
-use cache::{Cache, Content, Entry, Found};
-use conditional::{Outcome, Part, decide};
+use cache::{Cache, CachedFile, Content, PathEntry};
+use conditional::{ByteRange, Outcome, decide};
 use listing::percent_encode;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
@@ -76,7 +76,7 @@ impl Files {
 
     /// Refuses the source of a script. A route below may run the script, unless it is kept from
     /// that.
-    fn not_sent(&self, entry: &Entry) -> Fault {
+    fn not_sent(&self, entry: &CachedFile) -> Fault {
         let id = entry.run_by.unwrap_or_default();
         if self.kept_from.contains(&id) {
             return kept_from_scripts();
@@ -102,14 +102,14 @@ impl Files {
             path.push(b'/');
         }
         match self.cache.find(&path, self.thread.second()) {
-            Ok(Found::File(entry)) if !wants_directory && entry.run_by.is_some() => {
+            Ok(PathEntry::File(entry)) if !wants_directory && entry.run_by.is_some() => {
                 Err(self.not_sent(&entry))
             }
-            Ok(Found::Directory(opened)) if wants_directory => {
+            Ok(PathEntry::Directory(opened)) if wants_directory => {
                 let index = self.find_index(&path);
                 self.send_index(exchange, &opened, index, is_read).await
             }
-            Ok(Found::File(_)) if wants_directory => {
+            Ok(PathEntry::File(_)) if wants_directory => {
                 Err(self.behind_script(&path).unwrap_or_else(not_found))
             }
             Err(fault) if fault.status == 404 => match self.behind_script(&path) {
@@ -118,8 +118,8 @@ impl Files {
                 None => Err(fault),
             },
             _ if !is_read => self.refuse_method(exchange).await,
-            Ok(Found::File(entry)) => self.send(exchange, &path, entry).await,
-            Ok(Found::Directory(_)) => {
+            Ok(PathEntry::File(entry)) => self.send(exchange, &path, entry).await,
+            Ok(PathEntry::Directory(_)) => {
                 if self.fallback {
                     path.push(b'/');
                     self.find_index(&path)?;
@@ -174,8 +174,8 @@ impl Files {
                 return None;
             }
             match self.cache.find(beginning, self.thread.second()) {
-                Ok(Found::Directory(_)) => {}
-                Ok(Found::File(entry)) => {
+                Ok(PathEntry::Directory(_)) => {}
+                Ok(PathEntry::File(entry)) => {
                     let is_run = entry.run_by.is_some_and(|id| self.scripts.takes_path_info(id));
                     return is_run.then(|| self.not_sent(&entry));
                 }
@@ -226,10 +226,10 @@ impl Files {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let path = [directory, name.as_bytes()].concat();
             match self.cache.find(&path, self.thread.second()) {
-                Ok(Found::File(entry)) if entry.run_by.is_some() => {
+                Ok(PathEntry::File(entry)) if entry.run_by.is_some() => {
                     return Ok(Index::Script(name.to_owned()));
                 }
-                Ok(Found::File(entry)) if self.settings.index.iter().any(|own| own == name) => {
+                Ok(PathEntry::File(entry)) if self.settings.index.iter().any(|own| own == name) => {
                     return Ok(Index::File(path, entry));
                 }
                 Err(fault) if fault.status != 404 => return Err(fault),
@@ -248,7 +248,7 @@ impl Files {
         &self,
         exchange: &mut Exchange,
         path: &[u8],
-        entry: Rc<Entry>,
+        entry: Rc<CachedFile>,
     ) -> Result<(), Fault> {
         if self.settings.precompressed.is_empty() {
             return send(exchange, &entry, self.settings.max_ranges).await;
@@ -260,7 +260,12 @@ impl Files {
     /// Returns the best sibling for the client. A range refers to the file itself, unless
     /// `If-Range` shows that the client has a part of the sibling. Otherwise the client would join
     /// bytes of two files.
-    fn sibling(&self, exchange: &Exchange, path: &[u8], entry: &Entry) -> Option<Rc<Entry>> {
+    fn sibling(
+        &self,
+        exchange: &Exchange,
+        path: &[u8],
+        entry: &CachedFile,
+    ) -> Option<Rc<CachedFile>> {
         let request = &exchange.request;
         let codings = negotiate::codings(request, &self.settings.precompressed);
         let second = self.thread.second();
@@ -277,7 +282,7 @@ impl Files {
 /// Answer for a directory.
 enum Index {
     /// A file and the path that names it.
-    File(Vec<u8>, Rc<Entry>),
+    File(Vec<u8>, Rc<CachedFile>),
     /// The name of a script: the request is routed again with its path.
     Script(String),
     /// A listing of its entries.
@@ -339,7 +344,7 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Result<(), Fault> {
+async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
     match decide(request, entry, max_ranges) {
         Outcome::Whole => {
@@ -353,7 +358,7 @@ async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Resu
             reply.end_head(Length::Known(entry.length), false);
             body(exchange, entry, 0, entry.length).await
         }
-        Outcome::Part(Part { start, length }) => {
+        Outcome::Part(ByteRange { start, length }) => {
             reply.begin(206, b"");
             reply.field_lines().extend_from_slice(&entry.fields);
             let range = format!("bytes {start}-{}/{}", start + length - 1, entry.length);
@@ -381,7 +386,7 @@ async fn send(exchange: &mut Exchange, entry: &Entry, max_ranges: usize) -> Resu
 
 async fn body(
     exchange: &mut Exchange,
-    entry: &Entry,
+    entry: &CachedFile,
     start: u64,
     length: u64,
 ) -> Result<(), Fault> {
@@ -390,7 +395,7 @@ async fn body(
     reply.finish().await
 }
 
-async fn push(reply: &mut Reply, entry: &Entry, start: u64, length: u64) -> Result<(), Fault> {
+async fn push(reply: &mut Reply, entry: &CachedFile, start: u64, length: u64) -> Result<(), Fault> {
     match &entry.content {
         Content::Memory(bytes) => {
             reply.push(&bytes[start as usize..(start + length) as usize]).await

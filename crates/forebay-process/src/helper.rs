@@ -56,14 +56,14 @@ static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 #[derive(Debug)]
 pub struct Helper {
     /// `None` after the end.
-    connection: Mutex<Option<Connection>>,
+    connection: Mutex<Option<HelperConnection>>,
     pid: u32,
     users: Vec<Identity>,
     rooms: Rooms,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct HelperConnection {
     socket: OwnedFd,
     process: std::process::Child,
 }
@@ -114,7 +114,7 @@ impl Helper {
             .process_group(0)
             .spawn()?;
         let pid = process.id();
-        let connection = Mutex::new(Some(Connection { socket, process }));
+        let connection = Mutex::new(Some(HelperConnection { socket, process }));
         let helper = Helper { connection, pid, users, rooms };
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
@@ -128,7 +128,7 @@ impl Helper {
     pub fn end() {
         let Some(helper) = HELPER_OF_THIS_PROCESS.get() else { return };
         let connection = helper.connection().take();
-        if let Some(Connection { socket, mut process }) = connection {
+        if let Some(HelperConnection { socket, mut process }) = connection {
             drop(socket);
             let _ = process.wait();
         }
@@ -231,7 +231,7 @@ impl Helper {
         Ok(Starting::new(status))
     }
 
-    fn connection(&self) -> std::sync::MutexGuard<'_, Option<Connection>> {
+    fn connection(&self) -> std::sync::MutexGuard<'_, Option<HelperConnection>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,7 @@ use forebay_net::fault::Fault;
 use forebay_net::listen::{Handed, Listener, Message};
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
-use forebay_net::tls::Session;
+use forebay_net::tls::TlsSession;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{self, Announced};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -336,7 +336,7 @@ async fn serve_secured(
     // Boxed, so that the memory is free when requests are served.
     let tls = Box::pin(accept_tls(context, &socket, accepted.listener, prefix)).await;
     let Some(tls) = tls else { return };
-    let is_http2 = socket.tls().is_some_and(Session::is_http2);
+    let is_http2 = socket.tls().is_some_and(TlsSession::is_http2);
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };
     let accepted = Accepted { tls: Some(tls), ..accepted };
     serve_connection(context, socket, accepted, protocol, Vec::new()).await;

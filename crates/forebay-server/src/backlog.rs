@@ -35,7 +35,7 @@ const PIECE: u64 = 32 << 10;
 pub struct Backlog(pub RefCell<Option<Box<Queue>>>);
 
 /// Reason for a pause in writing a backlog.
-pub enum Progress {
+pub enum PauseReason {
     /// The client accepts no bytes at present.
     Blocked,
     /// Other connections have a turn.
@@ -139,7 +139,7 @@ impl Queue {
     pub fn write(
         &mut self,
         try_write: impl Fn(&[IoSlice<'_>]) -> io::Result<u64>,
-    ) -> io::Result<Progress> {
+    ) -> io::Result<PauseReason> {
         let mut left = AT_ONCE;
         while left > 0 && !self.is_empty() {
             let n = if self.memory.is_empty() {
@@ -152,11 +152,11 @@ impl Queue {
                 n
             };
             if n == 0 {
-                return Ok(Progress::Blocked);
+                return Ok(PauseReason::Blocked);
             }
             left = left.saturating_sub(n);
         }
-        Ok(Progress::Turn)
+        Ok(PauseReason::Turn)
     }
 
     fn write_file(

@@ -183,7 +183,7 @@ fn chain(request: &Request) -> Vec<IpAddr> {
 mod tests {
     use forebay_conf::Network;
     use forebay_testkit::forwarded::CASES;
-    use forebay_wire::http1::{Limits, Progress, RequestHead, RequestParser};
+    use forebay_wire::http1::{Http1Limits, Progress, RequestHead, RequestParser};
 
     use super::*;
 
@@ -201,7 +201,7 @@ mod tests {
             fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
         let mut head = RequestHead::default();
-        let limits = Limits { head: 1 << 16, fields: 200, target: 100, get_body: false };
+        let limits = Http1Limits { head: 1 << 16, fields: 200, target: 100, get_body: false };
         let progress = RequestParser::new(limits).parse(&bytes, &mut head).unwrap();
         assert!(matches!(progress, Progress::Complete(_)));
         let server = SocketAddr::new(peer.parse().unwrap(), 4711);

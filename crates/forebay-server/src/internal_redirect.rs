@@ -11,7 +11,7 @@
 use std::rc::Rc;
 
 use forebay_net::fault::Fault;
-use forebay_wire::sendfile::Place;
+use forebay_wire::sendfile::NamedFile;
 
 use crate::dispatch::{WORTH_DRAINING, try_routes};
 use crate::exchange::Exchange;
@@ -108,7 +108,7 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
 async fn send_file(
     exchange: &mut Exchange,
     route: &Route,
-    place: &Place,
+    place: &NamedFile,
     fields: Vec<u8>,
 ) -> Result<(), Fault> {
     let sendfile = route.sendfile.as_ref();

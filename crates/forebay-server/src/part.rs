@@ -28,7 +28,7 @@ pub struct Accepted {
 
 /// State of the current request that body and reply share.
 #[derive(Default)]
-pub struct Shared {
+pub struct SharedState {
     /// Measures the time per step.
     pub timer: StepTimer,
     /// Reply bytes that the client has not accepted yet.

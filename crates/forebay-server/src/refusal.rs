@@ -4,7 +4,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
-use forebay_wire::http1::{HeadError, Limits};
+use forebay_wire::http1::{HeadError, Http1Limits};
 use forebay_wire::http2::HeadRule;
 
 use crate::exchange::Exchange;
@@ -47,7 +47,7 @@ pub fn rule_fault(rule: HeadRule) -> Fault {
 }
 
 /// Returns the fault for a refused head, with the configurable limit if one was reached.
-pub fn head_fault(error: HeadError, request: &Request, limits: &Limits) -> Fault {
+pub fn head_fault(error: HeadError, request: &Request, limits: &Http1Limits) -> Fault {
     let fault = Fault::from(error);
     match error {
         HeadError::TooLarge if request.head.fields.len() >= limits.fields => {

@@ -45,7 +45,7 @@ pub enum Length {
 pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,
-    phase: Phase,
+    phase: ReplyPhase,
     /// True if a part of the reply has been written to the client.
     is_written: bool,
     framing: Framing,
@@ -94,7 +94,7 @@ pub struct Reply {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ReplyPhase {
     Waiting,
     Head,
     Body,
@@ -119,7 +119,7 @@ impl Reply {
         Self {
             stream: Some(stream.clone()),
             out: Vec::new(),
-            phase: Phase::Waiting,
+            phase: ReplyPhase::Waiting,
             is_written: false,
             framing: Framing::None,
             head_status: 0,
@@ -171,7 +171,7 @@ impl Reply {
     /// Prepares the reply to `head`.
     pub fn prepare(&mut self, head: &RequestHead, method: &[u8]) {
         self.empty();
-        self.phase = Phase::Waiting;
+        self.phase = ReplyPhase::Waiting;
         self.is_written = false;
         self.framing = Framing::None;
         self.is_buffered = false;
@@ -241,9 +241,9 @@ impl Reply {
 
     /// Starts the head. An empty `reason` selects the standard phrase.
     pub fn begin(&mut self, status: u16, reason: &[u8]) {
-        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.status = status;
-        self.phase = Phase::Head;
+        self.phase = ReplyPhase::Head;
         self.begin_head(status, reason);
     }
 
@@ -268,7 +268,7 @@ impl Reply {
     /// Call it before [`Self::begin`]. Ignores 100, which the server itself sends, and HTTP/1.0
     /// clients.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
-        debug_assert!(self.phase == Phase::Waiting, "interim replies come before the reply");
+        debug_assert!(self.phase == ReplyPhase::Waiting, "interim replies come before the reply");
         let is_silent = self.capture.as_ref().is_some_and(|capture| capture.is_silent());
         if self.to_http10 || status == 100 || is_silent {
             return Ok(());
@@ -305,7 +305,7 @@ impl Reply {
         self.framing = Framing::None;
         sendfile::strip(&mut self.out, self.fields);
         self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
-        self.phase = Phase::Done;
+        self.phase = ReplyPhase::Done;
         let written = self.flush().await;
         self.out = Vec::new();
         written?;
@@ -427,7 +427,7 @@ impl Reply {
             keep_alive: self.keep_alive,
             to_http10: self.to_http10,
         });
-        self.phase = Phase::Body;
+        self.phase = ReplyPhase::Body;
     }
 
     /// Returns the redirect to an error page, if there is one for the status of the origin's reply.
@@ -473,7 +473,7 @@ impl Reply {
     ///
     /// The answer includes the field lines `carried`, except fields that the answer has itself.
     pub fn redirect_internally(&mut self, target: &[u8], carried: &[u8]) {
-        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         let start = self.carried.len();
         self.carried.extend_from_slice(carried);
         if let Some(rules) = &self.rules {
@@ -485,14 +485,14 @@ impl Reply {
     /// Abandons this reply and routes the request again by `path`, which is normalized. Method,
     /// target and body stay; the origin must not have read the body.
     pub fn reroute(&mut self, path: Vec<u8>) {
-        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Path(path));
     }
 
     /// Abandons this reply and routes the request again by `target`. Method and body stay; the
     /// origin must not have read the body.
     pub fn rewrite(&mut self, target: Vec<u8>) {
-        debug_assert!(self.phase == Phase::Waiting, "one reply has one head");
+        debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Target(target));
     }
 
@@ -508,13 +508,13 @@ impl Reply {
         self.empty();
         self.compressor = None;
         self.framing = Framing::None;
-        self.phase = Phase::Body;
+        self.phase = ReplyPhase::Body;
     }
 
     /// Takes the redirect that replaces the reply. The reply can then begin again.
     pub(crate) fn take_redirect(&mut self) -> Option<InternalRedirect> {
         let redirect = self.redirect.take()?;
-        self.phase = Phase::Waiting;
+        self.phase = ReplyPhase::Waiting;
         self.status = 0;
         Some(*redirect)
     }
@@ -577,7 +577,7 @@ impl Reply {
             self.empty();
             self.compressor = None;
             self.framing = Framing::None;
-            self.phase = Phase::Waiting;
+            self.phase = ReplyPhase::Waiting;
             self.body_bytes = 0;
             self.restart_capture();
         }
@@ -596,12 +596,12 @@ impl Reply {
 
     /// Returns true if the head has been started.
     pub fn has_begun(&self) -> bool {
-        self.phase != Phase::Waiting
+        self.phase != ReplyPhase::Waiting
     }
 
     /// Returns true if the reply is complete.
     pub fn is_done(&self) -> bool {
-        self.phase == Phase::Done
+        self.phase == ReplyPhase::Done
     }
 
     pub fn keeps_alive(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use forebay_conf::Level;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
-use forebay_net::log::Entry;
+use forebay_net::log::LogEntry;
 use forebay_wire::http1::{RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
@@ -287,7 +287,7 @@ pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, lo
     let thread = stream.thread();
     thread.counters.count_request(status, body_bytes, took);
     if let Some((took, number)) = took.zip(log) {
-        thread.log_request(number, &Entry { request, status, body_bytes, took });
+        thread.log_request(number, &LogEntry { request, status, body_bytes, took });
     }
 }
 

@@ -14,12 +14,12 @@ use forebay_net::timing::{Step, StepTimer};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
 
-use crate::ajp::stream::Ajp;
+use crate::ajp::stream::AjpStream;
 use crate::backlog::Backlog;
 use crate::http1::stream::{self as http1, Http1};
 use crate::http2::stream::Http2;
 use crate::http3::stream::Http3;
-use crate::part::{Abort, Accepted, Head, HeadEnd, Part, Shared};
+use crate::part::{Abort, Accepted, Head, HeadEnd, Part, SharedState};
 
 mod ajp;
 mod backlog;
@@ -37,7 +37,7 @@ pub enum Stream {
     /// A stream of HTTP/3.
     Http3(Rc<Http3>),
     /// The current request of an AJP connection.
-    Ajp(Rc<Ajp>),
+    Ajp(Rc<AjpStream>),
 }
 
 impl Stream {
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &SharedState {
         match self {
             Self::Http1(stream) => &stream.shared,
             Self::Http2(stream) => &stream.shared,

@@ -26,7 +26,7 @@ pub struct Case {
 
 /// Reaction of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Reaction {
     /// The server replied with this status.
     Status {
         /// The status code.
@@ -43,17 +43,19 @@ pub enum Outcome {
 impl Case {
     /// Returns true if the outcome is correct. According to the corpus, any 4xx or 5xx is as good
     /// as the expected error, and a close is as good as an error.
-    pub fn accepts(&self, outcome: Outcome) -> bool {
+    pub fn accepts(&self, outcome: Reaction) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));
         let wants_error = words.iter().any(|word| word.starts_with(['4', '5']));
         let wants_both = self.expected.contains('+');
         match outcome {
-            Outcome::Status { code: 400..=599, .. } => wants_error,
-            Outcome::Status { code: 200..=299, closed } => wants_success && (closed || !wants_both),
-            Outcome::Status { .. } => false,
-            Outcome::Closed => !wants_both && (wants_error || words.contains(&"close")),
-            Outcome::Silence => words.contains(&"timeout"),
+            Reaction::Status { code: 400..=599, .. } => wants_error,
+            Reaction::Status { code: 200..=299, closed } => {
+                wants_success && (closed || !wants_both)
+            }
+            Reaction::Status { .. } => false,
+            Reaction::Closed => !wants_both && (wants_error || words.contains(&"close")),
+            Reaction::Silence => words.contains(&"timeout"),
         }
     }
 }
@@ -111,17 +113,17 @@ impl From<Entry> for Case {
 mod tests {
     use super::*;
 
-    const BAD: Outcome = Outcome::Status { code: 400, closed: true };
-    const GOOD: Outcome = Outcome::Status { code: 200, closed: false };
+    const BAD: Reaction = Reaction::Status { code: 400, closed: true };
+    const GOOD: Reaction = Reaction::Status { code: 200, closed: false };
 
     #[test]
     fn every_case_has_an_answer_that_is_right() {
         let cases = http11probe();
         assert_eq!(cases.len(), 71);
         for case in &cases {
-            let closing = Outcome::Status { code: 200, closed: true };
+            let closing = Reaction::Status { code: 200, closed: true };
             assert!(case.accepts(BAD) || case.accepts(GOOD) || case.accepts(closing), "{case:?}");
-            assert!(!case.accepts(Outcome::Status { code: 302, closed: true }), "{case:?}");
+            assert!(!case.accepts(Reaction::Status { code: 302, closed: true }), "{case:?}");
             assert!(!case.raw.is_empty(), "{case:?}");
         }
     }
@@ -130,16 +132,16 @@ mod tests {
     fn expectations_are_understood() {
         let case = |expected: &str| Case { expected: expected.into(), ..http11probe().remove(0) };
         assert!(case("400 or close").accepts(BAD));
-        assert!(case("400 or close").accepts(Outcome::Closed));
+        assert!(case("400 or close").accepts(Reaction::Closed));
         assert!(!case("400 or close").accepts(GOOD));
-        assert!(!case("400 or close").accepts(Outcome::Silence));
-        assert!(case("400/close/timeout").accepts(Outcome::Silence));
+        assert!(!case("400 or close").accepts(Reaction::Silence));
+        assert!(case("400/close/timeout").accepts(Reaction::Silence));
         assert!(case("2xx").accepts(GOOD));
-        assert!(!case("2xx").accepts(Outcome::Closed));
+        assert!(!case("2xx").accepts(Reaction::Closed));
         assert!(!case("2xx").accepts(BAD));
         assert!(case("400 or close (pass), 2xx (warn)").accepts(GOOD));
         assert!(!case("2xx + close").accepts(GOOD));
-        assert!(case("2xx + close").accepts(Outcome::Status { code: 200, closed: true }));
+        assert!(case("2xx + close").accepts(Reaction::Status { code: 200, closed: true }));
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
 use crate::DEADLINE;
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 
 /// Connection to a server.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    stream: TestStream,
     /// Bytes that were read but do not belong to a reply yet.
     buffer: Vec<u8>,
 }
@@ -64,16 +64,16 @@ impl Client {
 
     /// Connects, and returns an error if that fails.
     pub fn try_connect(address: &Address) -> io::Result<Self> {
-        Ok(Self { stream: Stream::connect(address, DEADLINE)?, buffer: Vec::new() })
+        Ok(Self { stream: TestStream::connect(address, DEADLINE)?, buffer: Vec::new() })
     }
 
     /// Uses an existing connection.
-    pub fn over(stream: Stream) -> Self {
+    pub fn over(stream: TestStream) -> Self {
         Self { stream, buffer: Vec::new() }
     }
 
     /// Returns the connection.
-    pub fn stream(&mut self) -> &mut Stream {
+    pub fn stream(&mut self) -> &mut TestStream {
         &mut self.stream
     }
 
@@ -183,16 +183,18 @@ impl Client {
     /// Panics for another kind of connection.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.stream {
-            Stream::Tls(stream) => {
+            TestStream::Tls(stream) => {
                 stream.sock.local_addr().expect("a connected socket has an address")
             }
-            Stream::Tcp(stream) => stream.local_addr().expect("a connected socket has an address"),
-            Stream::Unix(_) => panic!("a connection over a Unix socket has no TCP address"),
+            TestStream::Tcp(stream) => {
+                stream.local_addr().expect("a connected socket has an address")
+            }
+            TestStream::Unix(_) => panic!("a connection over a Unix socket has no TCP address"),
         }
     }
 
     /// Returns the connection, for operations below HTTP.
-    pub fn into_stream(self) -> Stream {
+    pub fn into_stream(self) -> TestStream {
         self.stream
     }
 
@@ -353,10 +355,10 @@ fn ended(buffer: &[u8]) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{Backend, Step};
+    use crate::scripted::{ScriptStep, ScriptedBackend};
 
-    fn client_of(reply: &str) -> (Client, Backend) {
-        let backend = Backend::tcp([vec![Step::send(reply)]]);
+    fn client_of(reply: &str) -> (Client, ScriptedBackend) {
+        let backend = ScriptedBackend::tcp([vec![ScriptStep::send(reply)]]);
         (Client::connect(backend.address()), backend)
     }
 

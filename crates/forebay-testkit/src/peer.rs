@@ -32,9 +32,9 @@ use rustix::process::Signal;
 use crate::folder::Folder;
 use crate::port;
 use crate::process::{self, Exit, Process};
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 
-use list::{Entry, Sign};
+use list::{PeerEntry, Sign};
 
 pub use apache::apache;
 pub use fcgiwrap::fcgiwrap;
@@ -141,7 +141,7 @@ fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
 /// # Panics
 /// Panics if `scripts/peers` lacks a package.
 pub fn has(packages: &[&str]) -> bool {
-    let entries: Vec<_> = packages.iter().map(|package| Entry::of_package(package)).collect();
+    let entries: Vec<_> = packages.iter().map(|package| PeerEntry::of_package(package)).collect();
     let Some(missing) = entries.iter().find(|entry| !entry.is_installed()) else { return true };
     skip_without(missing);
     false
@@ -152,7 +152,7 @@ pub fn has(packages: &[&str]) -> bool {
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
 pub fn installed(program: &str) -> Option<PathBuf> {
-    let entry = Entry::of_program(program);
+    let entry = PeerEntry::of_program(program);
     let found = process::find(program);
     if found.is_none() {
         skip_without(&entry);
@@ -166,7 +166,7 @@ pub fn installed(program: &str) -> Option<PathBuf> {
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
 pub fn built_from_go(program: &str) -> Option<PathBuf> {
-    has(&[program]).then(|| Entry::of_package(program).go_program())
+    has(&[program]).then(|| PeerEntry::of_package(program).go_program())
 }
 
 /// Returns true if Perl can load a module of this package. If not, the test is reported as skipped.
@@ -174,7 +174,7 @@ pub fn built_from_go(program: &str) -> Option<PathBuf> {
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
 pub fn has_perl(module: &str, package: &str) -> bool {
-    let entry = Entry::of_package(package);
+    let entry = PeerEntry::of_package(package);
     let loads = list::perl_loads(module);
     if !loads {
         skip_without(&entry);
@@ -182,7 +182,7 @@ pub fn has_perl(module: &str, package: &str) -> bool {
     loads
 }
 
-fn skip_without(entry: &Entry) {
+fn skip_without(entry: &PeerEntry) {
     let what = match entry.sign {
         Sign::Program(name) => format!("the program {name}"),
         Sign::Perl(module) => format!("Perl's module {module}"),
@@ -295,7 +295,7 @@ fn on_socket(start: impl FnOnce(&Folder, &Path) -> Process) -> Peer {
     let mut process = start(&folder, &socket);
     let address = Address::Unix(socket);
     process
-        .wait_until("listened", |_| Stream::connect(&address, crate::DEADLINE).is_ok())
+        .wait_until("listened", |_| TestStream::connect(&address, crate::DEADLINE).is_ok())
         .unwrap_or_else(|error| panic!("{error}"));
     Peer { process, address, folder }
 }

@@ -14,7 +14,7 @@ use rustix::process::{
 use tempfile::TempDir;
 
 use crate::http::Client;
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 use crate::{DEADLINE, POLL};
 
 /// Number of output lines that a panic shows.
@@ -80,7 +80,7 @@ impl Process {
     /// Panics if the process ends first or the deadline passes, with the end of the output.
     pub fn wait_until_listening(&mut self, address: impl Into<Address>) {
         let address = address.into();
-        let done = |_: &Self| Stream::connect(&address, DEADLINE).is_ok();
+        let done = |_: &Self| TestStream::connect(&address, DEADLINE).is_ok();
         self.wait_until(&format!("listened on {address:?}"), done)
             .unwrap_or_else(|e| panic!("{e}"));
     }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::folder::Folder;
 use crate::port;
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 use crate::{DEADLINE, POLL};
 
 /// Action of a scripted peer on a connection.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ScriptStep {
     /// Reads until the unread bytes contain an empty line, and consumes them including that line.
     ReadHead,
     /// Reads and consumes this many bytes.
@@ -40,7 +40,7 @@ pub enum Step {
     Reset,
 }
 
-impl Step {
+impl ScriptStep {
     /// Returns [`Step::Send`] of text or bytes.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(bytes.as_ref().to_vec())
@@ -64,7 +64,7 @@ pub struct Record {
 /// Listening peer. The first connection follows the first script, and so on. Each connection is
 /// closed at the end of its script. Further connections are accepted and closed at once.
 #[derive(Debug)]
-pub struct Backend {
+pub struct ScriptedBackend {
     address: Address,
     stopping: Arc<AtomicBool>,
     accepted: Arc<AtomicUsize>,
@@ -72,22 +72,23 @@ pub struct Backend {
     _folder: Option<Folder>,
 }
 
-impl Backend {
+impl ScriptedBackend {
     /// Listens on a free loopback port.
-    pub fn tcp(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
+    pub fn tcp(scripts: impl Into<Vec<Vec<ScriptStep>>>) -> Self {
         let (listener, address) = port::listener();
         listener.set_nonblocking(true).expect("a new socket takes the non-blocking mode");
-        let accept = move || TcpListener::accept(&listener).map(|(stream, _)| Stream::Tcp(stream));
+        let accept =
+            move || TcpListener::accept(&listener).map(|(stream, _)| TestStream::Tcp(stream));
         Self::start(Address::Tcp(address), None, scripts.into(), accept)
     }
 
     /// Listens on a Unix socket in its own folder.
-    pub fn unix(scripts: impl Into<Vec<Vec<Step>>>) -> Self {
+    pub fn unix(scripts: impl Into<Vec<Vec<ScriptStep>>>) -> Self {
         let folder = Folder::new();
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the folder is new");
         listener.set_nonblocking(true).expect("a new socket takes the non-blocking mode");
-        let accept = move || listener.accept().map(|(stream, _)| Stream::Unix(stream));
+        let accept = move || listener.accept().map(|(stream, _)| TestStream::Unix(stream));
         Self::start(Address::Unix(path), Some(folder), scripts.into(), accept)
     }
 
@@ -150,8 +151,8 @@ impl Backend {
     fn start(
         address: Address,
         folder: Option<Folder>,
-        scripts: Vec<Vec<Step>>,
-        accept: impl Fn() -> io::Result<Stream> + Send + 'static,
+        scripts: Vec<Vec<ScriptStep>>,
+        accept: impl Fn() -> io::Result<TestStream> + Send + 'static,
     ) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         let accepted = Arc::new(AtomicUsize::new(0));
@@ -172,7 +173,7 @@ impl Backend {
     }
 }
 
-impl Drop for Backend {
+impl Drop for ScriptedBackend {
     fn drop(&mut self) {
         // A thread may be in a script that waits for its deadline, so it is not joined.
         self.stopping.store(true, Ordering::Release);
@@ -182,9 +183,9 @@ impl Drop for Backend {
 /// Accepts until `stopping` is set, then collects the records. Scripts that did not begin are
 /// failures.
 fn serve(
-    scripts: Vec<Vec<Step>>,
+    scripts: Vec<Vec<ScriptStep>>,
     stopping: &AtomicBool,
-    accept: impl Fn() -> io::Result<Stream>,
+    accept: impl Fn() -> io::Result<TestStream>,
 ) -> Vec<Record> {
     let mut waiting = scripts.into_iter();
     let mut running = Vec::new();
@@ -210,15 +211,15 @@ fn serve(
 }
 
 /// Follows a script to its end or its first failure.
-fn follow(stream: Stream, steps: &[Step]) -> Record {
-    let mut connection = Connection { stream, record: Record::default(), taken: 0 };
+fn follow(stream: TestStream, steps: &[ScriptStep]) -> Record {
+    let mut connection = ScriptedConnection { stream, record: Record::default(), taken: 0 };
     if let Err(error) = set_up(&connection.stream) {
         connection.record.failure = Some(format!("the connection cannot be set up: {error}"));
         return connection.record;
     }
     for (index, step) in steps.iter().enumerate() {
-        if matches!(step, Step::Reset) {
-            let Connection { stream, record, .. } = connection;
+        if matches!(step, ScriptStep::Reset) {
+            let ScriptedConnection { stream, record, .. } = connection;
             stream.reset();
             return record;
         }
@@ -231,51 +232,51 @@ fn follow(stream: Stream, steps: &[Step]) -> Record {
 }
 
 /// Sets blocking mode: an accepted connection may inherit the listener's non-blocking mode.
-fn set_up(stream: &Stream) -> io::Result<()> {
+fn set_up(stream: &TestStream) -> io::Result<()> {
     match stream {
-        Stream::Tcp(stream) => stream.set_nonblocking(false)?,
-        Stream::Tls(stream) => stream.sock.set_nonblocking(false)?,
-        Stream::Unix(stream) => stream.set_nonblocking(false)?,
+        TestStream::Tcp(stream) => stream.set_nonblocking(false)?,
+        TestStream::Tls(stream) => stream.sock.set_nonblocking(false)?,
+        TestStream::Unix(stream) => stream.set_nonblocking(false)?,
     }
     stream.set_patience(DEADLINE)
 }
 
-struct Connection {
-    stream: Stream,
+struct ScriptedConnection {
+    stream: TestStream,
     record: Record,
     /// Number of received bytes that earlier steps have consumed.
     taken: usize,
 }
 
-impl Connection {
-    fn perform(&mut self, step: &Step) -> io::Result<()> {
+impl ScriptedConnection {
+    fn perform(&mut self, step: &ScriptStep) -> io::Result<()> {
         match step {
-            Step::ReadHead => self.read_head(),
-            Step::Read(count) => self.read(*count).map(drop),
-            Step::Expect(bytes) => self.expect(bytes),
-            Step::ReadToEnd => {
+            ScriptStep::ReadHead => self.read_head(),
+            ScriptStep::Read(count) => self.read(*count).map(drop),
+            ScriptStep::Expect(bytes) => self.expect(bytes),
+            ScriptStep::ReadToEnd => {
                 while self.fill()? > 0 {}
                 self.taken = self.record.received.len();
                 Ok(())
             }
-            Step::Send(bytes) => self.stream.write_all(bytes),
-            Step::SendByteByByte(bytes) => {
+            ScriptStep::Send(bytes) => self.stream.write_all(bytes),
+            ScriptStep::SendByteByByte(bytes) => {
                 bytes.chunks(1).try_for_each(|byte| self.stream.write_all(byte))
             }
-            Step::Pause(time) => {
+            ScriptStep::Pause(time) => {
                 let until = Instant::now() + *time;
                 while let Some(left) = until.checked_duration_since(Instant::now()) {
                     thread::sleep(left);
                 }
                 Ok(())
             }
-            Step::Signal(test) => {
+            ScriptStep::Signal(test) => {
                 // The receiver no longer exists after the end of the test.
                 let _ = test.send(());
                 Ok(())
             }
-            Step::FinishSending => self.stream.finish_sending(),
-            Step::Reset => unreachable!("handled by the caller, who owns the stream"),
+            ScriptStep::FinishSending => self.stream.finish_sending(),
+            ScriptStep::Reset => unreachable!("handled by the caller, who owns the stream"),
         }
     }
 
@@ -331,9 +332,14 @@ mod tests {
 
     #[test]
     fn each_connection_follows_its_script() {
-        let backend = Backend::tcp([
-            vec![Step::ReadHead, Step::send(REPLY), Step::expect("abc"), Step::ReadToEnd],
-            vec![Step::ReadHead, Step::SendByteByByte(REPLY.into())],
+        let backend = ScriptedBackend::tcp([
+            vec![
+                ScriptStep::ReadHead,
+                ScriptStep::send(REPLY),
+                ScriptStep::expect("abc"),
+                ScriptStep::ReadToEnd,
+            ],
+            vec![ScriptStep::ReadHead, ScriptStep::SendByteByByte(REPLY.into())],
         ]);
         let mut first = Client::connect(backend.address());
         assert_eq!(first.get("/1").text(), "ok");
@@ -350,7 +356,11 @@ mod tests {
 
     #[test]
     fn a_unix_socket_serves_as_well() {
-        let backend = Backend::unix([vec![Step::Read(4), Step::send("pong"), Step::FinishSending]]);
+        let backend = ScriptedBackend::unix([vec![
+            ScriptStep::Read(4),
+            ScriptStep::send("pong"),
+            ScriptStep::FinishSending,
+        ]]);
         let mut client = Client::connect(backend.path());
         client.send("ping");
         assert_eq!(client.rest(), b"pong");
@@ -359,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_reset_is_a_reset() {
-        let backend = Backend::tcp([vec![Step::ReadHead, Step::Reset]]);
+        let backend = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::Reset]]);
         let error = Client::connect(backend.address()).try_get("/").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         backend.finish();
@@ -367,7 +377,8 @@ mod tests {
 
     #[test]
     fn what_went_wrong_is_recorded() {
-        let backend = Backend::tcp([vec![Step::expect("abc")], vec![Step::ReadHead]]);
+        let backend =
+            ScriptedBackend::tcp([vec![ScriptStep::expect("abc")], vec![ScriptStep::ReadHead]]);
         let mut client = Client::connect(backend.address());
         client.send("abd");
         assert!(client.is_closed());

@@ -44,7 +44,7 @@ impl From<&Address> for Address {
 
 /// Connection with timeouts for reads and writes.
 #[derive(Debug)]
-pub enum Stream {
+pub enum TestStream {
     /// TCP without Nagle's delay.
     Tcp(TcpStream),
     /// TLS as a client.
@@ -53,7 +53,7 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
-impl Stream {
+impl TestStream {
     /// Connects. Reads and writes time out after `patience`.
     pub fn connect(address: &Address, patience: Duration) -> io::Result<Self> {
         let stream = match address {
@@ -104,7 +104,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for TestStream {
     /// The system does not restart a read with a timeout after a signal, so this loop does.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -120,7 +120,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for TestStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),

@@ -17,7 +17,7 @@ use rustls::{
 
 use crate::DEADLINE;
 use crate::http::Client;
-use crate::stream::Stream;
+use crate::stream::TestStream;
 
 /// Certificate authority.
 pub struct Authority {
@@ -126,5 +126,5 @@ pub fn connect(
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }
-    Ok(Client::over(Stream::Tls(Box::new(stream))))
+    Ok(Client::over(TestStream::Tls(Box::new(stream))))
 }

@@ -23,7 +23,7 @@ use forebay_wire::http1::RequestFraming;
 
 use crate::sticky::Sticky;
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, Carrier, Connection, ConnectionOrigin, Upstream,
+    Attempt, Backend, BackendConnection, BodyAtHand, Carrier, ConnectionOrigin, Upstream,
 };
 pub use head::append_head;
 use head::{activation_of, append_head_for};
@@ -91,7 +91,7 @@ impl Ajp {
     }
 
     /// Pings the container over `connection`.
-    async fn ping(&self, backend: &Backend, connection: &Connection) -> Result<(), Fault> {
+    async fn ping(&self, backend: &Backend, connection: &BackendConnection) -> Result<(), Fault> {
         let limit = backend.connect_timeout();
         let asking = async {
             let sent = connection.socket.write_all(ajp13::PING).await;
@@ -148,7 +148,7 @@ impl AjpCarrier<'_> {
 }
 
 impl Carrier for AjpCarrier<'_> {
-    type Connection = Connection;
+    type Connection = BackendConnection;
     type Outcome = ();
 
     /// Returns a connection. A kept one that does not answer a ping is replaced by a new one.
@@ -156,7 +156,7 @@ impl Carrier for AjpCarrier<'_> {
         &mut self,
         attempt: &Attempt<'_>,
         is_new: bool,
-    ) -> Result<(Connection, ConnectionOrigin), Fault> {
+    ) -> Result<(BackendConnection, ConnectionOrigin), Fault> {
         let (backend, ping) = (attempt.backend, self.origin.settings.ping);
         let mut connection = if self.is_repeatable || is_new || ping == Ping::Always {
             backend.connect(is_new).await?
@@ -182,7 +182,7 @@ impl Carrier for AjpCarrier<'_> {
     async fn exchange(
         &mut self,
         attempt: &Attempt<'_>,
-        connection: Connection,
+        connection: BackendConnection,
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);

@@ -28,8 +28,8 @@ use crate::params::{request_data, with_params};
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::OutputLimit;
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, ConnectionOrigin, Source,
-    ToBackend, Upstream, send_and_read, upload,
+    Attempt, Backend, BackendConnection, BodyAtHand, BodyEncoder, Carrier, ConnectionOrigin,
+    Source, ToBackend, Upstream, send_and_read, upload,
 };
 
 /// A thread's view of an application.
@@ -127,21 +127,21 @@ struct AppServerCarrier<'a> {
 }
 
 impl Carrier for AppServerCarrier<'_> {
-    type Connection = Connection;
+    type Connection = BackendConnection;
     type Outcome = ();
 
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,
         _is_new: bool,
-    ) -> Result<(Connection, ConnectionOrigin), Fault> {
+    ) -> Result<(BackendConnection, ConnectionOrigin), Fault> {
         Ok((attempt.backend.connect(true).await?, ConnectionOrigin::New))
     }
 
     async fn exchange(
         &mut self,
         attempt: &Attempt<'_>,
-        connection: Connection,
+        connection: BackendConnection,
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);

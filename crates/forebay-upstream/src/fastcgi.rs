@@ -36,9 +36,9 @@ use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::spool::Spooled;
-use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
+use forebay_wire::fastcgi::{self, Decoder, ProtocolStatus, RecordEvent};
 
-use mux_connection::Stream;
+use mux_connection::RequestStream;
 use mux_pool::MuxPool;
 use shared::Shared;
 use stderr::Stderr;
@@ -49,8 +49,8 @@ use crate::output::Output;
 use crate::reply_pump::ReplyPump;
 use crate::script_reply::{OutputLimit, ScriptReply};
 use crate::upstream::{
-    Attempt, Backend, BodyAtHand, BodyEncoder, Carrier, Connection, ConnectionOrigin, Source,
-    ToBackend, Upstream, send_and_read, upload,
+    Attempt, Backend, BackendConnection, BodyAtHand, BodyEncoder, Carrier, ConnectionOrigin,
+    Source, ToBackend, Upstream, send_and_read, upload,
 };
 
 /// Number of the only request on an unshared connection.
@@ -153,7 +153,7 @@ impl Fastcgi {
     async fn run(
         &self,
         backend: &Backend,
-        connection: Connection,
+        connection: BackendConnection,
         exchange: &mut Exchange,
         body: &Spooled,
         out: Vec<u8>,
@@ -195,7 +195,7 @@ impl Fastcgi {
     async fn read_reply(
         &self,
         backend: &Backend,
-        connection: &Connection,
+        connection: &BackendConnection,
         exchange: &mut Exchange,
     ) -> Result<bool, Fault> {
         let socket = &connection.socket;
@@ -228,18 +228,18 @@ impl Fastcgi {
                     .map_err(|error| Fault::backend(502, format!("{}: {error}", backend.name())))?;
                 let at = |range: std::ops::Range<usize>| start + range.start..start + range.end;
                 match step.event {
-                    Some(Event::Stdout(range)) => {
+                    Some(RecordEvent::Stdout(range)) => {
                         pump.feed(&inbox[at(range)]).await?;
                     }
-                    Some(Event::Stderr(range)) => {
+                    Some(RecordEvent::Stderr(range)) => {
                         stderr.log(&self.thread, backend.name(), &inbox[at(range)]);
                     }
-                    Some(Event::End { status, .. }) => {
+                    Some(RecordEvent::End { status, .. }) => {
                         check_end(backend.name(), status, pump.output().is_empty())?;
                         pump.finish().await?;
                         return Ok(decoder.is_done() && start + step.consumed == inbox.len());
                     }
-                    Some(Event::Values(_)) => {}
+                    Some(RecordEvent::Values(_)) => {}
                     None => {
                         start += step.consumed;
                         break;
@@ -323,8 +323,8 @@ struct ConnectionSource<'a> {
 
 /// Connection of a request: its own, or a stream of a shared one.
 enum RequestConnection {
-    Alone(Connection),
-    Shared(Stream),
+    Alone(BackendConnection),
+    Shared(RequestStream),
 }
 
 impl ConnectionSource<'_> {

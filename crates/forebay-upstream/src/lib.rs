@@ -27,6 +27,6 @@ mod upstream;
 
 pub use upstream::announce;
 pub use upstream::{
-    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Check, Checker, Endpoint, Group,
-    IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
+    Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Checker, Endpoint, Group,
+    HealthCheck, IdlePools, Names, PendingConnections, Permits, Tallies, Upstream, wait_for_names,
 };

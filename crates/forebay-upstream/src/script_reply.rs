@@ -11,7 +11,7 @@ use forebay_net::limit::Limit;
 use forebay_server::reply::{Length, Reply, is_unbuffered_field};
 use forebay_wire::Span;
 use forebay_wire::cgi::{ReplyHead, ReplyParser};
-use forebay_wire::http1::{Field, KnownField, Limits};
+use forebay_wire::http1::{Field, Http1Limits, KnownField};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 use forebay_wire::sendfile;
 
@@ -92,7 +92,7 @@ impl ScriptReply {
     /// Creates an empty reply. Malformed output is blamed like output over the limit.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
-            heads: ReplyReader::new(ReplyParser::new(Limits::default())),
+            heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
             head: ReplyHead { fields: Vec::with_capacity(USUAL_FIELDS), ..ReplyHead::default() },
             output: Vec::new(),
             stage: Stage::Head,

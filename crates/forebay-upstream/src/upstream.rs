@@ -34,10 +34,10 @@ use forebay_server::exchange::Exchange;
 
 use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
-pub use backend::{Backend, BackendOptions, Connection};
+pub use backend::{Backend, BackendConnection, BackendOptions};
 pub use duplex::send_and_read;
 pub use group::{Balancing, Group};
-pub use health::{Check, Checker};
+pub use health::{Checker, HealthCheck};
 pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, Readiness, SharedConnection};
 pub use names::{Endpoint, Names, wait_for_names};

@@ -21,7 +21,7 @@ pub use codes::Attribute;
 pub use error::AjpError;
 pub use forward::{Attributes, Forward, RequestLine};
 pub use packet::{Data, parse_data, parse_pong};
-pub use reply::{Event, ReplyDecoder, ReplyHead, Step};
+pub use reply::{DecodedPacket, PacketEvent, ReplyDecoder, ReplyHead};
 pub use request::{Incoming, RequestHead, parse_request};
 pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header};
 

@@ -7,7 +7,7 @@ mod decode;
 mod encode;
 mod pairs;
 
-pub use decode::{Decoder, Event, FastcgiError, ProtocolStatus, Step};
+pub use decode::{DecodedRecord, Decoder, FastcgiError, ProtocolStatus, RecordEvent};
 pub use encode::{Params, abort, begin, end_of_stdin, get_values, stdin, stdin_header};
 pub use pairs::pairs;
 

@@ -14,7 +14,7 @@ pub mod hpack;
 mod http1;
 
 pub use connection::budget;
-pub use connection::{Cause, Config, Connection, Event, RequestPseudo, SendError, Step};
+pub use connection::{Cause, Config, Connection, Event, ReceivedEvent, RequestPseudo, SendError};
 pub use error::{Abuse, ErrorCode, HeadRule, Http2Error, Rule, Scope};
 pub use frame::PREFACE;
 pub use head::{Head, HeadLimits, Priority};

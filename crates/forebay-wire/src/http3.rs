@@ -22,7 +22,9 @@ mod varint;
 
 pub use error::{ErrorCode, Http3Error, Rule};
 pub use frame::{data_header, goaway, head, opening, trailers};
-pub use request::{Event, HeadError, RequestDecoder, Step, read_head, read_trailers};
+pub use request::{
+    DecodedFrame, HeadError, RequestDecoder, RequestEvent, read_head, read_trailers,
+};
 pub use uni::{UniDecoder, UniKind};
 
 /// Settings of RFC 9114 section 7.2.4.1, RFC 9204 section 5 and RFC 9220 section 3.

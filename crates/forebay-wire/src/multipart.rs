@@ -12,7 +12,7 @@ mod boundary;
 mod disposition;
 
 pub use boundary::Boundary;
-pub use disposition::{Part, plain};
+pub use disposition::{PartHead, plain};
 
 use std::fmt;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use memchr::{memchr, memmem};
 
 /// Limits of a form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FormLimits {
     /// Maximum number of parts.
     pub parts: usize,
     /// Maximum size of the head of a part in bytes, including the blank line. Also the maximum size
@@ -31,7 +31,7 @@ pub struct Limits {
     pub content: u64,
 }
 
-impl Default for Limits {
+impl Default for FormLimits {
     fn default() -> Self {
         Self { parts: 1000, head: 8 * 1024, content: 1 << 30 }
     }
@@ -84,7 +84,7 @@ impl std::error::Error for MultipartError {}
 
 /// Result of one call of [`Decoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedPart {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// Event in the consumed bytes.
@@ -97,7 +97,7 @@ pub enum Event {
     /// No event: more input is needed.
     More,
     /// Start of a part.
-    Part(Part),
+    Part(PartHead),
     /// Content of the part.
     Content(Range<usize>),
     /// End of the part.
@@ -108,11 +108,11 @@ pub enum Event {
 
 /// Decoder of one form.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct FormDecoder {
     /// CRLF followed by the delimiter.
     delimiter: memmem::Finder<'static>,
     state: State,
-    limits: Limits,
+    limits: FormLimits,
     /// Number of parts that have begun.
     parts: usize,
     /// Number of examined bytes of the current head or preamble. Those of a preamble are dropped.
@@ -136,9 +136,9 @@ enum State {
     Done,
 }
 
-impl Decoder {
+impl FormDecoder {
     /// Creates a decoder of a form with this boundary.
-    pub fn new(boundary: &Boundary, limits: Limits) -> Self {
+    pub fn new(boundary: &Boundary, limits: FormLimits) -> Self {
         let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
         let delimiter = memmem::Finder::new(&delimiter).into_owned();
         Self { delimiter, state: State::Start, limits, parts: 0, seen: 0, content: 0 }
@@ -148,7 +148,7 @@ impl Decoder {
     ///
     /// [`Event::More`] asks for more input. The unconsumed bytes are then at most a head within its
     /// limit, or the start of a delimiter.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let mut at = 0;
         loop {
             let state = self.state;
@@ -173,7 +173,7 @@ impl Decoder {
         if self.is_done() { Ok(()) } else { Err(MultipartError::Premature) }
     }
 
-    fn step(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    fn step(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         match self.state {
             State::Start => Ok(self.start(input)),
             State::Preamble => self.preamble(input),
@@ -181,24 +181,24 @@ impl Decoder {
             State::Head => self.head(input),
             State::Blank => Ok(self.blank(input)),
             State::Content => self.content(input),
-            State::Done => Ok(Step { consumed: 0, event: Event::End }),
+            State::Done => Ok(DecodedPart { consumed: 0, event: Event::End }),
         }
     }
 
-    fn start(&mut self, input: &[u8]) -> Step {
+    fn start(&mut self, input: &[u8]) -> DecodedPart {
         let dashes = &self.delimiter.needle()[2..];
         if input.starts_with(dashes) {
             let consumed = dashes.len();
             self.state = State::Delimited;
-            return Step { consumed, event: Event::More };
+            return DecodedPart { consumed, event: Event::More };
         }
         if !dashes.starts_with(input) {
             self.state = State::Preamble;
         }
-        Step { consumed: 0, event: Event::More }
+        DecodedPart { consumed: 0, event: Event::More }
     }
 
-    fn preamble(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    fn preamble(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let (consumed, is_found) = match self.delimiter.find(input) {
             Some(at) => (at + self.delimiter.needle().len(), true),
             None => (input.len() - self.held(input), false),
@@ -210,15 +210,15 @@ impl Decoder {
         if is_found {
             self.state = State::Delimited;
         }
-        Ok(Step { consumed, event: Event::More })
+        Ok(DecodedPart { consumed, event: Event::More })
     }
 
     /// Handles the bytes after a delimiter: `--` ends the form, a line end starts a part. White
     /// space may precede the line end.
-    fn delimited(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    fn delimited(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         if input.starts_with(b"--") {
             self.state = State::Done;
-            return Ok(Step { consumed: 2, event: Event::End });
+            return Ok(DecodedPart { consumed: 2, event: Event::End });
         }
         let padding = input.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
         if padding > PADDING {
@@ -230,16 +230,16 @@ impl Decoder {
                 self.parts += 1;
                 self.seen = 0;
                 self.state = State::Head;
-                Ok(Step { consumed: padding + 2, event: Event::More })
+                Ok(DecodedPart { consumed: padding + 2, event: Event::More })
             }
-            [] | [b'\r'] => Ok(Step { consumed: 0, event: Event::More }),
-            [b'-'] if padding == 0 => Ok(Step { consumed: 0, event: Event::More }),
+            [] | [b'\r'] => Ok(DecodedPart { consumed: 0, event: Event::More }),
+            [b'-'] if padding == 0 => Ok(DecodedPart { consumed: 0, event: Event::More }),
             _ => Err(MultipartError::Delimiter),
         }
     }
 
     /// Reads a complete head, without the CRLF of its blank line.
-    fn head(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    fn head(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let window = &input[..input.len().min(self.limits.head)];
         while let Some(found) = memchr(b'\n', &window[self.seen..]) {
             let line_end = self.seen + found;
@@ -252,34 +252,34 @@ impl Decoder {
                 let end = line_end - 1;
                 let part = disposition::parse(&window[..end])?;
                 (self.content, self.state) = (0, State::Blank);
-                return Ok(Step { consumed: end, event: Event::Part(part) });
+                return Ok(DecodedPart { consumed: end, event: Event::Part(part) });
             }
         }
         if input.len() >= self.limits.head {
             return Err(MultipartError::HeadTooLarge);
         }
         self.seen = window.len();
-        Ok(Step { consumed: 0, event: Event::More })
+        Ok(DecodedPart { consumed: 0, event: Event::More })
     }
 
     /// Handles the blank line. The delimiter of a part without content may follow at once: then the
     /// CRLF of the blank line belongs to the delimiter (RFC 2046 section 5.1.1). Otherwise the
     /// content starts after the blank line.
-    fn blank(&mut self, input: &[u8]) -> Step {
+    fn blank(&mut self, input: &[u8]) -> DecodedPart {
         let delimiter = self.delimiter.needle();
         if input.starts_with(delimiter) {
             let consumed = delimiter.len();
             self.state = State::Delimited;
-            return Step { consumed, event: Event::PartEnd };
+            return DecodedPart { consumed, event: Event::PartEnd };
         }
         if delimiter.starts_with(input) {
-            return Step { consumed: 0, event: Event::More };
+            return DecodedPart { consumed: 0, event: Event::More };
         }
         self.state = State::Content;
-        Step { consumed: 2, event: Event::More }
+        DecodedPart { consumed: 2, event: Event::More }
     }
 
-    fn content(&mut self, input: &[u8]) -> Result<Step, MultipartError> {
+    fn content(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let found = self.delimiter.find(input);
         let length = found.unwrap_or_else(|| input.len() - self.held(input));
         if length > 0 {
@@ -287,13 +287,13 @@ impl Decoder {
             if self.content > self.limits.content {
                 return Err(MultipartError::ContentTooLarge);
             }
-            return Ok(Step { consumed: length, event: Event::Content(0..length) });
+            return Ok(DecodedPart { consumed: length, event: Event::Content(0..length) });
         }
         if found.is_none() {
-            return Ok(Step { consumed: 0, event: Event::More });
+            return Ok(DecodedPart { consumed: 0, event: Event::More });
         }
         self.state = State::Delimited;
-        Ok(Step { consumed: self.delimiter.needle().len(), event: Event::PartEnd })
+        Ok(DecodedPart { consumed: self.delimiter.needle().len(), event: Event::PartEnd })
     }
 
     /// Returns the number of bytes at the end of `input` that may be the start of a delimiter.
@@ -305,7 +305,7 @@ impl Decoder {
     }
 }
 
-impl Step {
+impl DecodedPart {
     /// Adjusts the positions to an input that starts `by` bytes earlier.
     fn shift(&mut self, by: usize) {
         self.consumed += by;

@@ -2,7 +2,7 @@
 
 /// Range of `length` bytes, starting at `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ByteRange {
     /// Offset of the first byte.
     pub start: u64,
     /// Number of bytes, at least one.
@@ -16,7 +16,7 @@ pub enum Ranges {
     /// 9110 requires, or it requests more than allowed.
     Whole,
     /// At least one part, in the order of the request, without overlaps.
-    Parts(Vec<Part>),
+    Parts(Vec<ByteRange>),
     /// No requested byte exists.
     Unsatisfiable,
 }
@@ -45,21 +45,21 @@ pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     }
 }
 
-fn overlap(parts: &[Part]) -> bool {
+fn overlap(parts: &[ByteRange]) -> bool {
     let mut sorted = parts.to_vec();
     sorted.sort_unstable_by_key(|part| part.start);
     sorted.windows(2).any(|pair| pair[0].start + pair[0].length > pair[1].start)
 }
 
 /// Returns the part of a range within `length` bytes; `None` if it is empty.
-fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<Part> {
+fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<ByteRange> {
     let (start, end) = match (first, last) {
         (Some(first), last) => {
             (first, last.map_or(length, |last| last.saturating_add(1).min(length)))
         }
         (None, suffix) => (length.saturating_sub(suffix.unwrap_or(0)), length),
     };
-    (start < end).then(|| Part { start, length: end - start })
+    (start < end).then(|| ByteRange { start, length: end - start })
 }
 
 /// Parses `first-last`, `first-` or `-suffix`.
@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn parts(list: &[(u64, u64)]) -> Ranges {
-        Ranges::Parts(list.iter().map(|&(start, length)| Part { start, length }).collect())
+        Ranges::Parts(list.iter().map(|&(start, length)| ByteRange { start, length }).collect())
     }
 
     #[test]

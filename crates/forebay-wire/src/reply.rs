@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::cgi::{self, CgiError, NphHead, NphParser};
-use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
+use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
 
 /// Parser of one head from a growing buffer.
 pub trait HeadParser: Copy {
@@ -74,7 +74,7 @@ impl<P: HeadParser> ReplyReader<P> {
         }
         self.parser = self.fresh;
         (self.interim, self.count) = (self.interim + len, self.count + 1);
-        if self.interim > Limits::default().head || self.count > MOST_INTERIM {
+        if self.interim > Http1Limits::default().head || self.count > MOST_INTERIM {
             return Err(ReplyError::Interim);
         }
         Ok(ReplyStep::Interim(len))
@@ -168,14 +168,14 @@ mod tests {
                     HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\n";
         let cgi = "Status: 103 Early\nA: b\n\nStatus: 404 No\nA: b\n\n";
         for step in [1, 7, 1000] {
-            let parser = ResponseParser::new(Limits::default(), false);
+            let parser = ResponseParser::new(Http1Limits::default(), false);
             let whole = read(parser, ResponseHead::default(), &format!("{http}x"), step);
             assert_eq!(whole.unwrap(), (vec![100, 103, 404], http.len()));
             let lines = http.replace("\r\n", "\n");
-            let parser = NphParser::new(Limits::default(), false);
+            let parser = NphParser::new(Http1Limits::default(), false);
             let whole = read(parser, NphHead::default(), &format!("{lines}x"), step);
             assert_eq!(whole.unwrap(), (vec![100, 103, 404], lines.len()));
-            let parser = cgi::ReplyParser::new(Limits::default());
+            let parser = cgi::ReplyParser::new(Http1Limits::default());
             let whole = read(parser, cgi::ReplyHead::default(), &format!("{cgi}x"), step);
             assert_eq!(whole.unwrap(), (vec![103, 404], cgi.len()));
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_switch_of_protocols_is_final() {
-        let parser = ResponseParser::new(Limits::default(), false);
+        let parser = ResponseParser::new(Http1Limits::default(), false);
         let text = "HTTP/1.1 101 X\r\nUpgrade: y\r\n\r\nHTTP/1.1 200 X\r\n\r\n";
         let (statuses, _) = read(parser, ResponseHead::default(), text, 1000).unwrap();
         assert_eq!(statuses, [101]);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn interim_replies_have_an_end() {
-        let parser = ResponseParser::new(Limits::default(), false);
+        let parser = ResponseParser::new(Http1Limits::default(), false);
         let one = "HTTP/1.1 102 X\r\n\r\n";
         let read = |text: &str| read(parser, ResponseHead::default(), text, 4000);
         assert_eq!(read(&one.repeat(MOST_INTERIM)).unwrap().0.len(), MOST_INTERIM);

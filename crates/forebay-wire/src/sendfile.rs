@@ -8,7 +8,7 @@ use crate::path;
 
 /// File that a field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NamedFile {
     /// `X-Accel-Redirect`: a percent-encoded path, always relative to the directory.
     Uri(Vec<u8>),
     /// `X-Sendfile`: a file name, absolute or relative to the directory.
@@ -17,15 +17,15 @@ pub enum Place {
 
 /// Returns the file that the field lines of a reply request, and the lines that remain valid for
 /// it. Returns `None` if they request no file.
-pub fn find(lines: &[u8]) -> Option<(Place, Vec<u8>)> {
+pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     let mut place = None;
     let mut fields = Vec::new();
     for line in lines.split_inclusive(|&b| b == b'\n') {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let value = || line[colon + 1..].trim_ascii().to_vec();
         match &line[..colon].to_ascii_lowercase()[..] {
-            b"x-accel-redirect" => place = Some(Place::Uri(value())),
-            b"x-sendfile" => place = place.or_else(|| Some(Place::File(value()))),
+            b"x-accel-redirect" => place = Some(NamedFile::Uri(value())),
+            b"x-sendfile" => place = place.or_else(|| Some(NamedFile::File(value()))),
             name if is_of_the_body(name) => {}
             _ => fields.extend_from_slice(line),
         }
@@ -67,7 +67,7 @@ fn is_of_the_body(name: &[u8]) -> bool {
     NAMES.contains(&name) || name.starts_with(b"x-accel-")
 }
 
-impl Place {
+impl NamedFile {
     /// Returns the path to look up in `root`, with a leading slash; `None` if it leaves `root`.
     pub fn below(&self, root: &Path) -> Option<Vec<u8>> {
         let found = match self {
@@ -97,7 +97,7 @@ mod tests {
         let lines = b"Content-Type: text/x\r\nETag: \"a\"\r\nX-Sendfile: /srv/a\r\n\
             X-Accel-Buffering: no\r\nSet-Cookie: a=b\r\n";
         let (place, fields) = find(lines).unwrap();
-        assert_eq!(place, Place::File(b"/srv/a".to_vec()));
+        assert_eq!(place, NamedFile::File(b"/srv/a".to_vec()));
         assert_eq!(fields, b"Content-Type: text/x\r\nSet-Cookie: a=b\r\n");
         assert_eq!(find(b"Content-Type: text/x\r\n"), None);
     }
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn places_stay_below_the_root() {
         let root = Path::new("/srv/files");
-        let file = |name: &str| Place::File(name.into()).below(root);
-        let uri = |uri: &str| Place::Uri(uri.into()).below(root);
+        let file = |name: &str| NamedFile::File(name.into()).below(root);
+        let uri = |uri: &str| NamedFile::Uri(uri.into()).below(root);
         assert_eq!(file("/srv/files/a b").as_deref(), Some(&b"/a b"[..]));
         assert_eq!(file("a/%41").as_deref(), Some(&b"/a/%41"[..]));
         assert_eq!(uri("/a/%41?b").as_deref(), Some(&b"/a/A"[..]));

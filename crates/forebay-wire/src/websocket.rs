@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Kind of a message that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// UTF-8 text.
     Text,
     /// Any bytes.
@@ -32,16 +32,16 @@ pub struct Decoder {
 
 /// Result of a decoding step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedPayload {
     /// Number of bytes that were consumed.
     pub consumed: usize,
     /// The event, with ranges of the input; `None` if more bytes are needed.
-    pub event: Option<Event>,
+    pub event: Option<FrameEvent>,
 }
 
 /// Part of the frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum FrameEvent {
     /// A piece of a message. `is_end` is true if the message is complete.
     Data {
         /// Position of the piece in the input.
@@ -91,12 +91,12 @@ const CONTROL_LIMIT: u64 = 125;
 const NO_CODE: u16 = 1005;
 
 /// Appends a frame with a whole message, masked with `key` as the client must do.
-pub fn append_masked(out: &mut Vec<u8>, kind: Kind, payload: &[u8], key: [u8; 4]) {
+pub fn append_masked(out: &mut Vec<u8>, kind: MessageKind, payload: &[u8], key: [u8; 4]) {
     let opcode = match kind {
-        Kind::Text => TEXT,
-        Kind::Binary => BINARY,
-        Kind::Pong => PONG,
-        Kind::Close => CLOSE,
+        MessageKind::Text => TEXT,
+        MessageKind::Binary => BINARY,
+        MessageKind::Pong => PONG,
+        MessageKind::Close => CLOSE,
     };
     out.push(FIN | opcode);
     match payload.len() {
@@ -116,26 +116,26 @@ pub fn append_masked(out: &mut Vec<u8>, kind: Kind, payload: &[u8], key: [u8; 4]
 
 impl Decoder {
     /// Decodes the next part of `bytes`, which begin with the first unconsumed byte.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<Step, FrameError> {
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<DecodedPayload, FrameError> {
         if self.left > 0 {
             let take = (bytes.len() as u64).min(self.left) as usize;
             if take == 0 {
-                return Ok(Step { consumed: 0, event: None });
+                return Ok(DecodedPayload { consumed: 0, event: None });
             }
             self.left -= take as u64;
-            return Ok(Step { consumed: take, event: Some(self.data(0..take)) });
+            return Ok(DecodedPayload { consumed: take, event: Some(self.data(0..take)) });
         }
-        let Some((head, length)) = Head::parse(bytes)? else {
-            return Ok(Step { consumed: 0, event: None });
+        let Some((head, length)) = FrameHead::parse(bytes)? else {
+            return Ok(DecodedPayload { consumed: 0, event: None });
         };
         if head.opcode >= CLOSE {
             // A control frame is short, so it is processed as a whole.
             let end = length + head.payload as usize;
             if bytes.len() < end {
-                return Ok(Step { consumed: 0, event: None });
+                return Ok(DecodedPayload { consumed: 0, event: None });
             }
             let event = control(head.opcode, bytes, length..end)?;
-            return Ok(Step { consumed: end, event: Some(event) });
+            return Ok(DecodedPayload { consumed: end, event: Some(event) });
         }
         if (head.opcode == CONTINUATION) != self.in_message {
             return Err(FrameError::Continuation);
@@ -146,27 +146,27 @@ impl Decoder {
         let end = length + take;
         // An empty piece is an event only if it ends the message.
         let event = (take > 0 || head.payload == 0).then(|| self.data(length..end));
-        Ok(Step { consumed: end, event })
+        Ok(DecodedPayload { consumed: end, event })
     }
 
     /// Returns the event of a piece, and notes the end of the message.
-    fn data(&mut self, data: Range<usize>) -> Event {
+    fn data(&mut self, data: Range<usize>) -> FrameEvent {
         let is_end = self.left == 0 && self.is_last;
         if is_end {
             self.in_message = false;
         }
-        Event::Data { data, is_end }
+        FrameEvent::Data { data, is_end }
     }
 }
 
 /// Head of a frame.
-struct Head {
+struct FrameHead {
     is_last: bool,
     opcode: u8,
     payload: u64,
 }
 
-impl Head {
+impl FrameHead {
     /// Parses a head, and returns it with its own length; `None` if it is incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
@@ -206,12 +206,12 @@ impl Head {
     }
 }
 
-fn control(opcode: u8, bytes: &[u8], payload: Range<usize>) -> Result<Event, FrameError> {
+fn control(opcode: u8, bytes: &[u8], payload: Range<usize>) -> Result<FrameEvent, FrameError> {
     Ok(match (opcode, &bytes[payload.clone()]) {
-        (PING, _) => Event::Ping(payload),
-        (PONG, _) => Event::Pong,
-        (_, []) => Event::Close(NO_CODE),
-        (_, [high, low, ..]) => Event::Close(u16::from_be_bytes([*high, *low])),
+        (PING, _) => FrameEvent::Ping(payload),
+        (PONG, _) => FrameEvent::Pong,
+        (_, []) => FrameEvent::Close(NO_CODE),
+        (_, [high, low, ..]) => FrameEvent::Close(u16::from_be_bytes([*high, *low])),
         (_, [_]) => return Err(FrameError::Close),
     })
 }
@@ -246,15 +246,15 @@ mod tests {
         for piece in bytes.chunks(size) {
             pending.extend_from_slice(piece);
             loop {
-                let Step { consumed, event } = decoder.decode(&pending)?;
+                let DecodedPayload { consumed, event } = decoder.decode(&pending)?;
                 match &event {
-                    Some(Event::Data { data, is_end }) => {
+                    Some(FrameEvent::Data { data, is_end }) => {
                         current.extend_from_slice(&pending[data.clone()]);
                         if *is_end {
                             messages.push(std::mem::take(&mut current));
                         }
                     }
-                    Some(Event::Ping(at)) => {
+                    Some(FrameEvent::Ping(at)) => {
                         others.push(format!("ping {}", pending[at.clone()].escape_ascii()));
                     }
                     Some(other) => others.push(format!("{other:?}")),
@@ -315,11 +315,11 @@ mod tests {
     fn a_masked_frame_is_that_of_the_standard() {
         // RFC 6455, section 5.7: a single-frame masked text message.
         let mut out = Vec::new();
-        append_masked(&mut out, Kind::Text, b"Hello", [0x37, 0xfa, 0x21, 0x3d]);
+        append_masked(&mut out, MessageKind::Text, b"Hello", [0x37, 0xfa, 0x21, 0x3d]);
         assert_eq!(out, b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58");
         for (len, head) in [(125, 2), (126, 4), (65_535, 4), (65_536, 10)] {
             let mut out = Vec::new();
-            append_masked(&mut out, Kind::Binary, &vec![1; len], [0; 4]);
+            append_masked(&mut out, MessageKind::Binary, &vec![1; len], [0; 4]);
             assert_eq!(out.len(), len + head + 4);
         }
     }

@@ -256,17 +256,17 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, packet_size: usize) -> Resul
             let step = decoder.decode(&inbox, &mut head)?;
             match step.event {
                 None => break,
-                Some(Event::Head) => {
+                Some(PacketEvent::Head) => {
                     seen.status = head.status;
                     seen.reason = head.reason().to_vec();
                     let fields = head.fields.iter();
                     let owned = fields.map(|field| (field.name.to_vec(), field.value.to_vec()));
                     seen.fields = owned.collect();
                 }
-                Some(Event::Body(range)) => seen.body.extend_from_slice(&inbox[range]),
-                Some(Event::Flush) => seen.flushes += 1,
-                Some(Event::WantsBody(length)) => seen.wanted.push(length),
-                Some(Event::End { reuse }) => seen.end = Some(reuse),
+                Some(PacketEvent::Body(range)) => seen.body.extend_from_slice(&inbox[range]),
+                Some(PacketEvent::Flush) => seen.flushes += 1,
+                Some(PacketEvent::WantsBody(length)) => seen.wanted.push(length),
+                Some(PacketEvent::End { reuse }) => seen.end = Some(reuse),
             }
             inbox.drain(..step.consumed);
         }

@@ -25,10 +25,14 @@ fn read(pieces: &[&[u8]]) -> Result<Seen, FastcgiError> {
         loop {
             let step = decoder.decode(&buffer)?;
             match &step.event {
-                Some(Event::Stdout(range)) => stdout.extend_from_slice(&buffer[range.clone()]),
-                Some(Event::Stderr(range)) => stderr.extend_from_slice(&buffer[range.clone()]),
-                Some(Event::End { status, .. }) => end = Some(*status),
-                Some(Event::Values(_)) | None => {}
+                Some(RecordEvent::Stdout(range)) => {
+                    stdout.extend_from_slice(&buffer[range.clone()])
+                }
+                Some(RecordEvent::Stderr(range)) => {
+                    stderr.extend_from_slice(&buffer[range.clone()])
+                }
+                Some(RecordEvent::End { status, .. }) => end = Some(*status),
+                Some(RecordEvent::Values(_)) | None => {}
             }
             buffer.drain(..step.consumed);
             if step.event.is_none() {
@@ -112,13 +116,15 @@ fn read_many(raw: &[u8], size: usize) -> Result<Vec<(u16, String)>, FastcgiError
                 String::from_utf8_lossy(&buffer[range.clone()]).into_owned()
             };
             match &step.event {
-                Some(Event::Stdout(range)) => match seen.last_mut() {
+                Some(RecordEvent::Stdout(range)) => match seen.last_mut() {
                     Some((id, said)) if *id == step.id => said.push_str(&text(range)),
                     _ => seen.push((step.id, text(range))),
                 },
-                Some(Event::Stderr(_)) => {}
-                Some(Event::End { status, .. }) => seen.push((step.id, format!("{status:?}"))),
-                Some(Event::Values(range)) => seen.push((step.id, text(range))),
+                Some(RecordEvent::Stderr(_)) => {}
+                Some(RecordEvent::End { status, .. }) => {
+                    seen.push((step.id, format!("{status:?}")))
+                }
+                Some(RecordEvent::Values(range)) => seen.push((step.id, text(range))),
                 None => {}
             }
             buffer.drain(..step.consumed);

@@ -151,7 +151,7 @@ fn responses() {
     assert_eq!((head.framing, head.content_length), (ResponseFraming::None, Some(9)));
     let mut head = ResponseHead::default();
     let raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    ResponseParser::new(Limits::default(), true).parse(raw, &mut head).unwrap();
+    ResponseParser::new(Http1Limits::default(), true).parse(raw, &mut head).unwrap();
     assert_eq!(head.framing, ResponseFraming::None);
 }
 

@@ -6,8 +6,8 @@ use forebay_wire::http2::budget::{EMPTY_DATA, USELESS};
 use forebay_wire::http2::hpack::{Decoded, Flaw, HpackError, ListLimits};
 use forebay_wire::http2::{Head, HeadLimits, HeadRule};
 use forebay_wire::http3::{
-    ErrorCode, Event, HeadError, Http3Error, RequestDecoder, UniDecoder, UniKind, data_header,
-    goaway, head, opening, qpack, read_head, read_trailers, trailers,
+    ErrorCode, HeadError, Http3Error, RequestDecoder, RequestEvent, UniDecoder, UniKind,
+    data_header, goaway, head, opening, qpack, read_head, read_trailers, trailers,
 };
 use proptest::prelude::*;
 
@@ -78,17 +78,17 @@ fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, content: Option<u64>) ->
                     assert_eq!(at + step.consumed, piece.len());
                     break;
                 }
-                Some(Event::Section) => {
+                Some(RequestEvent::Section) => {
                     made.sections.push(decoder.take_section());
                     if made.sections.len() == 1 {
                         decoder.expect_content(content);
                     }
                 }
-                Some(Event::TooLarge) => {
+                Some(RequestEvent::TooLarge) => {
                     made.is_too_large = true;
                     return made;
                 }
-                Some(Event::Data(data)) => {
+                Some(RequestEvent::Data(data)) => {
                     made.data.extend_from_slice(&piece[at + data.start..at + data.end]);
                 }
             }

@@ -1,17 +1,17 @@
 //! Forms in parts: what is found, what is refused, and that neither depends on how the bytes came.
 
-use forebay_wire::multipart::{Boundary, Decoder, Event, Limits, MultipartError, plain};
+use forebay_wire::multipart::{Boundary, Event, FormDecoder, FormLimits, MultipartError, plain};
 
 use MultipartError::*;
 
-const LIMITS: Limits = Limits { parts: 4, head: 200, content: 64 };
+const LIMITS: FormLimits = FormLimits { parts: 4, head: 200, content: 64 };
 
 /// The parts, each `name`, `name (file)` or `name (file, type)`, a colon and its content.
 type Outcome = Result<Vec<String>, MultipartError>;
 
 /// Reads a form in these pieces, as a socket would bring them, and forgets what has been used.
-fn read(pieces: &[&[u8]], limits: Limits) -> Outcome {
-    let mut decoder = Decoder::new(&Boundary::new(b"B").unwrap(), limits);
+fn read(pieces: &[&[u8]], limits: FormLimits) -> Outcome {
+    let mut decoder = FormDecoder::new(&Boundary::new(b"B").unwrap(), limits);
     let mut buffer = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     let mut is_open = false;
@@ -55,7 +55,7 @@ fn read(pieces: &[&[u8]], limits: Limits) -> Outcome {
 }
 
 /// The outcome, which must be the same byte by byte and in random divisions.
-fn outcome(form: &[u8], limits: Limits) -> Outcome {
+fn outcome(form: &[u8], limits: FormLimits) -> Outcome {
     let whole = read(&[form], limits);
     let single: Vec<&[u8]> = form.chunks(1).collect();
     assert_eq!(read(&single, limits), whole, "byte by byte: {}", form.escape_ascii());
@@ -275,8 +275,8 @@ fn each_limit_is_kept() {
 
 #[test]
 fn a_long_content_is_not_held_back() {
-    let limits = Limits { content: 1 << 30, ..LIMITS };
-    let mut decoder = Decoder::new(&Boundary::new(b"B").unwrap(), limits);
+    let limits = FormLimits { content: 1 << 30, ..LIMITS };
+    let mut decoder = FormDecoder::new(&Boundary::new(b"B").unwrap(), limits);
     let form = with_content(&"y\r\n".repeat(100_000));
     let (mut at, mut content, mut steps) = (0, 0, 0);
     while !decoder.is_done() {
@@ -365,7 +365,7 @@ fn the_module_that_plack_uses_reads_the_same() {
 }
 
 fn as_perl_prints(form: &[u8], hex: impl Fn(&[u8]) -> String) -> String {
-    let mut decoder = Decoder::new(&Boundary::new(b"B").unwrap(), Limits::default());
+    let mut decoder = FormDecoder::new(&Boundary::new(b"B").unwrap(), FormLimits::default());
     let (mut fields, mut files) = (String::new(), String::new());
     let (mut at, mut part) = (0, None);
     while !decoder.is_done() {

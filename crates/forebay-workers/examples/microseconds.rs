@@ -3,7 +3,7 @@
 //! `cargo run --release -p forebay-workers --example microseconds [REQUESTS]`. Prints the time per
 //! request as the caller sees it and the processor time that the caller and the worker spend.
 
-use forebay_workers::{App, AppSpec, Body, EndKind, Event, Kind, PerlMode, Workers};
+use forebay_workers::{App, AppSpec, Body, EndKind, Kind, LeaseEvent, PerlMode, Workers};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -97,10 +97,10 @@ async fn run(
         lease.send(block, Body::Empty).await?;
         loop {
             match lease.read(&mut output).await? {
-                Event::Output(_) => {}
-                Event::End(EndKind::Ok) => break,
-                Event::End(EndKind::Status(status)) => return Err(format!("{status}").into()),
-                Event::End(EndKind::Aborted) => return Err("aborted".into()),
+                LeaseEvent::Output(_) => {}
+                LeaseEvent::End(EndKind::Ok) => break,
+                LeaseEvent::End(EndKind::Status(status)) => return Err(format!("{status}").into()),
+                LeaseEvent::End(EndKind::Aborted) => return Err("aborted".into()),
             }
         }
     }

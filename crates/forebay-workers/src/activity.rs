@@ -41,9 +41,9 @@ mod tests {
     use std::process::{Child, Command};
 
     /// A process that is killed at the end, also after a failed assertion.
-    struct Started(Child);
+    struct KilledOnDrop(Child);
 
-    impl Started {
+    impl KilledOnDrop {
         fn new(script: &str) -> (Self, Pid) {
             let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
             let pid = Pid::from_child(&child);
@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    impl Drop for Started {
+    impl Drop for KilledOnDrop {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn who_computes_and_who_sleeps_is_told_apart() {
-        let (_computing, its_pid) = Started::new("while :; do :; done");
+        let (_computing, its_pid) = KilledOnDrop::new("while :; do :; done");
         assert!(becomes(its_pid, |seen| seen.is_runnable && seen.cpu > Duration::ZERO));
         let before = Activity::of(its_pid).unwrap().cpu;
         assert!(becomes(its_pid, |seen| seen.is_runnable && seen.cpu > before));
-        let (sleeping, pid) = Started::new("exec sleep 60");
+        let (sleeping, pid) = KilledOnDrop::new("exec sleep 60");
         assert!(becomes(pid, |seen| !seen.is_runnable));
         drop(sleeping);
         assert_eq!(Activity::of(pid), None);

@@ -8,10 +8,10 @@ use crate::error::Unavailable;
 use crate::health::Health;
 use crate::lease::Lease;
 use crate::pool::Pool;
-use crate::process::Place;
+use crate::process::Confinement;
 use crate::shared::AppShared;
 use crate::spec::AppSpec;
-use crate::stderr::Log;
+use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use crate::worker::WorkerStatus;
@@ -50,11 +50,11 @@ impl App {
     ) -> Result<(App, FirstStart), StartError> {
         spec.check()?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
-        let log: Log = Arc::new(log);
+        let log: WorkerLog = Arc::new(log);
         let pool = Arc::new(Pool::default());
         let (cgroup, note) =
             LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);
-        let place = Place { identity, cgroup };
+        let place = Confinement { identity, cgroup };
         let (own_spec, own_pool) = (spec.clone(), pool.clone());
         let (supervisor, first) = Handle::start(&spec.name, log.clone(), move || {
             WorkerKind::new(own_spec, place, own_pool)

@@ -43,7 +43,7 @@ async fn await_turn(
         Taken::Worker(worker) => return Ok(Given { worker, has_request: false }),
         Taken::Wait { turn, soon } => (turn, soon),
     };
-    let mut place = Place { turn: Some(turn), mark, shared };
+    let mut place = QueuePlace { turn: Some(turn), mark, shared };
     if !soon {
         place.report_waiting();
     }
@@ -55,14 +55,14 @@ async fn await_turn(
 }
 
 /// A place in the queue, or in the prefetch queue of a worker.
-struct Place<'a> {
+struct QueuePlace<'a> {
     /// `None` after the turn has come.
     turn: Option<Turn>,
     mark: Mark,
     shared: &'a Arc<AppShared>,
 }
 
-impl Place<'_> {
+impl QueuePlace<'_> {
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
         let limit = begun + self.shared.spec.queue_timeout;
@@ -95,7 +95,7 @@ impl Place<'_> {
 
 /// Gives up the wait. A worker that was assigned meanwhile goes to the next request. A request that
 /// a worker has read, or is about to read, still runs.
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };
         let held = !self.shared.pool.forget(self.mark);

@@ -8,7 +8,7 @@ use memchr::memmem;
 
 /// The result of the search in output.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum MarkerSearch {
     /// Only output.
     Nothing,
     /// An end marker may start here; the rest has not arrived yet.
@@ -22,16 +22,16 @@ pub(crate) enum Found {
 pub(crate) const END_MARKER: usize = MARK + REPLY;
 
 /// Finds the end marker of the request with this mark.
-pub(crate) fn find(output: &[u8], mark: Mark) -> Found {
+pub(crate) fn find(output: &[u8], mark: Mark) -> MarkerSearch {
     if let Some(at) = memmem::find(output, &mark.0) {
         return match output[at + MARK..].first_chunk() {
-            Some(reply) => Found::EndMarker(at, Reply::parse(*reply)),
-            None => Found::Start(at),
+            Some(reply) => MarkerSearch::EndMarker(at, Reply::parse(*reply)),
+            None => MarkerSearch::Start(at),
         };
     }
     let last = output.len().saturating_sub(MARK - 1);
     let start = (last..output.len()).find(|&at| mark.0.starts_with(&output[at..]));
-    start.map_or(Found::Nothing, Found::Start)
+    start.map_or(MarkerSearch::Nothing, MarkerSearch::Start)
 }
 
 #[cfg(test)]
@@ -45,22 +45,22 @@ mod tests {
         let output = b"head0123body0123456789abcdefE\0\0\0next";
         for end in 0..=output.len() {
             let expected = match end {
-                5..=8 => Found::Start(4),
-                13..32 => Found::Start(12),
-                32.. => Found::EndMarker(12, Some(Reply::Ended(Then::Waits))),
-                _ => Found::Nothing,
+                5..=8 => MarkerSearch::Start(4),
+                13..32 => MarkerSearch::Start(12),
+                32.. => MarkerSearch::EndMarker(12, Some(Reply::Ended(Then::Waits))),
+                _ => MarkerSearch::Nothing,
             };
             assert_eq!(find(&output[..end], mark), expected, "{end} bytes");
         }
         let nonsense = b"0123456789abcdefX\0\0\0";
-        assert_eq!(find(nonsense, mark), Found::EndMarker(0, None));
+        assert_eq!(find(nonsense, mark), MarkerSearch::EndMarker(0, None));
     }
 
     #[test]
     fn marks_differ_and_begin_as_no_text_ends() {
         assert_ne!(Mark::new(), Mark::new());
         for text in ["data: 1\n\n", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "\u{ff}"] {
-            assert_eq!(find(text.as_bytes(), Mark::new()), Found::Nothing);
+            assert_eq!(find(text.as_bytes(), Mark::new()), MarkerSearch::Nothing);
         }
     }
 }

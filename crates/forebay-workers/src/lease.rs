@@ -10,7 +10,7 @@ mod send;
 mod tunnel;
 
 use crate::control::{self, Body, MARK, Mark, Reply, Then};
-use crate::end_marker::{self, END_MARKER, Found};
+use crate::end_marker::{self, END_MARKER, MarkerSearch};
 use crate::error::{Exit, WorkerFault};
 use crate::shared::AppShared;
 use crate::worker::{Heard, Killed, Worker};
@@ -36,7 +36,7 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The result of [`Lease::read`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum LeaseEvent {
     /// This many bytes of the script's output were appended.
     Output(usize),
     /// The script has ended and all its output was delivered.
@@ -136,13 +136,13 @@ impl Lease {
     /// Waits for output or the end. Appends output to `buf` when the script has ended or pauses, or
     /// when there is much. Unread output blocks the script. May be cancelled: `buf` then has the
     /// output so far, which no later event counts.
-    pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
+    pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let start = buf.len();
         loop {
             if let Some(kind) = self.end {
                 return match buf.len() - start {
-                    0 => Ok(Event::End(kind)),
-                    output => Ok(Event::Output(output)),
+                    0 => Ok(LeaseEvent::End(kind)),
+                    output => Ok(LeaseEvent::Output(output)),
                 };
             }
             let Some(worker) = self.worker.as_ref().filter(|_| self.sent) else {
@@ -172,7 +172,7 @@ impl Lease {
             }
             if buf.len() > start {
                 self.go_on(buf)?;
-                return Ok(Event::Output(buf.len() - start));
+                return Ok(LeaseEvent::Output(buf.len() - start));
             }
             match (self.pending_control.take(), wake) {
                 (Some(Reply::Ready), _) => return Err(self.confused(b"R")),
@@ -221,7 +221,7 @@ impl Lease {
         }
         let _ = tokio::time::timeout(LAST_MOMENT, async {
             let mut output = Vec::new();
-            while let Ok(Event::Output(_)) = self.read(&mut output).await {
+            while let Ok(LeaseEvent::Output(_)) = self.read(&mut output).await {
                 output.clear();
             }
         })
@@ -254,9 +254,9 @@ impl Lease {
         match end_marker::find(&buf[start..], self.mark) {
             // Held bytes stay held: only the exit of the process decides if they are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
-            Found::Nothing => {}
-            Found::Start(at) => self.held = buf.split_off(start + at),
-            Found::EndMarker(at, Some(reply)) => {
+            MarkerSearch::Nothing => {}
+            MarkerSearch::Start(at) => self.held = buf.split_off(start + at),
+            MarkerSearch::EndMarker(at, Some(reply)) => {
                 let message = &buf[start + at + MARK..start + at + END_MARKER];
                 if message.first_chunk().copied().is_some_and(control::was_prefetched) {
                     worker.shared.count_prefetched();
@@ -265,7 +265,7 @@ impl Lease {
                 buf.truncate(start + at);
                 self.finish(reply);
             }
-            Found::EndMarker(at, None) => return Err(self.confused(&buf[start + at..])),
+            MarkerSearch::EndMarker(at, None) => return Err(self.confused(&buf[start + at..])),
         }
         Ok(received == Some(0))
     }
@@ -347,7 +347,7 @@ impl Lease {
     /// Handles a process that has ended in the middle of the request. A script that has replaced it
     /// with exec may have written output and ended well. Then the apparent start of an end marker
     /// is output.
-    async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<Event, WorkerFault> {
+    async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let fault = self.lost(self.closed == Some(true)).await;
         let has_written = self.any_output || !self.held.is_empty();
         if !matches!(fault, WorkerFault::Died { exit: Exit::Code(0), .. } if has_written) {
@@ -357,11 +357,11 @@ impl Lease {
         self.end = Some(EndKind::Ok);
         // A complete mark is no coincidence: the host has ended while it wrote the end marker.
         if self.held.is_empty() || self.held.len() >= MARK {
-            return Ok(Event::End(EndKind::Ok));
+            return Ok(LeaseEvent::End(EndKind::Ok));
         }
         let rest = self.held.len();
         buf.append(&mut self.held);
-        Ok(Event::Output(rest))
+        Ok(LeaseEvent::Output(rest))
     }
 
     /// Returns the fault for a lost worker. `unread`: the worker never received the complete

@@ -58,10 +58,10 @@ pub use forebay_process::{
 };
 pub use health::Health;
 pub use helped::HelpedProcess;
-pub use lease::{EndKind, Event, Lease, Tunnelled};
+pub use lease::{EndKind, Lease, LeaseEvent, Tunnelled};
 pub use mono::{Mono, mono};
 pub use php::{Php, php};
-pub use program::{Life, Listening, Permit, Place, Program, ProgramSpec};
+pub use program::{Life, Listening, Permit, ProcessAddress, Program, ProgramSpec};
 pub use rack::{Rack, rack};
 pub use spec::{AppSpec, Kind, PerlMode, PythonMode, Workers};
 pub use thread::FirstStart;

@@ -20,7 +20,7 @@ use crate::shared::AppShared;
 use crate::spec::{AppSpec, Kind, PerlMode};
 use crate::supervisor::{Command, Handle};
 use crate::worker::Killed;
-use client::{Plan, client};
+use client::{ClientPlan, client};
 use host::{Host, KILLED};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -149,7 +149,7 @@ impl World {
     }
 
     fn start_client(&mut self) {
-        let plan = Plan::random(one_of(&self.threads));
+        let plan = ClientPlan::random(one_of(&self.threads));
         let (shared, attempts) = (self.shared.clone(), self.attempts.clone());
         self.clients.push(spawn_local(async move {
             match plan.leaves_after {

@@ -1,7 +1,7 @@
 //! A check of the Python interpreter and of the application's module, without running any code of
 //! the application.
 
-use crate::process::{Place, launched};
+use crate::process::{Confinement, launched};
 use crate::spec::{AppSpec, Kind};
 use forebay_process::{Identity, StartError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -67,7 +67,7 @@ fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     command.args(["-c", QUESTION]).args(module);
     let (user, group) = (spec.user.as_deref(), spec.group.as_deref());
     let identity = Identity::find(&spec.name, user, group).ok()?;
-    let command = launched(command, spec, &Place { identity, cgroup: None });
+    let command = launched(command, spec, &Confinement { identity, cgroup: None });
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 

@@ -44,14 +44,14 @@ pub(crate) struct Process {
 }
 
 /// The user and the cgroup of workers.
-pub(crate) struct Place {
+pub(crate) struct Confinement {
     pub(crate) identity: Option<Identity>,
     pub(crate) cgroup: Option<LimitedCgroup>,
 }
 
 /// Starts a worker in its own process group. Call this on a thread that outlives the workers: the
 /// kernel kills them when it ends.
-pub(crate) fn start(spec: &AppSpec, place: &Place) -> io::Result<Process> {
+pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> {
     let helper = place.identity.as_ref().and_then(Identity::helper);
     let parent = helper.map_or_else(std::process::id, Helper::pid);
     let Host { command, first_message } = Host::of(spec, parent);
@@ -98,7 +98,7 @@ fn start_by(
     helper: &Helper,
     command: &Command,
     spec: &AppSpec,
-    place: &Place,
+    place: &Confinement,
     descriptors: &[OwnedFd; DESCRIPTORS],
 ) -> io::Result<(Child, OwnedFd)> {
     // A missing program is an error of the start, as without a helper.
@@ -126,7 +126,7 @@ fn program(command: &Command, spec: &AppSpec) -> io::Result<PathBuf> {
 
 /// Returns the command with the environment and directory of workers, and with the user and limits
 /// of the application.
-pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Place) -> Command {
+pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Confinement) -> Command {
     let launch = launch_of(&command, spec, place);
     let mut command = if launch.is_needed() { launch.command() } else { command };
     command.env_clear().envs(environment(spec)).current_dir(spec.kind.dir());
@@ -142,7 +142,7 @@ fn environment(spec: &AppSpec) -> impl Iterator<Item = (OsString, OsString)> {
     all.into_iter()
 }
 
-fn launch_of(command: &Command, spec: &AppSpec, place: &Place) -> Launch {
+fn launch_of(command: &Command, spec: &AppSpec, place: &Confinement) -> Launch {
     let argv = std::iter::once(command.get_program()).chain(command.get_args());
     let argv = argv.map(OsStr::to_owned).collect();
     let mut launch = Launch { limits: spec.limits, argv, ..Launch::default() };

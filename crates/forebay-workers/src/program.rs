@@ -18,7 +18,7 @@ use crate::error::Unavailable;
 use crate::executable;
 use crate::health::Health;
 use crate::spec::Workers;
-use crate::stderr::Log;
+use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::thread::FirstStart;
 use forebay_process::Identity;
@@ -114,7 +114,7 @@ pub enum Listening {
 
 /// The address of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ProcessAddress {
     /// A Unix socket.
     Unix(PathBuf),
     /// A port of this machine.
@@ -162,7 +162,7 @@ impl Program {
     ) -> Result<(Program, FirstStart), StartError> {
         spec.check(Uid::effective().is_root())?;
         let identity = Identity::find(&spec.name, spec.user.as_deref(), spec.group.as_deref())?;
-        let log: Log = Arc::new(log);
+        let log: WorkerLog = Arc::new(log);
         let pool = Arc::new(InstancePool::new(spec.connections));
         let (cgroup, note) =
             LimitedCgroup::prepare(&spec.name, spec.cgroup, identity.as_ref(), &*log);

@@ -3,7 +3,7 @@
 use crate::link::Noise;
 use crate::pool::Pool;
 use crate::spec::AppSpec;
-use crate::stderr::Log;
+use crate::stderr::WorkerLog;
 use crate::supervisor::{Command, Handle};
 use crate::worker::{Killed, Worker};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 pub(crate) struct AppShared {
     pub(crate) spec: AppSpec,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) sink: Log,
+    pub(crate) sink: WorkerLog,
     pub(crate) supervisor: Handle,
     /// A requested setting that this machine does not support.
     pub(crate) note: Option<String>,

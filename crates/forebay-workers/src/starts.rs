@@ -2,7 +2,7 @@
 //! and the time of the next.
 
 use crate::backoff::Backoff;
-use crate::stderr::Log;
+use crate::stderr::WorkerLog;
 use crate::thread::First;
 use forebay_process::StartError;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 pub(crate) struct Starts {
     app: String,
-    sink: Log,
+    sink: WorkerLog,
     /// Receives the result of the first start.
     first: Option<First>,
     backoff: Backoff,
@@ -37,7 +37,7 @@ pub(crate) enum Pause {
 }
 
 impl Starts {
-    pub(crate) fn new(app: &str, log: Log, first: First) -> Starts {
+    pub(crate) fn new(app: &str, log: WorkerLog, first: First) -> Starts {
         let backoff = Backoff::default();
         Starts { app: app.to_owned(), sink: log, first: Some(first), backoff, not_before: None }
     }

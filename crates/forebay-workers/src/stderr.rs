@@ -17,12 +17,12 @@ const LINES_KEPT: usize = 20;
 const BURST: usize = 256 * 1024;
 
 /// The receiver of the lines of all workers of an application.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type WorkerLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Stderr {
     fd: AsyncFd<Arc<OwnedFd>>,
     prefix: String,
-    log: Log,
+    log: WorkerLog,
     text: RefCell<Text>,
 }
 
@@ -34,7 +34,7 @@ struct Text {
 
 impl Stderr {
     /// Registers `fd`, the non-blocking reading end of the pipe.
-    pub(crate) fn new(fd: OwnedFd, prefix: String, log: Log) -> io::Result<Stderr> {
+    pub(crate) fn new(fd: OwnedFd, prefix: String, log: WorkerLog) -> io::Result<Stderr> {
         let fd = sys::register(fd, Interest::READABLE)?;
         Ok(Stderr { fd, prefix, log, text: RefCell::default() })
     }

@@ -17,7 +17,7 @@ use crate::error::Exit;
 use crate::file_watch::Changes;
 use crate::spec::Workers;
 use crate::starts::{Pause, Starts, a_little_less, end_of, shortened};
-use crate::stderr::{Log, Stderr};
+use crate::stderr::{Stderr, WorkerLog};
 use crate::thread::First;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -70,11 +70,11 @@ pub(crate) enum Event<R> {
 
 struct Supervisor<K: ProcessKind> {
     kind: K,
-    log: Log,
+    log: WorkerLog,
     starts: Starts,
     events: mpsc::UnboundedSender<Event<K::Ready>>,
     event_inbox: mpsc::UnboundedReceiver<Event<K::Ready>>,
-    entries: HashMap<u64, Entry<K::Process>>,
+    entries: HashMap<u64, ProcessEntry<K::Process>>,
     last_id: u64,
     /// State of the watched files, and of those that a reload checks.
     changes: Changes,
@@ -86,7 +86,7 @@ struct Supervisor<K: ProcessKind> {
 }
 
 /// One process.
-struct Entry<P> {
+struct ProcessEntry<P> {
     process: P,
     stderr: Rc<Stderr>,
     /// The process that is retired when this one is ready.
@@ -125,7 +125,7 @@ struct Closing {
 }
 
 impl<K: ProcessKind> Supervisor<K> {
-    fn new(kind: K, log: Log, first: First) -> Self {
+    fn new(kind: K, log: WorkerLog, first: First) -> Self {
         let (events, event_inbox) = mpsc::unbounded_channel();
         let rules = kind.rules();
         Supervisor {
@@ -246,7 +246,7 @@ impl<K: ProcessKind> Supervisor<K> {
             let _ = events.send(Event::Ended(id, exit));
         });
         let now = Instant::now();
-        let entry = Entry {
+        let entry = ProcessEntry {
             process,
             stderr,
             replaces,
@@ -289,7 +289,7 @@ impl<K: ProcessKind> Supervisor<K> {
         if self.closing.is_some() {
             return;
         }
-        if self.entries.values().any(Entry::has_proved) {
+        if self.entries.values().any(ProcessEntry::has_proved) {
             self.starts.proved();
         }
         self.end_idle(now);
@@ -348,14 +348,16 @@ impl<K: ProcessKind> Supervisor<K> {
     /// Returns the number of processes that serve or start. A process and its replacement count as
     /// one.
     fn live(&self) -> usize {
-        let replaces_live = |entry: &Entry<K::Process>| {
-            entry.replaces.is_some_and(|old| self.entries.get(&old).is_some_and(Entry::stays))
+        let replaces_live = |entry: &ProcessEntry<K::Process>| {
+            entry
+                .replaces
+                .is_some_and(|old| self.entries.get(&old).is_some_and(ProcessEntry::stays))
         };
         self.entries.values().filter(|entry| entry.stays() && !replaces_live(entry)).count()
     }
 
     fn starting(&self) -> usize {
-        let starting = |entry: &&Entry<K::Process>| entry.seen.stage == Stage::Starting;
+        let starting = |entry: &&ProcessEntry<K::Process>| entry.seen.stage == Stage::Starting;
         self.entries.values().filter(starting).count()
     }
 
@@ -364,7 +366,7 @@ impl<K: ProcessKind> Supervisor<K> {
     }
 }
 
-impl<P> Entry<P> {
+impl<P> ProcessEntry<P> {
     fn stays(&self) -> bool {
         matches!(self.ending, Ending::No)
             && matches!(self.seen.stage, Stage::Starting | Stage::Serving)

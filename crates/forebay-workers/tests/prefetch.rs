@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_workers::{App, Body, EndKind, Event, WorkerFault, WorkerState, Workers};
+use forebay_workers::{App, Body, EndKind, LeaseEvent, WorkerFault, WorkerState, Workers};
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::pin;
@@ -89,7 +89,7 @@ async fn a_reply_that_nobody_reads_holds_nobody_up() {
     let mut behind = pin!(echo(&app, &script, "behind", &[]));
     assert!(poll_once(behind.as_mut()).await.is_none());
     let mut output = Vec::new();
-    assert!(matches!(unread.read(&mut output).await, Ok(Event::Output(_))));
+    assert!(matches!(unread.read(&mut output).await, Ok(LeaseEvent::Output(_))));
     drop(other);
     behind.await;
     let (kind, rest) = finish(&mut unread).await.unwrap();

@@ -4,7 +4,7 @@
 mod support;
 
 use forebay_workers::{
-    App, Body, EndKind, Event, Kind, PerlMode, PythonMode, WorkerFault, Workers,
+    App, Body, EndKind, Kind, LeaseEvent, PerlMode, PythonMode, WorkerFault, Workers,
 };
 use std::path::PathBuf;
 use support::{DEADLINE, Scripts, block, finish, get, join_all, request, until};
@@ -175,7 +175,7 @@ async fn what_a_stream_has_begun_with_is_not_waited_with() {
     let mut output = Vec::new();
     while !output.ends_with(b"a") {
         let event = tokio::time::timeout(DEADLINE, lease.read(&mut output)).await;
-        assert!(matches!(event, Ok(Ok(Event::Output(_)))), "{event:?}");
+        assert!(matches!(event, Ok(Ok(LeaseEvent::Output(_)))), "{event:?}");
     }
     std::fs::write(path, "").unwrap();
     assert_eq!(finish(&mut lease).await.expect("a reply"), (EndKind::Ok, "end".into()));

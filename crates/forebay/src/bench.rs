@@ -37,7 +37,7 @@ use forebay_load::{
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
-pub struct Args {
+pub struct BenchArgs {
     #[arg(
         required = true,
         value_name = "URL",
@@ -175,7 +175,7 @@ const INCONCLUSIVE: u8 = 4;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &BenchArgs) -> ExitCode {
     let spec = match args.spec().and_then(|spec| args.outputs().check().map(|()| spec)) {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
@@ -225,7 +225,7 @@ pub fn run(args: &Args) -> ExitCode {
     })
 }
 
-impl Args {
+impl BenchArgs {
     /// Returns the load that the options describe.
     fn spec(&self) -> Result<Spec, String> {
         let parse = |text: &String| {

@@ -31,7 +31,7 @@ that ports are free, that names of backends have addresses, and that the user wh
 may switch to another user (root may). The checks assume the current user. A normal user is
 therefore not warned that `serve` as root refuses PHP without a `user`, and Python is not checked
 for an application with a `user`.")]
-pub struct Args {
+pub struct CheckArgs {
     /// The configuration file
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub struct Args {
     schema: bool,
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: CheckArgs) -> ExitCode {
     let Some(file) = args.file else {
         return print_line(&forebay_conf::schema());
     };

@@ -17,7 +17,7 @@ use forebay_lab::{
 };
 
 use crate::bench::{duration, number};
-use against::Place;
+use against::WorkDirectories;
 use decision::Decisions;
 use saving::Saving;
 
@@ -33,7 +33,7 @@ use saving::Saving;
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
-pub struct Args {
+pub struct CompareArgs {
     /// The experiment file (TOML)
     #[arg(required_unless_present_any = ["urls", "commands"])]
     file: Option<PathBuf>,
@@ -125,7 +125,7 @@ const REFUSED: u8 = 2;
 /// Exit code if a server or something else that the experiment needs could not be started.
 const NOT_STARTED: u8 = 3;
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: CompareArgs) -> ExitCode {
     match compare(&args) {
         Ok(code) => code,
         Err(message) => {
@@ -135,7 +135,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-fn compare(args: &Args) -> Result<ExitCode, String> {
+fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let mut plan = plan(args)?;
     let program = std::env::current_exe()
         .map_err(|error| format!("error: cannot find the running program: {error}"))?;
@@ -149,7 +149,8 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
     };
     let saved = match &args.against {
         Some(label) => {
-            let place = Place { file: args.file.as_deref(), out: &args.out, quiet: args.quiet };
+            let place =
+                WorkDirectories { file: args.file.as_deref(), out: &args.out, quiet: args.quiet };
             against::prepare(&mut plan, label, &place)?
         }
         None => Vec::new(),
@@ -209,7 +210,7 @@ fn compare(args: &Args) -> Result<ExitCode, String> {
 }
 
 /// Saves the results of a complete experiment.
-fn save(args: &Args, experiment: &Experiment) -> Result<(), String> {
+fn save(args: &CompareArgs, experiment: &Experiment) -> Result<(), String> {
     let Some(name) = args.save.as_ref().filter(|_| experiment.halt.is_none()) else {
         return Ok(());
     };
@@ -246,7 +247,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// Checks before the experiment that the results can probably be written after it.
-fn check_outputs(args: &Args) -> Result<(), String> {
+fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) else {
@@ -270,7 +271,7 @@ fn connections(text: &str) -> Result<u32, String> {
     }
 }
 
-fn plan(args: &Args) -> Result<Plan, String> {
+fn plan(args: &CompareArgs) -> Result<Plan, String> {
     let mut plan = match &args.file {
         Some(file) => Plan::read(file).map_err(|problem| problem.to_string())?,
         None => quick::plan(&args.urls, &args.commands, &args.path, args.aa)?,
@@ -312,7 +313,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
     Ok(plan)
 }
 
-fn write_reports(args: &Args, experiment: &Experiment) -> Result<(), String> {
+fn write_reports(args: &CompareArgs, experiment: &Experiment) -> Result<(), String> {
     let json = format!("{:#}\n", report::json(experiment));
     let page = report::html(experiment)
         .map_err(|error| format!("error: cannot draw the page: {error}"))?;

@@ -12,13 +12,13 @@ Examples:
   forebay completions bash > /usr/share/bash-completion/completions/forebay
   forebay completions zsh > /usr/share/zsh/vendor-completions/_forebay
   forebay completions fish > ~/.config/fish/completions/forebay.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
 
 /// Prints the script for `command`.
-pub fn run(args: &Args, mut command: clap::Command) -> ExitCode {
+pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> ExitCode {
     // `generate` panics if it cannot write, so it writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "forebay", &mut script);

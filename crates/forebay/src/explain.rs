@@ -20,7 +20,7 @@ Prints the site and the reason for its choice, the route with its line in the fi
 the variables or header lines that it would receive; then the decoded cookies, query and form of the
 request. The client's address is 127.0.0.1. Files and scripts are looked up. Nothing is started,
 and no backend is connected to.")]
-pub struct Args {
+pub struct ExplainArgs {
     /// The configuration file
     file: PathBuf,
     /// A URL, or a path on the first site
@@ -39,7 +39,7 @@ pub struct Args {
     body_file: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: ExplainArgs) -> ExitCode {
     let plan = match forebay_conf::load(&args.file) {
         Ok(plan) => plan,
         Err(error) => {

@@ -20,26 +20,26 @@ error, and in a comment that begins with NOT TRANSLATED, with the next step. If 
 access has no translation, its paths are answered with 403. Included files are read; nothing is
 started or changed. Paths are looked up on this machine: a directory that does not exist becomes a
 404, and a site without its certificate listens on 127.0.0.1 only.")]
-pub struct Args {
+pub struct ImportArgs {
     /// The language of the configuration
-    language: Server,
+    language: ImportedServer,
     /// The configuration file: nginx.conf, apache2.conf, a Caddyfile, or the file of one site
     file: PathBuf,
 }
 
 /// A server with a configuration.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Server {
+enum ImportedServer {
     Nginx,
     Apache,
     Caddy,
 }
 
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &ImportArgs) -> ExitCode {
     let language = match args.language {
-        Server::Nginx => Language::Nginx,
-        Server::Apache => Language::Apache,
-        Server::Caddy => Language::Caddy,
+        ImportedServer::Nginx => Language::Nginx,
+        ImportedServer::Apache => Language::Apache,
+        ImportedServer::Caddy => Language::Caddy,
     };
     let imported = match import(language, &args.file) {
         Ok(imported) => imported,

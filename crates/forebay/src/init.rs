@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// Write files for a first experiment
 #[derive(clap::Args)]
-pub struct Args {
+pub struct InitArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -25,7 +25,7 @@ enum What {
 }
 
 /// Type of application, with its files.
-struct Kind {
+struct AppTemplate {
     /// File or directory that identifies the type.
     mark: &'static str,
     experiment: &'static str,
@@ -33,39 +33,39 @@ struct Kind {
     site: Option<&'static str>,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
+const KINDS: [AppTemplate; 6] = [
+    AppTemplate {
         mark: "app.psgi",
         experiment: include_str!("init/psgi.toml"),
         site: Some(include_str!("init/psgi-site.toml")),
     },
-    Kind {
+    AppTemplate {
         mark: "wsgi.py",
         experiment: include_str!("init/wsgi.toml"),
         site: Some(include_str!("init/wsgi-site.toml")),
     },
-    Kind {
+    AppTemplate {
         mark: "asgi.py",
         experiment: include_str!("init/asgi.toml"),
         site: Some(include_str!("init/asgi-site.toml")),
     },
-    Kind {
+    AppTemplate {
         mark: "cgi-bin",
         experiment: include_str!("init/cgi.toml"),
         site: Some(include_str!("init/cgi-site.toml")),
     },
-    Kind {
+    AppTemplate {
         mark: "index.php",
         experiment: include_str!("init/php.toml"),
         site: Some(include_str!("init/php-site.toml")),
     },
-    Kind { mark: "package.json", experiment: include_str!("init/node.toml"), site: None },
+    AppTemplate { mark: "package.json", experiment: include_str!("init/node.toml"), site: None },
 ];
 
 const EXPERIMENT: &str = "compare.toml";
 const SITE: &str = "compare-site.toml";
 
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &InitArgs) -> ExitCode {
     let What::Compare { dir } = &args.what;
     match write(dir) {
         Ok(written) => {

@@ -27,15 +27,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    Serve(serve::Args),
-    Check(check::Args),
-    Explain(explain::Args),
-    Import(import::Args),
-    Bench(Box<bench::Args>),
-    Compare(compare::Args),
-    Init(init::Args),
-    Man(man::Args),
-    Completions(completions::Args),
+    Serve(serve::ServeArgs),
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
+    Import(import::ImportArgs),
+    Bench(Box<bench::BenchArgs>),
+    Compare(compare::CompareArgs),
+    Init(init::InitArgs),
+    Man(man::ManArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 /// Exit code if something could not be started, reached or written.

@@ -12,14 +12,14 @@ use clap_mangen::Man;
 Examples:
   forebay man                               print forebay(1)
   forebay man /usr/local/share/man/man1     write all pages into a directory")]
-pub struct Args {
+pub struct ManArgs {
     /// Directory for all pages; without it, forebay(1) is printed to standard output
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 /// Prints or writes the pages of `command`.
-pub fn run(args: &Args, command: clap::Command) -> ExitCode {
+pub fn run(args: &ManArgs, command: clap::Command) -> ExitCode {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let written = match &args.dir {

@@ -36,7 +36,7 @@ Examples:
 Ctrl-C and SIGTERM end Forebay after the active requests; a second signal ends it at once.
 SIGHUP reads the configuration again. An error in it changes nothing, and all connections stay
 open. SIGUSR1 reopens the access log.")]
-pub struct Args {
+pub struct ServeArgs {
     /// A configuration file, or a directory of files to serve.
     #[arg(value_name = "FILE|DIR", required_unless_present = "to")]
     source: Option<PathBuf>,
@@ -64,7 +64,7 @@ fn log_level(text: &str) -> Result<Level, String> {
     found.ok_or_else(|| "the levels are error, warn, info and debug".to_owned())
 }
 
-pub fn run(args: Args) -> ExitCode {
+pub fn run(args: ServeArgs) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
@@ -90,7 +90,7 @@ impl Failure {
     }
 }
 
-fn serve(args: Args) -> Result<(), Failure> {
+fn serve(args: ServeArgs) -> Result<(), Failure> {
     // First, because no other file may be open at this point.
     let inherited = Inherited::take().map_err(Failure::start)?;
     keep_from_programs(3);
@@ -206,7 +206,7 @@ impl Live {
     }
 
     /// Reads the configuration again, and starts new applications and listeners.
-    fn reload(self: &Arc<Self>, args: &Args, errors: &ErrorLog) -> Result<Reload, String> {
+    fn reload(self: &Arc<Self>, args: &ServeArgs, errors: &ErrorLog) -> Result<Reload, String> {
         let warn = |warning: &str| errors.warn(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
         let notes = plan.share_connections(self.threads)?;
@@ -263,7 +263,7 @@ fn wanted(plan: &Plan) -> Wanted {
     }
 }
 
-fn threads(args: &Args, plan: &Plan) -> usize {
+fn threads(args: &ServeArgs, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
@@ -273,7 +273,7 @@ fn unshared(why: String) -> Failure {
 }
 
 /// Returns the plan after a check of this machine's requirements. Warnings go to `warn`.
-fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
+fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     let mut plan = read_plan(args)?;
     if let Some(level) = args.log_level {
         plan.log.level = level;
@@ -285,7 +285,7 @@ fn plan(args: &Args, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-fn read_plan(args: &Args) -> Result<Plan, Failure> {
+fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
     let listen = args
         .listen
         .as_deref()

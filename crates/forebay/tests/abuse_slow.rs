@@ -13,7 +13,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, php_fpm};
 use forebay_testkit::process::{Process, eventually};
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use socket2::{Domain, Socket, Type};
 use support::echo::Echo;
 use support::hostile::{self, Case, Expect, Hostile, Protocol, Then};
@@ -79,11 +79,11 @@ fn serve_until(forebay: &Forebay, mut ended: impl FnMut() -> bool) -> usize {
 }
 
 /// A client with a small window that asks and never reads.
-fn ask_without_reading(address: SocketAddr, path: &str) -> Stream {
+fn ask_without_reading(address: SocketAddr, path: &str) -> TestStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small window");
     socket.connect(&address.into()).expect("the gateway accepts");
-    let mut stream = Stream::Tcp(socket.into());
+    let mut stream = TestStream::Tcp(socket.into());
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("a request fits");
     stream

@@ -3,7 +3,8 @@
 //!
 //! A child module may name what its parent defines, because it is a part of the parent.
 //!
-//! A struct of more than 20 fields has a reason beside it.
+//! A struct of more than 20 fields has a reason beside it. No type name has more than three
+//! definitions, so a name is enough to find its type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -173,6 +174,59 @@ fn pairs_of_truth_values_and_nested_results_have_names() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_type_name_has_more_than_three_definitions() {
+    const MOST: usize = 3;
+    let crates = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(crates).unwrap().map(Result::unwrap) {
+        let src = entry.path().join("src");
+        if src.is_dir() {
+            collect_files(&src, &mut paths);
+        }
+    }
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in paths {
+        for (line, name) in type_definitions(&fs::read_to_string(&path).unwrap()) {
+            places.entry(name).or_default().push(format!("{}:{line}", path.display()));
+        }
+    }
+    assert!(places.len() > 500, "only {} type names were found", places.len());
+    let wrong: Vec<String> = places
+        .iter()
+        .filter(|(_, places)| places.len() > MOST)
+        .map(|(name, places)| format!("{name}:\n  {}", places.join("\n  ")))
+        .collect();
+    assert!(wrong.is_empty(), "names with more than {MOST} definitions:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_definition_of_a_type_is_found_and_an_associated_type_is_none() {
+    let text = "pub(crate) struct A<'a> {\n}\nenum B {\n    Struct,\n}\nimpl C for A {\n    \
+                type Item = B;\n}\nfn f() {\n    struct D;\n}\ntype E = A;\npub trait C {}\n";
+    let names: Vec<_> = type_definitions(text).into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["A", "B", "D", "E", "C"]);
+}
+
+/// Returns the line and the name of each type and trait that `text` defines.
+fn type_definitions(text: &str) -> Vec<(usize, String)> {
+    let mut definitions = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let item = without_visibility(line.trim_start());
+        let Some((keyword, rest)) = item.split_once(' ') else { continue };
+        let is_definition = match keyword {
+            "struct" | "enum" | "trait" | "union" => true,
+            // An indented `type` belongs to a trait or its implementation.
+            "type" => !line.starts_with(' '),
+            _ => false,
+        };
+        if is_definition && rest.starts_with(|c: char| c.is_ascii_uppercase()) {
+            definitions.push((at + 1, first_name(rest).to_owned()));
+        }
+    }
+    definitions
 }
 
 #[test]

@@ -8,7 +8,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer::{self, UwsgiApp, UwsgiSocket, apache, nginx, uwsgi};
 use forebay_testkit::process::{Process, eventually};
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use support::echo::Echo;
 use support::{Forebay, serve, serve_file, site};
 
@@ -386,7 +386,9 @@ fn wrong_passwords_keep_nobody_out_who_is_logged_in() {
         assert_eq!(ask_with(forebay.address, path, "me", "x").status, 200, "{path}");
     }
     let mut is_answered = |client: &mut Client| {
-        let Stream::Tcp(stream) = client.stream() else { panic!("it was connected to an address") };
+        let TestStream::Tcp(stream) = client.stream() else {
+            panic!("it was connected to an address")
+        };
         stream.set_nonblocking(true).unwrap();
         stream.peek(&mut [0]).is_ok()
     };

@@ -16,7 +16,7 @@ use forebay_testkit::http::Client;
 use forebay_testkit::peer::installed;
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::Process;
-use forebay_testkit::stream::Stream;
+use forebay_testkit::stream::TestStream;
 use forebay_testkit::tls::{Authority, Identity, connect};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::CertificateDer;
@@ -151,7 +151,7 @@ fn connect_when_issued(pebble: &Pebble, config: &Arc<ClientConfig>, forebay: &Fo
 }
 
 fn certificate(client: &mut Client) -> CertificateDer<'static> {
-    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    let TestStream::Tls(stream) = client.stream() else { unreachable!() };
     stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
 }
 

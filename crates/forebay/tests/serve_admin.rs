@@ -9,7 +9,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use rustix::process::Signal;
 use serde_json::Value;
 use support::echo::Echo;
@@ -118,8 +118,13 @@ fn steps_are_told_to_clients_and_counted() {
 fn connecting_to_an_application_is_a_step() {
     const REPLY: &str = "Content-Type: text/plain\r\n\r\nhello";
     for protocol in ["scgi", "uwsgi"] {
-        let answer = [Step::Read(1), Step::send(REPLY), Step::FinishSending, Step::ReadToEnd];
-        let backend = Backend::tcp([answer.to_vec()]);
+        let answer = [
+            ScriptStep::Read(1),
+            ScriptStep::send(REPLY),
+            ScriptStep::FinishSending,
+            ScriptStep::ReadToEnd,
+        ];
+        let backend = ScriptedBackend::tcp([answer.to_vec()]);
         let to = backend.port();
         let site = format!("[[site.route]]\n{protocol} = {{ to = \"127.0.0.1:{to}\" }}\n");
         let watched = watched("timing = true", &site);
@@ -281,8 +286,8 @@ fn backends_are_shown_as_they_are() {
     let echo = Echo::start();
     let dead = free_port();
     let (go, wait) = std::sync::mpsc::channel();
-    let slow = vec![Step::ReadHead, Step::Signal(go), Step::ReadToEnd];
-    let slow = Backend::tcp(vec![slow]);
+    let slow = vec![ScriptStep::ReadHead, ScriptStep::Signal(go), ScriptStep::ReadToEnd];
+    let slow = ScriptedBackend::tcp(vec![slow]);
     let site = format!(
         "[[site.route]]\npath = \"/slow\"\nproxy = \"http://127.0.0.1:{}\"\n[[site.route]]\n\
          proxy = {{ to = [\"{}\", {{ url = \"http://127.0.0.1:{dead}\" }}], fail_timeout = \"1h\" }}\n",
@@ -341,7 +346,11 @@ fn backends_of_other_protocols_are_shown_too() {
         [("scgi", ""), ("uwsgi", ""), ("fastcgi", ", root = \"/nowhere\", scripts = \"*\"")]
     {
         let (go, wait) = std::sync::mpsc::channel();
-        let slow = Backend::tcp([vec![Step::Read(1), Step::Signal(go), Step::ReadToEnd]]);
+        let slow = ScriptedBackend::tcp([vec![
+            ScriptStep::Read(1),
+            ScriptStep::Signal(go),
+            ScriptStep::ReadToEnd,
+        ]]);
         let (slow_port, dead) = (slow.port(), free_port());
         let to = |to: u16| format!("{protocol} = {{ to = \"127.0.0.1:{to}\"{more} }}\n");
         let site = format!(
@@ -391,7 +400,7 @@ fn an_only_backend_that_fails_is_up_as_requests_are_sent_to_it() {
 
 #[test]
 fn each_limit_on_what_answers_is_counted() {
-    let silent = Backend::tcp([vec![Step::ReadHead, Step::ReadToEnd]]);
+    let silent = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::ReadToEnd]]);
     let site = format!(
         "[[site.route]]\npath = \"/slow/*\"\n\
          cgi = {{ dir = \"cgi\", timeout = \"3s\", max_processes = 1 }}\n\
@@ -426,7 +435,11 @@ fn each_limit_on_what_answers_is_counted() {
 #[test]
 fn each_limit_on_sending_is_counted() {
     let switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(switching), Step::ReadToEnd]]);
+    let backend = ScriptedBackend::tcp([vec![
+        ScriptStep::ReadHead,
+        ScriptStep::send(switching),
+        ScriptStep::ReadToEnd,
+    ]]);
     let site = format!(
         "[[site.route]]\npath = \"/files/*\"\nfiles = \"htdocs\"\n\
          [[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n",

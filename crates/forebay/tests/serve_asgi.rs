@@ -505,7 +505,7 @@ fn a_websocket_that_is_not_read_holds_its_client_back(forebay: &Forebay) {
     // More than the buffers of all sockets between: a thread writes, and ends when it is read.
     let data = masked(0x80 | BINARY, &pattern(60_000));
     let mut writer = match socket.0.stream() {
-        forebay_testkit::stream::Stream::Tcp(stream) => stream.try_clone().unwrap(),
+        forebay_testkit::stream::TestStream::Tcp(stream) => stream.try_clone().unwrap(),
         _ => panic!("TCP"),
     };
     let (sent, counted) = std::sync::mpsc::channel();

@@ -6,7 +6,7 @@ mod support;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use support::{Forebay, serve, site};
 
 fn cgi(scripts: &[(&str, &str)], routes: &str) -> Forebay {
@@ -205,7 +205,7 @@ fn fastcgi_reply(content: &[u8]) -> Vec<u8> {
     pieces.chain(record(6, b"")).chain(record(3, &[0; 8])).collect()
 }
 
-fn fastcgi(backend: &Backend, more: &str) -> Forebay {
+fn fastcgi(backend: &ScriptedBackend, more: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("htdocs/x.php", "");
     folder.write("htdocs/a.txt", "a file");
@@ -230,8 +230,13 @@ fn an_application_may_print_all_before_it_reads() {
     let whole = fastcgi_reply(&page);
     // All but the last record goes out while nothing is read.
     let (first, last) = whole.split_at(whole.len() - 16);
-    let talk = vec![Step::send(first), Step::Read(8 << 20), Step::send(last), Step::ReadToEnd];
-    let backend = Backend::tcp([talk]);
+    let talk = vec![
+        ScriptStep::send(first),
+        ScriptStep::Read(8 << 20),
+        ScriptStep::send(last),
+        ScriptStep::ReadToEnd,
+    ];
+    let backend = ScriptedBackend::tcp([talk]);
     let forebay = fastcgi(&backend, ", keep_conn = false");
     let reply = forebay.ask(post(9 << 20));
     assert_eq!(reply.status, 200);
@@ -241,8 +246,8 @@ fn an_application_may_print_all_before_it_reads() {
 
 #[test]
 fn an_application_may_answer_without_reading() {
-    let talk = vec![Step::send(fastcgi_reply(b"Status: 403\n\nno")), Step::Read(1)];
-    let backend = Backend::tcp([talk]);
+    let talk = vec![ScriptStep::send(fastcgi_reply(b"Status: 403\n\nno")), ScriptStep::Read(1)];
+    let backend = ScriptedBackend::tcp([talk]);
     let forebay = fastcgi(&backend, "");
     let reply = forebay.ask(post(9 << 20));
     assert_eq!((reply.status, reply.text()), (403, "no"));
@@ -250,8 +255,9 @@ fn an_application_may_answer_without_reading() {
 
 #[test]
 fn fastcgi_redirects_and_has_files_sent() {
-    let talk = |head: &str| vec![Step::send(fastcgi_reply(head.as_bytes())), Step::Read(1)];
-    let backend = Backend::tcp([
+    let talk =
+        |head: &str| vec![ScriptStep::send(fastcgi_reply(head.as_bytes())), ScriptStep::Read(1)];
+    let backend = ScriptedBackend::tcp([
         talk("Location: /a.txt\n\n"),
         talk("X-Accel-Redirect: /a.txt\nContent-Type: text/x-own\n\nunused"),
         talk("Location: http://example.org/\n\n"),

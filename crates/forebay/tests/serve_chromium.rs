@@ -10,7 +10,7 @@ use std::{fs, iter};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 use forebay_testkit::process::Process;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::tls::Authority;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn own(name: &str) -> PathBuf {
 }
 
 /// A page with images, a WebSocket that echoes behind HTTP/1.1, and a place for the page's report.
-fn site(reports: &Backend) -> Forebay {
+fn site(reports: &ScriptedBackend) -> Forebay {
     let folder = Folder::new();
     let identity = Authority::new("of the test").issue(&["localhost"]);
     folder.write("cert.pem", identity.certificate);
@@ -82,8 +82,8 @@ fn a_page_with_100_images_and_a_websocket_is_shown_by_http2_alone() {
     if !peer::has(&["chromium", "openssl", "python3"]) {
         return;
     }
-    let thanks = Step::send("HTTP/1.1 204 No Content\r\n\r\n");
-    let reports = Backend::tcp([vec![Step::ReadHead, thanks]]);
+    let thanks = ScriptStep::send("HTTP/1.1 204 No Content\r\n\r\n");
+    let reports = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, thanks]]);
     let forebay = site(&reports);
     let browser = chromium(&forebay);
     reports.wait_for_connection();

@@ -11,7 +11,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use forebay_testkit::tls::{Authority, connect};
 use rustix::process::Signal;
 
@@ -368,7 +368,7 @@ fn without_tls_the_end_is_the_same() {
     let forebay = serve(folder, &site);
     for (_, sent) in &overdue()[..3] {
         let mut client = Client::over(
-            Stream::connect(&forebay.address.into(), forebay_testkit::DEADLINE).unwrap(),
+            TestStream::connect(&forebay.address.into(), forebay_testkit::DEADLINE).unwrap(),
         );
         client.send(sent);
         ends_well(&mut client, "in cleartext");

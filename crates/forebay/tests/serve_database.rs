@@ -10,7 +10,7 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 use forebay_testkit::process::{Process, eventually};
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use support::{Forebay, serve};
 
 const WORKERS: usize = 3;
@@ -30,7 +30,7 @@ fn postgres(folder: &Folder) -> Process {
     let mut process = Process::start(command);
     let socket = Address::Unix(folder.path().join(".s.PGSQL.5432"));
     process
-        .wait_until("listened", |_| Stream::connect(&socket, forebay_testkit::DEADLINE).is_ok())
+        .wait_until("listened", |_| TestStream::connect(&socket, forebay_testkit::DEADLINE).is_ok())
         .unwrap_or_else(|error| panic!("{error}"));
     process
 }

@@ -11,7 +11,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::stream::Address;
 use support::{Forebay, chunked, pattern, serve};
 
@@ -299,7 +299,7 @@ fn fcgiwrap_runs_scripts() {
     forebay.stop();
 }
 
-fn scripted(backend: &Backend) -> Forebay {
+fn scripted(backend: &ScriptedBackend) -> Forebay {
     let folder = Folder::new();
     folder.write("x", "");
     let configuration = format!(
@@ -312,7 +312,7 @@ fn scripted(backend: &Backend) -> Forebay {
 
 #[test]
 fn the_backend_is_left_when_the_client_has_gone() {
-    let backend = Backend::unix([vec![Step::Read(24), Step::ReadToEnd]]);
+    let backend = ScriptedBackend::unix([vec![ScriptStep::Read(24), ScriptStep::ReadToEnd]]);
     let forebay = scripted(&backend);
     let mut client = forebay.connect();
     client.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");

@@ -5,7 +5,7 @@ mod support;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use support::{Forebay, site};
 
 fn head(target: &str, fields: &str) -> String {
@@ -111,15 +111,15 @@ fn the_body_reaches_the_route_that_takes_it() {
     assert_eq!(client.get("/a.txt").text(), "file");
 }
 
-fn sending(name: &str, value: &str, more: &str) -> Vec<Step> {
+fn sending(name: &str, value: &str, more: &str) -> Vec<ScriptStep> {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: 6\r\nETag: \"app\"\r\nX-Accel-Buffering: no\r\n\
          Set-Cookie: a=b\r\n{name}: {value}\r\n{more}\r\nunused"
     );
-    vec![Step::ReadHead, Step::send(head)]
+    vec![ScriptStep::ReadHead, ScriptStep::send(head)]
 }
 
-fn store(backend: &Backend, root: &str) -> Forebay {
+fn store(backend: &ScriptedBackend, root: &str) -> Forebay {
     let folder = Folder::new();
     folder.write("store/in/a b.txt", "0123456789");
     folder.write("secret.txt", "secret");
@@ -130,8 +130,8 @@ fn store(backend: &Backend, root: &str) -> Forebay {
 #[test]
 fn a_backend_has_a_file_sent() {
     let mut upload = sending("X-Accel-Redirect", "/in/a%20b.txt", "");
-    upload.insert(1, Step::Read(3));
-    let backend = Backend::tcp([
+    upload.insert(1, ScriptStep::Read(3));
+    let backend = ScriptedBackend::tcp([
         sending("X-Accel-Redirect", "/in/a%20b.txt?x", ""),
         sending("x-sendfile", "in/a b.txt", "Content-Type: text/x-own\r\n"),
         sending("X-Sendfile", "in/a b.txt", ""),
@@ -163,7 +163,7 @@ fn a_backend_has_a_file_sent() {
 fn no_file_outside_the_root_is_sent() {
     let bad = ["/etc/passwd", "../secret.txt", "in/../../secret.txt", "/store/../secret.txt", ""];
     let scripts: Vec<_> = bad.iter().map(|name| sending("X-Sendfile", name, "")).collect();
-    let backend = Backend::tcp(scripts);
+    let backend = ScriptedBackend::tcp(scripts);
     let mut forebay = store(&backend, "sendfile_root = \"store\"");
     for name in bad {
         let reply = forebay.get("/x");
@@ -173,7 +173,7 @@ fn no_file_outside_the_root_is_sent() {
     forebay.wait_for_output("asked for a file outside");
     let bad = ["/../secret.txt", "/%2e%2e/secret.txt", "/in%2f..%2f..%2fsecret.txt", "http://h/"];
     let scripts: Vec<_> = bad.iter().map(|name| sending("X-Accel-Redirect", name, "")).collect();
-    let backend = Backend::tcp(scripts);
+    let backend = ScriptedBackend::tcp(scripts);
     let forebay = store(&backend, "sendfile_root = \"store\"");
     for name in bad {
         let reply = forebay.get("/x");

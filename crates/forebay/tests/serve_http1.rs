@@ -5,7 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use forebay_testkit::corpus::{self, Outcome};
+use forebay_testkit::corpus::{self, Reaction};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
 use support::echo::{Echo, body_of};
@@ -54,7 +54,7 @@ fn the_corpus_reaches_a_backend_only_where_it_is_right() {
         let outcome = probe(&forebay, &case.raw);
         let passed = echo.whole() - before;
         let is_right = match outcome {
-            Outcome::Status { code: 200, .. } => passed == 1 || case.raw.starts_with(b"OPTIONS *"),
+            Reaction::Status { code: 200, .. } => passed == 1 || case.raw.starts_with(b"OPTIONS *"),
             _ => passed == 0,
         };
         if !case.accepts(outcome) || is_lenient(&case.id, outcome) || !is_right {
@@ -71,15 +71,15 @@ fn the_corpus_reaches_a_backend_only_where_it_is_right() {
 
 /// The corpus lets a bare line feed and bytes above 127 in a target pass with a warning; Forebay refuses
 /// them.
-fn is_lenient(id: &str, outcome: Outcome) -> bool {
+fn is_lenient(id: &str, outcome: Reaction) -> bool {
     (id.contains("BARE-LF") || id == "MAL-URL-OVERLONG-UTF8")
-        && !matches!(outcome, Outcome::Status { code: 400, .. })
+        && !matches!(outcome, Reaction::Status { code: 400, .. })
 }
 
-fn probe(forebay: &Forebay, raw: &[u8]) -> Outcome {
+fn probe(forebay: &Forebay, raw: &[u8]) -> Reaction {
     let mut client = forebay.connect();
     if client.try_send(raw).is_err() {
-        return Outcome::Closed;
+        return Reaction::Closed;
     }
     match client.try_reply() {
         Ok(reply) => {
@@ -88,9 +88,9 @@ fn probe(forebay: &Forebay, raw: &[u8]) -> Outcome {
             if closed {
                 assert!(client.is_closed(), "nothing follows a reply that closes");
             }
-            Outcome::Status { code: reply.status, closed }
+            Reaction::Status { code: reply.status, closed }
         }
-        Err(_) => Outcome::Closed,
+        Err(_) => Reaction::Closed,
     }
 }
 

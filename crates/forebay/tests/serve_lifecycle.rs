@@ -13,7 +13,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
 use forebay_testkit::process::{Exit, Process, eventually};
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::stream::Address;
 use rustix::process::Signal;
 use support::proc::{children, waits};
@@ -234,10 +234,10 @@ fn a_stop_under_load_breaks_no_reply() {
 
 #[test]
 fn an_upload_under_way_is_finished() {
-    let backend = Backend::tcp([vec![
-        Step::ReadHead,
-        Step::Read(4),
-        Step::send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+    let backend = ScriptedBackend::tcp([vec![
+        ScriptStep::ReadHead,
+        ScriptStep::Read(4),
+        ScriptStep::send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
     ]]);
     let routes = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port());
     let mut forebay = site(Folder::new(), &routes);

@@ -14,23 +14,23 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
 use forebay_testkit::port::free_port;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use socket2::{Domain, SockAddr, Socket, Type};
 use support::echo::{Echo, body_of};
 use support::{Forebay, chunked, pattern, serve, site};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-fn route_to(backend: &Backend) -> String {
+fn route_to(backend: &ScriptedBackend) -> String {
     format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port())
 }
 
 /// One thread, so that a connection that is kept is the one that is used next.
-fn in_front_of(backend: &Backend) -> Forebay {
+fn in_front_of(backend: &ScriptedBackend) -> Forebay {
     with_server("threads = 1", backend)
 }
 
-fn with_server(keys: &str, backend: &Backend) -> Forebay {
+fn with_server(keys: &str, backend: &ScriptedBackend) -> Forebay {
     let configuration =
         format!("[server]\n{keys}\n[[site]]\nlisten = \"127.0.0.1:0\"\n{}", route_to(backend));
     support::serve_file(Folder::new(), &configuration)
@@ -38,7 +38,7 @@ fn with_server(keys: &str, backend: &Backend) -> Forebay {
 
 /// The reply to GET of a backend that sends these bytes and closes.
 fn reply_to(bytes: impl AsRef<[u8]>) -> Result<Reply, std::io::Error> {
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(bytes)]]);
+    let backend = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::send(bytes)]]);
     let forebay = in_front_of(&backend);
     let reply = forebay.try_get("/");
     let (exit, _) = forebay.stop();
@@ -104,7 +104,7 @@ fn a_reply_cut_short_is_cut_short() {
     }
     // An HTTP/1.0 client can tell the end from a cut only by how the connection ends.
     let reply = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n";
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(reply)]]);
+    let backend = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::send(reply)]]);
     let forebay = in_front_of(&backend);
     let mut client = forebay.connect();
     client.send("GET / HTTP/1.0\r\nHost: h\r\n\r\n");
@@ -117,7 +117,11 @@ fn an_early_reply_ends_an_upload() {
     let early =
         "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig";
     for framing in ["Content-Length: 10000000", "Transfer-Encoding: chunked"] {
-        let backend = Backend::tcp([vec![Step::ReadHead, Step::send(early), Step::FinishSending]]);
+        let backend = ScriptedBackend::tcp([vec![
+            ScriptStep::ReadHead,
+            ScriptStep::send(early),
+            ScriptStep::FinishSending,
+        ]]);
         let forebay = in_front_of(&backend);
         let mut client = forebay.connect();
         client.send(format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n"));
@@ -188,13 +192,14 @@ fn a_full_queue_of_a_unix_socket_is_waited_for() {
 }
 
 /// A kept connection that dies when the next request has come over it.
-fn dying_on_second() -> Vec<Step> {
-    vec![Step::ReadHead, Step::send(OK), Step::ReadHead]
+fn dying_on_second() -> Vec<ScriptStep> {
+    vec![ScriptStep::ReadHead, ScriptStep::send(OK), ScriptStep::ReadHead]
 }
 
 #[test]
 fn a_request_over_a_stale_connection_is_sent_once_more() {
-    let backend = Backend::tcp([dying_on_second(), vec![Step::ReadHead, Step::send(OK)]]);
+    let backend =
+        ScriptedBackend::tcp([dying_on_second(), vec![ScriptStep::ReadHead, ScriptStep::send(OK)]]);
     let forebay = in_front_of(&backend);
     let mut client = forebay.connect();
     assert_eq!(client.get("/1").text(), "ok");
@@ -225,12 +230,12 @@ fn uploads_arrive_exactly() {
 fn the_backend_is_left_when_the_client_has_gone() {
     for begun in [false, true] {
         let (arrived, has_arrived) = mpsc::channel();
-        let mut steps = vec![Step::ReadHead, Step::Signal(arrived)];
+        let mut steps = vec![ScriptStep::ReadHead, ScriptStep::Signal(arrived)];
         if begun {
-            steps.push(Step::send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"));
+            steps.push(ScriptStep::send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"));
         }
-        steps.push(Step::ReadToEnd);
-        let backend = Backend::tcp([steps]);
+        steps.push(ScriptStep::ReadToEnd);
+        let backend = ScriptedBackend::tcp([steps]);
         let forebay = in_front_of(&backend);
         let mut client = forebay.connect();
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");

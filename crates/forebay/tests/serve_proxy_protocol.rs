@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::{Process, command};
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use forebay_testkit::{DEADLINE, peer};
 use support::{Forebay, serve};
 
@@ -32,7 +32,7 @@ fn site_with(server: &str, keys: &str) -> Forebay {
 
 /// All that comes back for these pieces, each sent in a write of its own.
 fn exchange(address: SocketAddr, pieces: &[&[u8]]) -> String {
-    let mut stream = Stream::connect(&Address::Tcp(address), DEADLINE).unwrap();
+    let mut stream = TestStream::connect(&Address::Tcp(address), DEADLINE).unwrap();
     for piece in pieces {
         // What is refused at once may be closed before it has all been sent.
         let _ = stream.write_all(piece);
@@ -106,8 +106,8 @@ fn haproxy_names_its_clients() {
         let mut haproxy = Process::start(run);
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         haproxy.wait_until_listening(address);
-        let mut stream = Stream::connect(&Address::Tcp(address), DEADLINE).unwrap();
-        let Stream::Tcp(tcp) = &stream else { unreachable!("it was asked for") };
+        let mut stream = TestStream::connect(&Address::Tcp(address), DEADLINE).unwrap();
+        let TestStream::Tcp(tcp) = &stream else { unreachable!("it was asked for") };
         let own = tcp.local_addr().unwrap();
         stream.write_all(GET.as_bytes()).unwrap();
         let mut reply = String::new();

@@ -9,7 +9,7 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::eventually;
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 use rustix::process::Signal;
 use support::echo::Echo;
 use support::{Forebay, is_alive, pattern, serve, write_configuration};
@@ -148,7 +148,7 @@ fn listeners_come_and_go() {
     assert_eq!((last.text(), last.header("Connection")), ("both", Some("close")));
     assert!(kept.is_closed());
     let address = Address::from(&socket);
-    assert!(eventually(|| Stream::connect(&address, forebay_testkit::DEADLINE).is_err()));
+    assert!(eventually(|| TestStream::connect(&address, forebay_testkit::DEADLINE).is_err()));
     forebay.stop();
 }
 

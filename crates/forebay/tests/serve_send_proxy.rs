@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer::nginx;
 use forebay_testkit::process::eventually;
-use forebay_testkit::scripted::{Backend, Record, Step};
+use forebay_testkit::scripted::{Record, ScriptStep, ScriptedBackend};
 use support::{Forebay, site};
 
 const REPLY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -22,8 +22,13 @@ fn front(url: &str, keys: &str, site_keys: &str) -> Forebay {
 /// What each connection began with, for so many requests on one client connection; the addresses of
 /// both ends of that. The backend would keep its connections.
 fn begun(version: &str, count: usize, length: usize) -> (SocketAddr, SocketAddr, Vec<Record>) {
-    let script = vec![Step::Read(length), Step::ReadHead, Step::send(REPLY), Step::ReadToEnd];
-    let backend = Backend::tcp(vec![script; count]);
+    let script = vec![
+        ScriptStep::Read(length),
+        ScriptStep::ReadHead,
+        ScriptStep::send(REPLY),
+        ScriptStep::ReadToEnd,
+    ];
+    let backend = ScriptedBackend::tcp(vec![script; count]);
     let url = format!("http://127.0.0.1:{}", backend.port());
     let forebay = front(&url, &format!("send_proxy = \"{version}\""), "");
     let mut client = forebay.connect();

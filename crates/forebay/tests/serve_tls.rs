@@ -10,7 +10,7 @@ use std::sync::Arc;
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::stream::Stream;
+use forebay_testkit::stream::TestStream;
 use forebay_testkit::tls::{Authority, Identity, connect};
 use rustix::process::Signal;
 use rustls::version::{TLS12, TLS13};
@@ -43,7 +43,7 @@ fn ask(client: &mut Client, host: &str, target: &str) -> (u16, String) {
 }
 
 fn handshake(client: &mut Client) -> (Option<ProtocolVersion>, Option<HandshakeKind>) {
-    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    let TestStream::Tls(stream) = client.stream() else { unreachable!() };
     (stream.conn.protocol_version(), stream.conn.handshake_kind())
 }
 
@@ -218,7 +218,7 @@ fn a_body_cut_short_without_close_notify_is_no_body() {
         site(Folder::new(), "[[site.route]]\ncgi = { program = \"/bin/cat\" }\n");
     let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
     client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc");
-    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    let TestStream::Tls(stream) = client.stream() else { unreachable!() };
     stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
@@ -270,7 +270,7 @@ fn what_is_no_handshake_ends_the_connection_and_nothing_else() {
 fn a_record_that_was_changed_ends_the_connection() {
     let (forebay, authority) = site(Folder::new(), HELLO);
     let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
-    let Stream::Tls(stream) = client.stream() else { unreachable!() };
+    let TestStream::Tls(stream) = client.stream() else { unreachable!() };
     stream.sock.write_all(b"\x17\x03\x03\x00\x20not encrypted by any key at all!").unwrap();
     let mut answer = Vec::new();
     let error = stream.read_to_end(&mut answer).unwrap_err();

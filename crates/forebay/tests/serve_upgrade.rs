@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use support::{Forebay, http3, pattern, serve};
 
 const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\n\
@@ -62,14 +62,14 @@ fn read_head(stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn both_sides_talk_once_the_backend_has_switched() {
-    let backend = Backend::tcp([vec![
-        Step::ReadHead,
-        Step::send([SWITCHED, "behind the head"].concat()),
-        Step::expect("early"),
-        Step::send("pong"),
-        Step::expect("late"),
-        Step::ReadToEnd,
-        Step::send("said after the client had finished"),
+    let backend = ScriptedBackend::tcp([vec![
+        ScriptStep::ReadHead,
+        ScriptStep::send([SWITCHED, "behind the head"].concat()),
+        ScriptStep::expect("early"),
+        ScriptStep::send("pong"),
+        ScriptStep::expect("late"),
+        ScriptStep::ReadToEnd,
+        ScriptStep::send("said after the client had finished"),
     ]]);
     let forebay = proxy(backend.port());
     let mut client = forebay.connect();
@@ -93,7 +93,11 @@ fn both_sides_talk_once_the_backend_has_switched() {
 
 #[test]
 fn a_tunnel_ends_soon_after_the_server_is_told_to_stop() {
-    let backend = Backend::tcp([vec![Step::ReadHead, Step::send(SWITCHED), Step::ReadToEnd]]);
+    let backend = ScriptedBackend::tcp([vec![
+        ScriptStep::ReadHead,
+        ScriptStep::send(SWITCHED),
+        ScriptStep::ReadToEnd,
+    ]]);
     let forebay = with_server("grace = \"1h\"", backend.port());
     let mut client = upgraded(&forebay);
     forebay.stop();
@@ -103,8 +107,12 @@ fn a_tunnel_ends_soon_after_the_server_is_told_to_stop() {
 
 #[test]
 fn a_connection_that_breaks_resets_the_other() {
-    let backend =
-        Backend::tcp([vec![Step::ReadHead, Step::send(SWITCHED), Step::Read(4), Step::Reset]]);
+    let backend = ScriptedBackend::tcp([vec![
+        ScriptStep::ReadHead,
+        ScriptStep::send(SWITCHED),
+        ScriptStep::Read(4),
+        ScriptStep::Reset,
+    ]]);
     let forebay = proxy(backend.port());
     let mut stream = upgraded(&forebay).into_stream();
     stream.write_all(b"ping").unwrap();
@@ -128,7 +136,8 @@ fn much_is_carried_both_ways_at_once() {
         }
     });
     let forebay = proxy(port);
-    let forebay_testkit::stream::Stream::Tcp(mut stream) = upgraded(&forebay).into_stream() else {
+    let forebay_testkit::stream::TestStream::Tcp(mut stream) = upgraded(&forebay).into_stream()
+    else {
         panic!("a TCP connection")
     };
     let mut reader = stream.try_clone().unwrap();

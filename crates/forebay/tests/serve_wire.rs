@@ -6,7 +6,7 @@ mod support;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
-use forebay_testkit::scripted::{Backend, Step};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::stream::Address;
 use support::{Forebay, site};
 
@@ -14,17 +14,17 @@ const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n
     Connection: X-Hop\r\nX-Hop: 1\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-fn route_to(backend: &Backend, keys: &str) -> String {
+fn route_to(backend: &ScriptedBackend, keys: &str) -> String {
     format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n{keys}", backend.port())
 }
 
 /// A backend that answers each of so many connections with these bytes.
-fn answering(bytes: impl AsRef<[u8]>, connections: usize) -> Backend {
-    Backend::tcp(vec![vec![Step::ReadHead, Step::send(bytes)]; connections])
+fn answering(bytes: impl AsRef<[u8]>, connections: usize) -> ScriptedBackend {
+    ScriptedBackend::tcp(vec![vec![ScriptStep::ReadHead, ScriptStep::send(bytes)]; connections])
 }
 
 /// The reply of `backend` by way of Forebay, and by way of HAProxy where that is installed.
-fn beside_haproxy(backend: &Backend, request: &str) -> (Reply, Option<Reply>) {
+fn beside_haproxy(backend: &ScriptedBackend, request: &str) -> (Reply, Option<Reply>) {
     let forebay = site(Folder::new(), &route_to(backend, ""));
     let ours = forebay.ask(request);
     forebay.stop();

@@ -6,7 +6,7 @@ use forebay_wire::forms::{self, Dialect};
 use serde_json::{Value, json};
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, Answer, family};
+use super::{Admin, AdminAnswer, family};
 
 /// Counts of the store at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,25 +56,25 @@ const USAGE: &str = "name what to purge: /cache/purge?url=URL, ?prefix=URL, ?tag
 
 impl Admin {
     /// Returns the answer for paths below /cache/; `None` for others.
-    pub(super) fn answer_for_cache(&self, request: &AdminRequest) -> Option<Answer> {
+    pub(super) fn answer_for_cache(&self, request: &AdminRequest) -> Option<AdminAnswer> {
         let what = request.path.strip_prefix("/cache/")?;
         Some(match (&request.method, what) {
             (Method::Post, "purge") => self.purge(request),
-            (_, "purge") => Answer::text(405, "POST is answered here\n").with("Allow", "POST"),
-            _ => Answer::text(404, "there is /cache/purge\n"),
+            (_, "purge") => AdminAnswer::text(405, "POST is answered here\n").with("Allow", "POST"),
+            _ => AdminAnswer::text(404, "there is /cache/purge\n"),
         })
     }
 
-    fn purge(&self, request: &AdminRequest) -> Answer {
+    fn purge(&self, request: &AdminRequest) -> AdminAnswer {
         if let Some(refusal) = self.refuse_token(request, "to purge replies here") {
             return refusal;
         }
         let Some(purge) = Purge::parse(request.query.as_bytes()) else {
-            return Answer::text(400, USAGE);
+            return AdminAnswer::text(400, USAGE);
         };
         match self.control.purge(&purge) {
-            Some(count) => Answer::text(200, format!("{count} purged\n")),
-            None => Answer::text(404, "no route has `cache`\n"),
+            Some(count) => AdminAnswer::text(200, format!("{count} purged\n")),
+            None => AdminAnswer::text(404, "no route has `cache`\n"),
         }
     }
 }

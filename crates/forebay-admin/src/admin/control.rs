@@ -4,53 +4,58 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, Answer, AppStatus, HTML, escape};
+use super::{Admin, AdminAnswer, AppStatus, HTML, escape};
 
 impl Admin {
     /// Returns the answer for paths below /apps/; `None` for others.
-    pub(super) fn answer_for_app(&self, request: &AdminRequest) -> Option<Answer> {
+    pub(super) fn answer_for_app(&self, request: &AdminRequest) -> Option<AdminAnswer> {
         let rest = request.path.strip_prefix("/apps/")?;
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
         let name = decode_name(name);
         Some(match (&request.method, what) {
             (Method::Get | Method::Head, "") => self.page_of(&name),
             (Method::Post, "restart") => self.restart(&name, request),
-            (_, "restart") => Answer::text(405, "POST is answered here\n").with("Allow", "POST"),
-            (_, "") => {
-                Answer::text(405, "GET and HEAD are answered here\n").with("Allow", "GET, HEAD")
+            (_, "restart") => {
+                AdminAnswer::text(405, "POST is answered here\n").with("Allow", "POST")
             }
-            _ => Answer::text(404, "there are /apps/NAME and /apps/NAME/restart\n"),
+            (_, "") => AdminAnswer::text(405, "GET and HEAD are answered here\n")
+                .with("Allow", "GET, HEAD"),
+            _ => AdminAnswer::text(404, "there are /apps/NAME and /apps/NAME/restart\n"),
         })
     }
 
-    fn restart(&self, name: &str, request: &AdminRequest) -> Answer {
+    fn restart(&self, name: &str, request: &AdminRequest) -> AdminAnswer {
         if let Some(refusal) = self.refuse_token(request, "to restart applications here") {
             return refusal;
         }
         if !self.control.restart(name) {
-            return Answer::text(404, "there is no such application\n");
+            return AdminAnswer::text(404, "there is no such application\n");
         }
         if request.accepts_html {
             let page = format!("/apps/{}", encode_name(name));
-            return Answer::text(303, "its processes are replaced\n").with("Location", page);
+            return AdminAnswer::text(303, "its processes are replaced\n").with("Location", page);
         }
-        Answer::text(202, "its processes are replaced\n")
+        AdminAnswer::text(202, "its processes are replaced\n")
     }
 
     /// Returns the refusal of a request without the right token; `None` for others.
-    pub(super) fn refuse_token(&self, request: &AdminRequest, purpose: &str) -> Option<Answer> {
+    pub(super) fn refuse_token(
+        &self,
+        request: &AdminRequest,
+        purpose: &str,
+    ) -> Option<AdminAnswer> {
         let Some(token) = &self.token else {
             let text = format!("give admin_token in [server] {purpose}\n");
-            return Some(Answer::text(403, text));
+            return Some(AdminAnswer::text(403, text));
         };
         let is_right = is_same(request.token.as_bytes(), token.as_bytes());
-        (!is_right).then(|| Answer::text(403, "this is not the admin_token of [server]\n"))
+        (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
-    fn page_of(&self, name: &str) -> Answer {
+    fn page_of(&self, name: &str) -> AdminAnswer {
         let apps = self.control.status().apps;
         let Some(app) = apps.iter().find(|app| app.name == name) else {
-            return Answer::text(404, "there is no such application\n");
+            return AdminAnswer::text(404, "there is no such application\n");
         };
         let mut page = head(name, "");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
@@ -65,7 +70,7 @@ impl Admin {
             );
         }
         page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
-        Answer::new(200, HTML, page)
+        AdminAnswer::new(200, HTML, page)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use forebay_wire::forms;
-use forebay_wire::http1::{KnownField, Limits, Progress, RequestHead, RequestParser, host_of};
+use forebay_wire::http1::{Http1Limits, KnownField, Progress, RequestHead, RequestParser, host_of};
 
 /// Time limit for a client to send its request, and to read the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,8 +43,12 @@ pub fn read(stream: &mut TcpStream) -> Option<AdminRequest> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
     let mut head = RequestHead::default();
-    let mut parser =
-        RequestParser::new(Limits { head: 16 * 1024, fields: 100, target: 2048, get_body: false });
+    let mut parser = RequestParser::new(Http1Limits {
+        head: 16 * 1024,
+        fields: 100,
+        target: 2048,
+        get_body: false,
+    });
     while Instant::now() < deadline {
         let mut chunk = [0; 4096];
         let n = stream.read(&mut chunk).ok().filter(|&n| n > 0)?;

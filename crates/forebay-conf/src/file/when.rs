@@ -56,8 +56,8 @@ pub enum Values {
 
 impl<'de> Deserialize<'de> for Values {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
+        struct ValuesVisitor;
+        impl<'de> Visitor<'de> for ValuesVisitor {
             type Value = Values;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Values {
                 Ok(Values::OneOf(OneOrMany::Many(list)))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(ValuesVisitor)
     }
 }
 

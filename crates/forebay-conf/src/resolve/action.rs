@@ -12,7 +12,7 @@ use super::process::{limits, max_processes};
 use super::proxy::proxy;
 use super::template::redirect_target;
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, AllOrList, At, File, Table, TextOr};
 use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow, Symlinks};
@@ -23,7 +23,7 @@ pub(super) fn action(
     file: &File,
     route: &At<Table<file::Route>>,
     captures: &[String],
-) -> Outcome<Action> {
+) -> Resolution<Action> {
     exactly_one(route)?;
     if let Some(typed) = &route.files {
         return files(context, typed).map(Action::Files);
@@ -66,7 +66,7 @@ pub(super) fn action(
 const ACTIONS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
-fn exactly_one(route: &At<Table<file::Route>>) -> Outcome<()> {
+fn exactly_one(route: &At<Table<file::Route>>) -> Resolution<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
         typed.as_ref().map(|at| &at.span)
     }
@@ -105,7 +105,7 @@ fn nothing(span: &Range<usize>) -> Problem {
         .help(format!("give it one of {}", suggest::list(ACTIONS, "or", '`')))
 }
 
-fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<Files> {
+fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<Files> {
     let table = match &typed.value {
         TextOr::Text(root) => return directory(context, &typed.with(root)).map(Files::new),
         TextOr::Table(table) => table,
@@ -113,7 +113,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
     let root = directory(context, required(&table.root, &typed.span, "root", "\"DIR\"")?)?;
     let default = Files::new(root);
     let index = match &table.index {
-        Some(at) => at.items().iter().map(file_name).collect::<Outcome<_>>()?,
+        Some(at) => at.items().iter().map(file_name).collect::<Resolution<_>>()?,
         None => default.index,
     };
     let follow_symlinks = match table.follow_symlinks {
@@ -142,7 +142,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Outcome<File
     })
 }
 
-fn precompressed(typed: &file::Files) -> Outcome<Vec<ContentCoding>> {
+fn precompressed(typed: &file::Files) -> Resolution<Vec<ContentCoding>> {
     let list = match &typed.precompressed {
         None => return Ok(Vec::new()),
         Some(At { value: AllOrList::All(true), .. }) => return Ok(ContentCoding::ALL.to_vec()),
@@ -165,7 +165,7 @@ fn precompressed(typed: &file::Files) -> Outcome<Vec<ContentCoding>> {
     Ok(found)
 }
 
-fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Outcome<Cgi> {
+fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> {
     let empty = file::Cgi::default();
     let (table, dir, program) = match &typed.value {
         TextOr::Text(dir) => (&empty, directory(context, &typed.with(dir))?, None),
@@ -196,7 +196,7 @@ fn scripts(
     context: &Context<'_>,
     typed: &At<TextOr<file::Cgi>>,
     table: &file::Cgi,
-) -> Outcome<(PathBuf, Option<PathBuf>)> {
+) -> Resolution<(PathBuf, Option<PathBuf>)> {
     match (&table.dir, &table.program) {
         (Some(dir), Some(program)) => Err(Problem::new(&program.span, "both `dir` and `program`")
             .also(&dir.span, "the directory of many scripts")
@@ -213,7 +213,7 @@ fn scripts(
     }
 }
 
-fn app(file: &File, typed: &At<String>) -> Outcome<String> {
+fn app(file: &File, typed: &At<String>) -> Resolution<String> {
     if file.app.contains_key(&typed.value) {
         return Ok(typed.value.clone());
     }
@@ -228,7 +228,7 @@ fn app(file: &File, typed: &At<String>) -> Outcome<String> {
     })
 }
 
-fn respond(typed: &At<TextOr<file::Respond>>) -> Outcome<Respond> {
+fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
     let default = Respond::new(200, String::new());
     let table = match &typed.value {
         TextOr::Text(body) => return Ok(Respond { body: body.clone(), ..default }),
@@ -250,7 +250,7 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Outcome<Respond> {
     Ok(Respond { status, body, content_type })
 }
 
-fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Outcome<Redirect> {
+fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Resolution<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),
         TextOr::Table(table) => {

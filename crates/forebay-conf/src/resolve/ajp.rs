@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::effect::no_effect;
 use super::upstream::of_route;
 use super::value::{optional_time_above_zero, size, text};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, Size, Table, TextOr};
 use crate::plan::{Ajp, AjpFront, Listen, Ping, Scheme, Secret};
@@ -15,7 +15,7 @@ pub(super) fn ajp(
     context: &Context<'_>,
     file: &File,
     typed: &At<TextOr<file::Ajp>>,
-) -> Outcome<Ajp> {
+) -> Resolution<Ajp> {
     let only_address;
     let table: &file::Ajp = match &typed.value {
         TextOr::Text(address) => {
@@ -47,7 +47,7 @@ pub(super) fn front(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
     ajp_fronts: &mut AjpFronts,
-) -> Outcome<Option<AjpFront>> {
+) -> Resolution<Option<AjpFront>> {
     let spans = [
         ("ajp_secret", site.ajp_secret.as_ref().map(|at| &at.span)),
         ("ajp_packet_size", site.ajp_packet_size.as_ref().map(|at| &at.span)),
@@ -95,13 +95,13 @@ fn is_local(socket: &Listen) -> bool {
     }
 }
 
-pub(super) fn secret(typed: &Option<At<String>>) -> Outcome<Option<Secret>> {
+pub(super) fn secret(typed: &Option<At<String>>) -> Resolution<Option<Secret>> {
     typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 
 /// Returns the packet size: Tomcat's default, up to the largest that its documentation allows. The
 /// peer sets it with the key `elsewhere`.
-fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Outcome<usize> {
+fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Resolution<usize> {
     let (Some(at), Some(size)) = (typed, size(typed)?) else { return Ok(8192) };
     match usize::try_from(size) {
         Ok(size @ 8192..=65_536) => Ok(size),

@@ -13,13 +13,17 @@ use super::value::{
     no_control, optional_time_above_zero, required, size_or_unlimited, text, time_above_zero,
     variables, within,
 };
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Kind, Table};
 use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
 use crate::suggest;
 
-pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>>) -> Outcome<App> {
+pub(super) fn app(
+    context: &Context<'_>,
+    name: &str,
+    typed: &At<Table<file::App>>,
+) -> Resolution<App> {
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Problem::new(&typed.span, "this app has no usable name")
             .help("name it with letters and digits: [app.shop]"));
@@ -82,7 +86,7 @@ pub(super) fn app(context: &Context<'_>, name: &str, typed: &At<Table<file::App>
     })
 }
 
-fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outcome<AppKind> {
+fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Resolution<AppKind> {
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
     Ok(match kind {
@@ -135,7 +139,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Outc
     })
 }
 
-fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let default = match &typed.dir {
         Some(dir) => directory(context, dir)?,
         None => context.base(&typed.span).to_owned(),
@@ -153,7 +157,7 @@ fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind>
     })
 }
 
-fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let module_typed = required(&typed.module, &typed.span, "module", "\"chat:application\"")?;
     Ok(AppKind::Asgi {
         module: module(module_typed)?,
@@ -173,7 +177,7 @@ fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind>
 
 /// Returns the path of an application, in the form of a route's path: whole segments, without a
 /// final slash.
-fn virtual_path(typed: &Option<At<String>>) -> Outcome<String> {
+fn virtual_path(typed: &Option<At<String>>) -> Resolution<String> {
     let Some(at) = typed else { return Ok("/".to_owned()) };
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '?' | '#' | '%' | '\\' | ':');
     let segment = |part: &str| !matches!(part, "" | "." | "..") && part.chars().all(is_plain);
@@ -188,7 +192,7 @@ fn virtual_path(typed: &Option<At<String>>) -> Outcome<String> {
     }
 }
 
-fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
+fn php_scripts(typed: &file::App) -> Resolution<Vec<String>> {
     match (script_ends(&typed.scripts)?, &typed.scripts) {
         (Some(ends), Some(at)) if ends.is_empty() => {
             Err(Problem::new(&at.span, "PHP would run any file, including an uploaded picture")
@@ -199,7 +203,7 @@ fn php_scripts(typed: &file::App) -> Outcome<Vec<String>> {
 }
 
 /// Returns PHP settings, each a line of php.ini.
-fn ini(typed: &file::App) -> Outcome<Vec<String>> {
+fn ini(typed: &file::App) -> Resolution<Vec<String>> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let setting = |(name, at): (&String, &At<String>)| {
         if name.is_empty() || !name.chars().all(is_plain) {
@@ -211,7 +215,7 @@ fn ini(typed: &file::App) -> Outcome<Vec<String>> {
     typed.ini.iter().map(setting).collect()
 }
 
-fn version(typed: &file::App) -> Outcome<Option<String>> {
+fn version(typed: &file::App) -> Resolution<Option<String>> {
     let Some(at) = &typed.version else { return Ok(None) };
     let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
     match at.split_once('.') {
@@ -222,7 +226,7 @@ fn version(typed: &file::App) -> Outcome<Option<String>> {
 }
 
 /// Returns directories whose names have no colon, because a colon separates them in a list.
-fn lib(context: &Context<'_>, typed: &file::App) -> Outcome<Vec<PathBuf>> {
+fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     let Some(at) = &typed.lib else { return Ok(Vec::new()) };
     let dir = |item: &At<&String>| {
         let dir = directory(context, item)?;
@@ -238,7 +242,7 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Outcome<Vec<PathBuf>> {
 
 /// Returns the interpreter. Symbolic links are kept, because Python recognises a virtual
 /// environment by the directory of the link.
-fn python(context: &Context<'_>, typed: &file::App) -> Outcome<Option<PathBuf>> {
+fn python(context: &Context<'_>, typed: &file::App) -> Resolution<Option<PathBuf>> {
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
 
@@ -259,7 +263,7 @@ fn mode<M: Copy + Default>(
     kind: &str,
     key: &str,
     modes: &[(&str, M)],
-) -> Outcome<M> {
+) -> Resolution<M> {
     let Some(at) = typed else { return Ok(M::default()) };
     if let Some((_, mode)) = modes.iter().find(|(name, _)| *name == at.value) {
         return Ok(*mode);
@@ -273,7 +277,7 @@ fn mode<M: Copy + Default>(
     })
 }
 
-fn module(typed: &At<String>) -> Outcome<String> {
+fn module(typed: &At<String>) -> Resolution<String> {
     let dotted = |name: &str| {
         name.split('.').all(|part| {
             !part.is_empty()
@@ -295,7 +299,7 @@ fn module(typed: &At<String>) -> Outcome<String> {
     }
 }
 
-fn workers(typed: &At<file::Workers>) -> Outcome<Workers> {
+fn workers(typed: &At<file::Workers>) -> Resolution<Workers> {
     let (min, max) = match typed.value {
         file::Workers::Count(count) => (count, count),
         file::Workers::Range(range) => match range.max {

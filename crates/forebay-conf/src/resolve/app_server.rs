@@ -8,7 +8,7 @@ use super::effect::no_effect;
 use super::path::{directory, file_name, path};
 use super::upstream::{Keys as Servers, of_route};
 use super::value::{size, size_or_unlimited, text, variables, within};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Table};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
@@ -17,7 +17,7 @@ pub(super) fn fastcgi(
     context: &Context<'_>,
     file: &File,
     typed: &At<Table<file::Fastcgi>>,
-) -> Outcome<Fastcgi> {
+) -> Resolution<Fastcgi> {
     let keys = Servers::of(&typed.to, &typed.max_connections);
     let upstream = of_route(context, file, Scheme::Fastcgi, &typed.span, &keys)?;
     let mount = typed.mount.as_ref().map(mount).transpose()?;
@@ -63,7 +63,7 @@ pub(super) fn fastcgi(
 }
 
 /// Checks that an application without script files has no keys about them.
-fn has_no_scripts(typed: &file::Fastcgi) -> Outcome<()> {
+fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
     let spans = [
         ("index", typed.index.as_ref().map(|at| &at.span)),
         ("scripts", typed.scripts.as_ref().map(|at| &at.span)),
@@ -83,7 +83,9 @@ pub(super) const PHP: &str = ".php";
 
 /// Returns the endings of scripts, if any were typed. An empty list means `"*"`, any file. Only
 /// safe characters are accepted, because php-fpm's configuration contains the endings unchanged.
-pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Option<Vec<String>>> {
+pub(super) fn script_ends(
+    typed: &Option<At<OneOrMany<String>>>,
+) -> Resolution<Option<Vec<String>>> {
     let Some(at) = typed else { return Ok(None) };
     let items = at.items();
     if items.is_empty() {
@@ -105,11 +107,11 @@ pub(super) fn script_ends(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Opti
         Err(Problem::new(&item.span, message)
             .help("it begins with a dot and has letters and digits, such as \".php\""))
     };
-    items.iter().map(end).collect::<Outcome<_>>().map(Some)
+    items.iter().map(end).collect::<Resolution<_>>().map(Some)
 }
 
 /// Checks that keys of multiplexing are given only together with it.
-fn multiplexes(typed: &file::Fastcgi) -> Outcome<()> {
+fn multiplexes(typed: &file::Fastcgi) -> Resolution<()> {
     let multiplexes = matches!(typed.multiplex, Some(file::Multiplex::On | file::Multiplex::Auto));
     let spans = [
         ("max_streams", typed.max_streams.as_ref().map(|at| &at.span)),
@@ -128,7 +130,7 @@ pub(super) fn scgi(
     context: &Context<'_>,
     file: &File,
     typed: &At<Table<file::Scgi>>,
-) -> Outcome<AppServer> {
+) -> Resolution<AppServer> {
     let file::Scgi { to, root, mount, params, max_output, max_connections } = &*typed.value;
     let servers = Servers::of(to, max_connections);
     let upstream = of_route(context, file, Scheme::Scgi, &typed.span, &servers)?;
@@ -140,7 +142,7 @@ pub(super) fn uwsgi(
     context: &Context<'_>,
     file: &File,
     typed: &At<Table<file::Uwsgi>>,
-) -> Outcome<AppServer> {
+) -> Resolution<AppServer> {
     let file::Uwsgi { to, root, mount, params, max_output, max_connections, modifier1, modifier2 } =
         &*typed.value;
     let servers = Servers::of(to, max_connections);
@@ -164,7 +166,7 @@ impl Keys<'_> {
         context: &Context<'_>,
         protocol: ServerProtocol,
         upstream: Arc<Upstream>,
-    ) -> Outcome<AppServer> {
+    ) -> Resolution<AppServer> {
         Ok(AppServer {
             protocol,
             root: match self.root {
@@ -184,7 +186,7 @@ impl Keys<'_> {
 
 /// Returns a directory. An absolute path need not exist, because it may be on another machine or in
 /// a container.
-fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
+fn root(context: &Context<'_>, typed: &At<String>) -> Resolution<PathBuf> {
     if Path::new(&typed.value).is_absolute() {
         path(context, typed)
     } else {
@@ -193,7 +195,7 @@ fn root(context: &Context<'_>, typed: &At<String>) -> Outcome<PathBuf> {
 }
 
 /// Returns the path that an application is mounted at, without a final slash. May be empty.
-pub(super) fn mount(typed: &At<String>) -> Outcome<String> {
+pub(super) fn mount(typed: &At<String>) -> Resolution<String> {
     if typed.value.is_empty() {
         return Ok(String::new());
     }
@@ -201,12 +203,12 @@ pub(super) fn mount(typed: &At<String>) -> Outcome<String> {
 }
 
 /// Returns the start of paths that is removed before a script is looked up.
-pub(super) fn prefix(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+pub(super) fn prefix(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     typed.as_ref().map(|at| whole_segments(at, "the start of a path")).transpose()
 }
 
 /// Returns a decoded path of whole segments, without a final slash.
-fn whole_segments(typed: &At<String>, what: &str) -> Outcome<String> {
+fn whole_segments(typed: &At<String>, what: &str) -> Resolution<String> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not {what}"));
     if !text.starts_with('/') {
@@ -222,7 +224,7 @@ fn whole_segments(typed: &At<String>, what: &str) -> Outcome<String> {
 }
 
 /// Returns the buffer size. A smaller buffer than the least would also fail for fast clients.
-fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
+fn max_buffered(typed: &Option<Size>) -> Resolution<usize> {
     const LEAST: u64 = 64 * 1024;
     match (typed, size(typed)?) {
         (Some(at), Some(size)) if size < LEAST => {
@@ -234,6 +236,6 @@ fn max_buffered(typed: &Option<Size>) -> Outcome<usize> {
 }
 
 /// Returns a byte, or zero.
-fn modifier(typed: &Option<At<usize>>) -> Outcome<u8> {
+fn modifier(typed: &Option<At<usize>>) -> Resolution<u8> {
     typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Outcome;
+use super::Resolution;
 use super::template::template;
 use super::value::{optional_time, size, text, time};
 use crate::error::Problem;
@@ -20,7 +20,7 @@ pub(super) fn cache(
     action: &Action,
     is_default: impl Fn(&At<BoolOr<file::Cache>>) -> bool,
     captures: &[String],
-) -> Outcome<Option<Cache>> {
+) -> Resolution<Option<Cache>> {
     let default = file::Cache::default();
     let (at, table) = match typed {
         None | Some(At { value: BoolOr::Bool(false), .. }) => return Ok(None),
@@ -64,7 +64,7 @@ fn useless<T>(at: &At<T>) -> Problem {
     )
 }
 
-fn key<T>(cache: &At<T>, typed: &Option<At<String>>, captures: &[String]) -> Outcome<Template> {
+fn key<T>(cache: &At<T>, typed: &Option<At<String>>, captures: &[String]) -> Resolution<Template> {
     let Some(at) = typed else { return template(KEY, cache, captures) };
     let key = template(text(at)?, at, captures)?;
     if key.constant().is_some() {
@@ -74,7 +74,7 @@ fn key<T>(cache: &At<T>, typed: &Option<At<String>>, captures: &[String]) -> Out
     Ok(key)
 }
 
-fn private_cookies(table: &file::Cache) -> Outcome<Vec<CookieName>> {
+fn private_cookies(table: &file::Cache) -> Resolution<Vec<CookieName>> {
     let Some(list) = &table.private_cookies else {
         return Ok(vec![CookieName::Prefix(String::new())]);
     };

@@ -1,12 +1,12 @@
 //! `compress`: the replies to compress, and the codings.
 
-use super::Outcome;
+use super::Resolution;
 use super::value::{size, text, within};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
 use crate::plan::{ALGORITHMS, Algorithm, Compress, ContentCoding, MIN_SIZE, MediaPattern, TYPES};
 
-pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Outcome<Option<Compress>> {
+pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Resolution<Option<Compress>> {
     let default = file::Compress::default();
     let table = match typed {
         None | Some(At { value: BoolOr::Bool(false), .. }) => return Ok(None),
@@ -29,7 +29,7 @@ pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Outcome<Op
     Ok(Some(Compress { algorithms, types: types(table)?, min_size }))
 }
 
-fn codings(table: &file::Compress) -> Outcome<Vec<ContentCoding>> {
+fn codings(table: &file::Compress) -> Resolution<Vec<ContentCoding>> {
     let Some(list) = &table.algorithms else { return Ok(ALGORITHMS.to_vec()) };
     let mut found = Vec::new();
     for at in &list.value {
@@ -51,7 +51,7 @@ fn codings(table: &file::Compress) -> Outcome<Vec<ContentCoding>> {
     Ok(found)
 }
 
-fn level(table: &file::Compress, coding: ContentCoding) -> Outcome<u32> {
+fn level(table: &file::Compress, coding: ContentCoding) -> Resolution<u32> {
     match typed_level(table, coding) {
         Some(at) => within(at, Algorithm::levels(coding)),
         None => Ok(Algorithm::default_level(coding)),
@@ -67,7 +67,7 @@ fn typed_level(table: &file::Compress, coding: ContentCoding) -> Option<&At<u32>
     }
 }
 
-fn types(table: &file::Compress) -> Outcome<Vec<MediaPattern>> {
+fn types(table: &file::Compress) -> Resolution<Vec<MediaPattern>> {
     let Some(list) = &table.types else {
         return Ok(TYPES.iter().filter_map(|text| MediaPattern::parse(text)).collect());
     };
@@ -78,7 +78,7 @@ fn types(table: &file::Compress) -> Outcome<Vec<MediaPattern>> {
     list.items().iter().map(media_pattern).collect()
 }
 
-fn media_pattern(typed: &At<&String>) -> Outcome<MediaPattern> {
+fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
     let text = text(typed)?;
     MediaPattern::parse(text).ok_or_else(|| {
         Problem::new(&typed.span, format!("\"{text}\" is not a media type"))

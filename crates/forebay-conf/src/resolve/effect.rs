@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::Outcome;
+use super::Resolution;
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, Kind, Range as Processes, Workers};
 
@@ -13,7 +13,7 @@ pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -
 }
 
 /// Checks that every key belongs to this kind.
-pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
+pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
     let mixed = matches!(kind, Kind::CgiBin);
     let command = matches!(kind, Kind::Command);
@@ -127,7 +127,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Outcome<()> {
 }
 
 /// Checks that no key of an application is disabled by another one.
-pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Outcome<()> {
+pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Resolution<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)
     };

@@ -1,6 +1,6 @@
 //! `expect` of a site: `[METHOD] TARGET -> ANSWER`.
 
-use super::Outcome;
+use super::Resolution;
 use super::value::method;
 use super::value::text;
 use crate::error::Problem;
@@ -16,12 +16,12 @@ const FORM: &str = "write \"[METHOD] PATH -> ANSWER\", such as \"GET /old -> 301
 pub(super) fn expectations(
     typed: &At<Table<file::Site>>,
     routes: &[Route],
-) -> Outcome<Vec<Expectation>> {
+) -> Resolution<Vec<Expectation>> {
     let lines = typed.expect.as_ref().map(At::items).unwrap_or_default();
     lines.iter().map(|line| expectation(line, routes)).collect()
 }
 
-fn expectation(typed: &At<&String>, routes: &[Route]) -> Outcome<Expectation> {
+fn expectation(typed: &At<&String>, routes: &[Route]) -> Resolution<Expectation> {
     let line = text(typed)?;
     let problem = |what: &str| Problem::new(&typed.span, what).help(FORM);
     let Some((request, answer)) = line.rsplit_once("->") else {
@@ -56,7 +56,7 @@ fn answered(
     first: &str,
     second: Option<String>,
     routes: &[Route],
-) -> Outcome<ExpectedAnswer> {
+) -> Resolution<ExpectedAnswer> {
     let problem = |what: String| Problem::new(&typed.span, what).help(FORM);
     if first.bytes().all(|b| b.is_ascii_digit()) {
         let status = first.parse().ok().filter(|status| (200..600).contains(status));

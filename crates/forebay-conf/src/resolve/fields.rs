@@ -1,6 +1,6 @@
 //! The changes of a route to the fields of requests and replies.
 
-use super::Outcome;
+use super::Resolution;
 use super::template::template;
 use super::value::{is_token, no_control, required};
 use crate::error::Problem;
@@ -11,7 +11,7 @@ use crate::plan::{ReplyField, RequestChange, RequestField};
 pub(super) fn request_headers(
     typed: &file::Route,
     captures: &[String],
-) -> Outcome<Vec<RequestField>> {
+) -> Resolution<Vec<RequestField>> {
     let mut fields: Vec<RequestField> = Vec::new();
     for (name, at) in &typed.request_headers {
         request_name(name, at)?;
@@ -27,7 +27,7 @@ fn request_field(
     name: &str,
     at: &At<TextOr<file::RequestField>>,
     captures: &[String],
-) -> Outcome<RequestField> {
+) -> Resolution<RequestField> {
     let (value, is_added) = match &at.value {
         TextOr::Text(value) => (at.with(value), false),
         TextOr::Table(table) => {
@@ -51,7 +51,10 @@ fn request_field(
 }
 
 /// Returns the fields to set and to add in replies.
-pub(super) fn reply_headers(typed: &file::Route, captures: &[String]) -> Outcome<Vec<ReplyField>> {
+pub(super) fn reply_headers(
+    typed: &file::Route,
+    captures: &[String],
+) -> Resolution<Vec<ReplyField>> {
     let always = typed.always.as_ref().is_some_and(|at| at.value);
     let mut fields: Vec<ReplyField> = Vec::new();
     for (typed, is_added) in [(&typed.set_headers, false), (&typed.add_headers, true)] {
@@ -80,7 +83,7 @@ pub(super) fn reply_headers(typed: &file::Route, captures: &[String]) -> Outcome
 }
 
 /// Returns the names of fields to remove from replies, in lower case.
-pub(super) fn remove_headers(typed: &file::Route) -> Outcome<Vec<String>> {
+pub(super) fn remove_headers(typed: &file::Route) -> Resolution<Vec<String>> {
     let removed =
         |typed: &At<String>| Ok(header_name(&typed.with(&typed.value))?.to_ascii_lowercase());
     typed.remove_headers.iter().map(removed).collect()
@@ -91,7 +94,7 @@ fn twice<T>(first: &str, second: &str, at: &At<T>) -> Problem {
         .help("give each header once: the case of a name does not matter")
 }
 
-fn header_name<'t>(typed: &At<&'t String>) -> Outcome<&'t str> {
+fn header_name<'t>(typed: &At<&'t String>) -> Resolution<&'t str> {
     let name: &'t str = typed.value;
     if !is_token(name) {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a header"))
@@ -106,7 +109,7 @@ fn header_name<'t>(typed: &At<&'t String>) -> Outcome<&'t str> {
 
 /// Checks the name of a request field. CGI and its successors do not distinguish a hyphen from
 /// other marks, so that only hyphens are allowed.
-fn request_name<T>(name: &String, at: &At<T>) -> Outcome<()> {
+fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
     header_name(&at.with(name))?;
     let problem = |why: &str| Problem::new(&at.span, format!("{name} {why}"));
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, required, text, time_above_zero};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr};
 use crate::plan::{ForwardAuth, HostField, Proxy, Redirects, Scheme};
@@ -17,7 +17,7 @@ pub(super) fn forward_auth(
     context: &Context<'_>,
     file: &File,
     typed: &At<TextOr<file::ForwardAuth>>,
-) -> Outcome<ForwardAuth> {
+) -> Resolution<ForwardAuth> {
     let short;
     let table = match &typed.value {
         TextOr::Text(url) => {
@@ -47,7 +47,7 @@ pub(super) fn forward_auth(
         },
         target: target.to_owned(),
         copy: match &table.copy {
-            Some(list) => list.items().iter().map(field_name).collect::<Outcome<_>>()?,
+            Some(list) => list.items().iter().map(field_name).collect::<Resolution<_>>()?,
             None => Vec::new(),
         },
         user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
@@ -65,7 +65,7 @@ fn divide(url: &str) -> (&str, &str) {
     }
 }
 
-fn field_name(at: &At<&String>) -> Outcome<String> {
+fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
     // These frame the message, or belong to the connection.
     const REFUSED: [&str; 9] = [

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Outcome;
+use super::Resolution;
 use super::template::template;
 use super::value::{required, text};
 use crate::duration::parse_duration;
@@ -19,12 +19,12 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
 pub(super) fn rate_limits(
     typed: &Option<At<OneOrMany<Table<file::RateLimit>>>>,
     captures: &[String],
-) -> Outcome<Vec<RateLimit>> {
+) -> Resolution<Vec<RateLimit>> {
     let items = typed.as_ref().map(At::items).unwrap_or_default();
     items.iter().map(|at| rate_limit(at, captures)).collect()
 }
 
-fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Outcome<RateLimit> {
+fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;
     let key = match &typed.key {
@@ -46,7 +46,7 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Outco
 }
 
 /// Returns the number of requests and the time of a rate such as "10/s" or "5/10s".
-fn parse_rate(typed: &At<String>) -> Outcome<(u32, Duration)> {
+fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     let rate = text(typed)?;
     let wrong = |why: String| {
         Problem::new(&typed.span, why)

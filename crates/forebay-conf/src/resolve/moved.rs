@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::path;
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, At};
 use crate::plan::{Moved, MovedEntries, MovedPages};
@@ -19,7 +19,10 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 const FORM: &str = "write \"/old /new\" or \"/old https://example.org/new 302\" on each line";
 
 /// Reads the file that `redirect` names.
-pub(super) fn moved(context: &Context<'_>, table: &file::Redirect) -> Outcome<Option<MovedPages>> {
+pub(super) fn moved(
+    context: &Context<'_>,
+    table: &file::Redirect,
+) -> Resolution<Option<MovedPages>> {
     let Some(at) = &table.file else { return Ok(None) };
     if let Some(to) = &table.to {
         return Err(Problem::new(&to.span, "both `to` and `file`")
@@ -63,7 +66,7 @@ fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-fn read(file: &Path, typed: &At<String>) -> Outcome<String> {
+fn read(file: &Path, typed: &At<String>) -> Resolution<String> {
     let problem = |why: &str| {
         Problem::new(&typed.span, format!("cannot read {}: {why}", file.display())).help(FORM)
     };

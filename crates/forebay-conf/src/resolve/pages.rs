@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::path::{file, path};
 use super::peer::clients;
 use super::value::{is_token, method, optional_time, required, text};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::{self, At, BoolOr, OneOrMany};
 use crate::plan::{
@@ -23,7 +23,7 @@ pub(super) fn error_pages(
     typed: &file::ErrorPages,
     intercept: &Option<At<bool>>,
     inherited: &ErrorPages,
-) -> Outcome<ErrorPages> {
+) -> Resolution<ErrorPages> {
     let mut pages = Vec::new();
     for (name, at) in typed {
         pages.push((statuses(name, at)?, Arc::new(page(context, at)?)));
@@ -38,7 +38,7 @@ pub(super) fn error_pages(
     Ok(ErrorPages { pages, intercept: intercept_here })
 }
 
-fn statuses(name: &str, at: &At<String>) -> Outcome<Statuses> {
+fn statuses(name: &str, at: &At<String>) -> Resolution<Statuses> {
     let class = name.strip_suffix("xx").and_then(|digit| digit.parse().ok());
     let status = name.parse().ok();
     match (class, status) {
@@ -50,7 +50,7 @@ fn statuses(name: &str, at: &At<String>) -> Outcome<Statuses> {
 }
 
 /// Reads a page.
-fn page(context: &Context<'_>, typed: &At<String>) -> Outcome<Page> {
+fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
     let path = file(context, typed)?;
     let problem =
         |why: String| Problem::new(&typed.span, format!("cannot use {}: {why}", path.display()));
@@ -83,7 +83,7 @@ pub(super) fn maintenance(
     context: &Context<'_>,
     typed: &Option<At<BoolOr<file::Maintenance>>>,
     inherited: Option<&Arc<Maintenance>>,
-) -> Outcome<Option<Arc<Maintenance>>> {
+) -> Resolution<Option<Arc<Maintenance>>> {
     let at = match typed {
         None => return Ok(inherited.cloned()),
         Some(At { value: BoolOr::Bool(false), .. }) => return Ok(None),
@@ -98,7 +98,7 @@ pub(super) fn maintenance(
     Ok(Some(Arc::new(Maintenance {
         page: Arc::new(page),
         retry_after: optional_time(&table.retry_after)?.unwrap_or(TEN_MINUTES),
-        except: items.iter().map(clients).collect::<Outcome<_>>()?,
+        except: items.iter().map(clients).collect::<Resolution<_>>()?,
         while_exists: table.while_exists.as_ref().map(|at| path(context, at)).transpose()?,
     })))
 }
@@ -106,7 +106,7 @@ pub(super) fn maintenance(
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// Returns the cross-origin settings of a route.
-pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Outcome<Option<Cors>> {
+pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Resolution<Option<Cors>> {
     let Some(at) = typed else { return Ok(None) };
     let origins = required(&at.origins, &at.span, "origins", "[\"https://app.example.org\"]")?;
     let items = origins.items();
@@ -127,15 +127,15 @@ pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Outcom
     let listed = if any { Vec::new() } else { items };
     let names = |typed: &Option<At<OneOrMany<String>>>| {
         let items = typed.as_ref().map(At::items).unwrap_or_default();
-        items.iter().map(field).collect::<Outcome<Vec<_>>>()
+        items.iter().map(field).collect::<Resolution<Vec<_>>>()
     };
     let methods = match &at.methods {
-        Some(at) => at.items().iter().map(method).collect::<Outcome<_>>()?,
+        Some(at) => at.items().iter().map(method).collect::<Resolution<_>>()?,
         None => ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map(str::to_owned).to_vec(),
     };
     Ok(Some(Cors {
         any,
-        origins: listed.iter().map(origin).collect::<Outcome<_>>()?,
+        origins: listed.iter().map(origin).collect::<Resolution<_>>()?,
         methods,
         headers: at.headers.is_some().then(|| names(&at.headers)).transpose()?,
         expose: names(&at.expose)?,
@@ -144,7 +144,7 @@ pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Outcom
     }))
 }
 
-fn field(typed: &At<&String>) -> Outcome<String> {
+fn field(typed: &At<&String>) -> Resolution<String> {
     let name = text(typed)?;
     if !is_token(name) {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a header"))
@@ -153,7 +153,7 @@ fn field(typed: &At<&String>) -> Outcome<String> {
     Ok(name.to_owned())
 }
 
-fn origin(typed: &At<&String>) -> Outcome<OriginPattern> {
+fn origin(typed: &At<&String>) -> Resolution<OriginPattern> {
     let origin = text(typed)?.to_ascii_lowercase();
     let problem = |why: &str| {
         Problem::new(&typed.span, format!("\"{origin}\" is not an origin"))

@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use super::value::text;
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::{Problem, reason};
 use crate::file::At;
 use crate::suggest;
 
 /// Returns an absolute path, which need not exist.
-pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
 }
 
@@ -31,7 +31,7 @@ fn without_parents(path: PathBuf) -> PathBuf {
 }
 
 /// Returns an existing directory.
-pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => Ok(path),
@@ -42,7 +42,7 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> O
 }
 
 /// Returns an existing regular file.
-pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
         Ok(found) if found.is_file() => Ok(path),
@@ -53,7 +53,10 @@ pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcom
 }
 
 /// Returns a path that Forebay will create in an existing directory.
-pub(super) fn in_directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<PathBuf> {
+pub(super) fn in_directory(
+    context: &Context<'_>,
+    typed: &At<impl AsRef<str>>,
+) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     let parent = path.parent().unwrap_or(Path::new("/"));
     match std::fs::metadata(parent) {
@@ -71,7 +74,7 @@ pub(super) fn in_directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -
 }
 
 /// Returns the path of a Unix socket, short enough for the kernel.
-pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Outcome<PathBuf> {
+pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     let length = path.as_os_str().len();
     if length <= LONGEST_SOCKET {
@@ -119,7 +122,7 @@ fn neighbour(path: &Path) -> Option<String> {
 }
 
 /// Returns the name of a file in the requested directory.
-pub(super) fn file_name(typed: &At<&String>) -> Outcome<String> {
+pub(super) fn file_name(typed: &At<&String>) -> Resolution<String> {
     let name = text(typed)?;
     if name.contains('/') || name == "." || name == ".." {
         return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a file"))

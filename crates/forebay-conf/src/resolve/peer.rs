@@ -4,14 +4,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::path::{in_directory, socket};
 use super::value::text;
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::At;
 use crate::plan::{Address, Backend, Clients, HostPattern, HttpVersion, Listen, Network, Scheme};
 
 /// Parses a listener: `address:port`, `:port`, a bare port, `unix:path`, or `fd:name`, with an
 /// optional prefix `https://` or `ajp://`.
-pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Listen> {
+pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Listen> {
     let text = text(typed)?;
     for scheme in ["https://", "ajp://"] {
         let Some(socket) = text.strip_prefix(scheme) else { continue };
@@ -47,7 +47,7 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outc
 }
 
 /// Parses the name of sockets, as systemd allows it (sd_pid_notify_with_fds(3)).
-fn named(typed: &At<impl AsRef<str>>, name: &str) -> Outcome<Listen> {
+fn named(typed: &At<impl AsRef<str>>, name: &str) -> Resolution<Listen> {
     let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b':';
     if name.is_empty() || name.len() > 255 || !name.bytes().all(is_allowed) {
         let message = format!("\"fd:{name}\" names no socket of a service manager");
@@ -58,7 +58,7 @@ fn named(typed: &At<impl AsRef<str>>, name: &str) -> Outcome<Listen> {
 }
 
 /// Parses an IP address and port, or a port for all addresses.
-pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
+pub(super) fn socket_address(typed: &At<&str>) -> Resolution<SocketAddr> {
     let text = typed.value;
     if let Ok(address) = text.parse() {
         return Ok(address);
@@ -89,7 +89,7 @@ pub(super) fn socket_address(typed: &At<&str>) -> Outcome<SocketAddr> {
 }
 
 /// Parses the address of an application: `host:port` or `unix:path`.
-pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Address> {
+pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Address> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Address::Unix(socket(context, &typed.with(path))?));
@@ -107,7 +107,7 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Out
 
 /// Parses an HTTP server: `http://host[:port]`, `https://host[:port]`, `h2c://host[:port]` or
 /// `unix:path`.
-pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Outcome<Backend> {
+pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
         let address = Address::Unix(socket(context, &typed.with(path))?);
@@ -144,7 +144,7 @@ fn plain(address: Address, authority: &str) -> Backend {
 }
 
 /// Parses the clients of a rule: an address or a network, `unix` or `all`.
-pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
+pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Resolution<Clients> {
     match text(typed)? {
         "all" => Ok(Clients::All),
         "unix" => Ok(Clients::Unix),
@@ -153,7 +153,7 @@ pub(super) fn clients(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
 }
 
 /// Parses a trusted proxy: an address or a network, or `unix`.
-pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
+pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Resolution<Clients> {
     match clients(typed)? {
         Clients::All => Err(Problem::new(&typed.span, "\"all\" proxies cannot be trusted")
             .label("any client could choose its address")
@@ -163,7 +163,7 @@ pub(super) fn proxy(typed: &At<impl AsRef<str>>) -> Outcome<Clients> {
 }
 
 /// Parses an address such as `10.0.0.1`, or a network such as `10.0.0.0/8`.
-fn network(typed: &At<impl AsRef<str>>) -> Outcome<Network> {
+fn network(typed: &At<impl AsRef<str>>) -> Resolution<Network> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not an address or a network"));
     let (address, prefix) = match text.split_once('/') {
@@ -210,7 +210,7 @@ fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
 }
 
 /// Parses `host:port`. Adds the default port, if there is one and none was typed.
-fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Outcome<String> {
+fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Resolution<String> {
     let text = typed.value;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a host and a port"));
     let (host, digits) = match text.strip_prefix('[') {
@@ -237,7 +237,7 @@ fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Outcome<String> {
     }
 }
 
-fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Outcome<u16> {
+fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Resolution<u16> {
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     match digits.parse::<u16>() {
         Ok(port) if plain && port >= least => Ok(port),
@@ -248,7 +248,7 @@ fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Outcome<u16> {
     }
 }
 
-pub(super) fn host(typed: &At<&String>) -> Outcome<HostPattern> {
+pub(super) fn host(typed: &At<&String>) -> Resolution<HostPattern> {
     let typed_text = text(typed)?;
     let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();
     let problem = Problem::new(&typed.span, format!("\"{typed_text}\" is not a host name"));

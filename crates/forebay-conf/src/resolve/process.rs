@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
+use super::Resolution;
 use super::value::{optional_time_above_zero, size, text, within};
 use crate::file::{self, At};
 use crate::plan::{CgroupLimits, ProcessLimits};
@@ -16,14 +16,14 @@ const LEAST_SPACE: u64 = 16 * 1024 * 1024;
 /// The largest number of watched paths.
 const MOST_WATCHED: usize = 100;
 
-pub(super) fn watch(dir: &Path, typed: &file::App) -> Outcome<Vec<PathBuf>> {
+pub(super) fn watch(dir: &Path, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     let Some(at) = &typed.watch else { return Ok(Vec::new()) };
     let items = at.items();
     within(&at.with(items.len()), 1..=MOST_WATCHED)?;
     items.iter().map(|item| Ok(dir.join(text(item)?))).collect()
 }
 
-pub(super) fn limits(typed: &file::AppLimits) -> Outcome<ProcessLimits> {
+pub(super) fn limits(typed: &file::AppLimits) -> Resolution<ProcessLimits> {
     let number = |typed: &Option<At<u64>>, least: u64| match typed {
         Some(at) => within(at, least..=i64::MAX as u64).map(Some),
         None => Ok(None),
@@ -37,7 +37,7 @@ pub(super) fn limits(typed: &file::AppLimits) -> Outcome<ProcessLimits> {
     })
 }
 
-pub(super) fn cgroup(typed: &file::Cgroup) -> Outcome<CgroupLimits> {
+pub(super) fn cgroup(typed: &file::Cgroup) -> Resolution<CgroupLimits> {
     let number = |typed: &Option<At<u64>>, range| match typed {
         Some(at) => within(at, range).map(Some),
         None => Ok(None),
@@ -50,11 +50,11 @@ pub(super) fn cgroup(typed: &file::Cgroup) -> Outcome<CgroupLimits> {
 }
 
 /// Returns the number of CGI processes at once.
-pub(super) fn max_processes(typed: &Option<At<usize>>) -> Outcome<usize> {
+pub(super) fn max_processes(typed: &Option<At<usize>>) -> Resolution<usize> {
     typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
 }
 
-pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Outcome<Option<u64>> {
+pub(super) fn at_least(typed: &Option<file::Size>, least: u64) -> Resolution<Option<u64>> {
     match (typed, size(typed)?) {
         (Some(at), Some(bytes)) => within(&at.with(bytes), least..=u64::MAX).map(Some),
         _ => Ok(None),

@@ -8,13 +8,13 @@ use super::path::directory;
 use super::proxy::host_field;
 use super::upstream::sticky_cookie;
 use super::value::{required, text, within};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
 /// Resolves a program that listens on a socket itself.
-pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Outcome<AppKind> {
+pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
     let run = command(run_typed)?;
@@ -76,7 +76,7 @@ pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Ou
     })
 }
 
-fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Outcome<Option<String>> {
+fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Resolution<Option<String>> {
     match &typed.strip_prefix {
         typed if speaks.is_http() => super::proxy::strip_prefix(typed),
         Some(at) if speaks != AppProtocol::Fastcgi || typed.root.is_none() => {
@@ -90,7 +90,7 @@ fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Outcome<Option<String
 }
 
 /// Checks that a program with a `mount` has one, which needs SCRIPT_NAME and no scripts.
-fn has_mount(typed: &file::App, speaks: AppProtocol) -> Outcome<()> {
+fn has_mount(typed: &file::App, speaks: AppProtocol) -> Resolution<()> {
     let Some(at) = &typed.mount else { return Ok(()) };
     let (why, help) = match speaks {
         AppProtocol::Scgi | AppProtocol::Uwsgi => return Ok(()),
@@ -114,7 +114,7 @@ fn scripts(
     run: &[String],
     speaks: AppProtocol,
     has_root: bool,
-) -> Outcome<Vec<String>> {
+) -> Resolution<Vec<String>> {
     let finds_files = speaks == AppProtocol::Fastcgi && has_root;
     if let Some(at) = typed.scripts.as_ref().filter(|_| !finds_files) {
         let why = "on a program that does not speak fastcgi, or has no `root`";
@@ -128,7 +128,7 @@ fn scripts(
     })
 }
 
-fn host(typed: &file::App, speaks: AppProtocol) -> Outcome<HostField> {
+fn host(typed: &file::App, speaks: AppProtocol) -> Resolution<HostField> {
     match &typed.host {
         Some(at) if !speaks.is_http() => {
             let message = "`host` has no effect on a program that does not speak http";
@@ -141,7 +141,7 @@ fn host(typed: &file::App, speaks: AppProtocol) -> Outcome<HostField> {
 
 /// Returns the process that opens the socket, from the key or from a placeholder in `run` or `env`. A
 /// program needs one of them to know its address.
-fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Outcome<Listening> {
+fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Resolution<Listening> {
     let env = typed.env.values().map(|at| &at.value);
     let says = |word: &str| run.iter().chain(env.clone()).any(|text| text.contains(word));
     let (socket, port) = (says("{socket}"), says("{port}"));
@@ -169,7 +169,7 @@ fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Outcome<
     }
 }
 
-fn command(typed: &At<Vec<At<String>>>) -> Outcome<Vec<String>> {
+fn command(typed: &At<Vec<At<String>>>) -> Resolution<Vec<String>> {
     let Some(program) = typed.first() else {
         return Err(Problem::new(&typed.span, "this command is empty")
             .help("give the program and its arguments: [\"PROGRAM\", \"ARGUMENT\"]"));

@@ -2,7 +2,7 @@
 
 use super::upstream::{Keys, of_route};
 use super::value::{optional_time_above_zero, text};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
 use crate::plan::{HostField, Proxy, Redirects, Scheme};
@@ -11,7 +11,7 @@ pub(super) fn proxy(
     context: &Context<'_>,
     file: &File,
     typed: &At<TextOr<file::Proxy>>,
-) -> Outcome<Proxy> {
+) -> Resolution<Proxy> {
     let default = Proxy::new(Vec::new());
     let table = match &typed.value {
         TextOr::Text(url) => {
@@ -43,7 +43,7 @@ pub(super) fn host_field(typed: Option<file::HostField>) -> HostField {
     }
 }
 
-pub(super) fn strip_prefix(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+pub(super) fn strip_prefix(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     match typed {
         Some(at) if !text(at)?.starts_with('/') => {
             Err(Problem::new(&at.span, format!("\"{}\" is not a path", at.value))

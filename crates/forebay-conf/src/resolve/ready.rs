@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::merge::AllFilled;
@@ -134,7 +134,7 @@ impl Respond {
 /// Resolves a command-line argument, relative to the working directory.
 fn typed<'t, T>(
     text: &'t str,
-    resolve: fn(&Context<'_>, &At<&'t str>) -> Outcome<T>,
+    resolve: fn(&Context<'_>, &At<&'t str>) -> Resolution<T>,
 ) -> Result<T, ConfError> {
     let base = std::path::absolute(".").unwrap_or_else(|_| PathBuf::from("/"));
     let (sources, filled) = (Sources::one("", "", &base), AllFilled::default());

@@ -18,7 +18,7 @@ use super::server::log_file;
 use super::template::rewrite_target;
 use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
 use super::when::{path_regex, when};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
@@ -40,7 +40,7 @@ pub(super) fn route(
     file: &File,
     typed: &At<Table<file::Route>>,
     of_site: &OfSite,
-) -> Outcome<Route> {
+) -> Resolution<Route> {
     let matcher = matcher(typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
     let captures = &names.collect::<Vec<_>>()[..];
@@ -85,7 +85,7 @@ pub(super) fn route(
 }
 
 /// Returns the name of the route, one word that a test of `expect` can name.
-fn name(typed: &file::Route) -> Outcome<Option<String>> {
+fn name(typed: &file::Route) -> Resolution<Option<String>> {
     let Some(at) = &typed.name else { return Ok(None) };
     let is_plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
     if at.is_empty() || at.len() > 100 || !at.chars().all(is_plain) {
@@ -100,14 +100,14 @@ fn access(
     file: &File,
     typed: &file::Route,
     captures: &[String],
-) -> Outcome<Access> {
+) -> Resolution<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         if at.items().is_empty() {
             return Err(Problem::new(&at.span, "this list is empty")
                 .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
         }
-        at.items().iter().map(clients).collect::<Outcome<_>>()
+        at.items().iter().map(clients).collect::<Resolution<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
     let forward_auth = typed.forward_auth.as_ref();
@@ -140,7 +140,7 @@ fn access(
     }
 }
 
-fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Outcome<BasicAuth> {
+fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Resolution<BasicAuth> {
     let file = required(&typed.file, &typed.span, "file", "\"htpasswd\"")?;
     let realm = match &typed.realm {
         Some(at) => no_control(text(at)?, at)?,
@@ -154,7 +154,7 @@ fn fallback(
     file: &File,
     typed: &file::Route,
     action: &Action,
-) -> Outcome<bool> {
+) -> Resolution<bool> {
     let Some(at) = &typed.fallback else { return Ok(false) };
     match may_fall_back(file, &at.span, "fallback", action) {
         Err(_) if context.is_default(&at.span) => Ok(false),
@@ -167,7 +167,7 @@ fn fallback_to(
     file: &File,
     typed: &file::Route,
     (action, captures): (&Action, &[String]),
-) -> Outcome<Option<Rewrite>> {
+) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
     match may_fall_back(file, &at.span, "fallback_to", action) {
         Err(_) if context.is_default(&at.span) => return Ok(None),
@@ -181,7 +181,11 @@ fn fallback_to(
     rewrite_target(&at.with(&at.value), captures).map(Some)
 }
 
-fn rewrite(typed: &file::Route, action: &Action, captures: &[String]) -> Outcome<Option<Rewrite>> {
+fn rewrite(
+    typed: &file::Route,
+    action: &Action,
+    captures: &[String],
+) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.rewrite else { return Ok(None) };
     let beside = match action {
         Action::Respond(_) => "respond",
@@ -192,7 +196,7 @@ fn rewrite(typed: &file::Route, action: &Action, captures: &[String]) -> Outcome
 }
 
 /// Checks that the origin can lack an answer, such as a missing file.
-fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Outcome<()> {
+fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Resolution<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
         Action::Ajp(_) => "ajp",
@@ -221,7 +225,7 @@ fn buffer(
     file: &File,
     typed: &file::Route,
     action: &Action,
-) -> Outcome<bool> {
+) -> Resolution<bool> {
     let name = match action {
         Action::Files(_) => "files",
         Action::Respond(_) => "respond",
@@ -245,7 +249,7 @@ fn request_buffering(
     file: &File,
     typed: &file::Route,
     action: &Action,
-) -> Outcome<bool> {
+) -> Resolution<bool> {
     let default = match action {
         Action::Proxy(_) | Action::Ajp(_) => false,
         // gRPC answers a message before the client sends the next one, so bodies must not be held
@@ -272,7 +276,7 @@ fn path_parameters(
     file: &File,
     typed: &file::Route,
     action: &Action,
-) -> Outcome<PathParameters> {
+) -> Resolution<PathParameters> {
     let may_drop = match action {
         Action::Proxy(_) | Action::Ajp(_) => true,
         Action::App(name) => streams_bodies(file, name),
@@ -344,7 +348,7 @@ fn sendfile_root(
     context: &Context<'_>,
     typed: &file::Route,
     action: &Action,
-) -> Outcome<Option<PathBuf>> {
+) -> Resolution<Option<PathBuf>> {
     let Some(at) = &typed.sendfile_root else { return Ok(None) };
     let name = match action {
         Action::Files(_) => "files",
@@ -362,7 +366,7 @@ fn sendfile_root(
     ))
 }
 
-fn matcher(typed: &file::Route) -> Outcome<Matcher> {
+fn matcher(typed: &file::Route) -> Resolution<Matcher> {
     let mut matcher = Matcher::default();
     for at in [&typed.path, &typed.paths].into_iter().flatten() {
         not_empty(at)?;
@@ -372,18 +376,18 @@ fn matcher(typed: &file::Route) -> Outcome<Matcher> {
     }
     if let Some(at) = &typed.suffix {
         not_empty(at)?;
-        matcher.suffixes = at.items().iter().map(suffix).collect::<Outcome<_>>()?;
+        matcher.suffixes = at.items().iter().map(suffix).collect::<Resolution<_>>()?;
     }
     if let Some(at) = &typed.methods {
         not_empty(at)?;
-        matcher.methods = at.items().iter().map(method).collect::<Outcome<_>>()?;
+        matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;
     }
     matcher.regex = typed.path_regex.as_ref().map(path_regex).transpose()?;
     matcher.when = typed.when.as_ref().map(when).transpose()?.map(Box::new);
     Ok(matcher)
 }
 
-fn not_empty(typed: &At<file::OneOrMany<String>>) -> Outcome<()> {
+fn not_empty(typed: &At<file::OneOrMany<String>>) -> Resolution<()> {
     if !typed.items().is_empty() {
         return Ok(());
     }
@@ -391,7 +395,7 @@ fn not_empty(typed: &At<file::OneOrMany<String>>) -> Outcome<()> {
         .help("add what it should match, or leave the key out to match all"))
 }
 
-fn path_pattern(typed: &At<&String>) -> Outcome<PathPattern> {
+fn path_pattern(typed: &At<&String>) -> Resolution<PathPattern> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path"));
     if !text.starts_with('/') {
@@ -430,7 +434,7 @@ fn path_pattern(typed: &At<&String>) -> Outcome<PathPattern> {
     })
 }
 
-fn suffix(typed: &At<&String>) -> Outcome<String> {
+fn suffix(typed: &At<&String>) -> Resolution<String> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not the end of a file name"));
     let plain = text.trim_start_matches('*');

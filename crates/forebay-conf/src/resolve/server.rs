@@ -6,7 +6,7 @@ use super::effect::no_effect;
 use super::path::{directory, in_directory};
 use super::peer::{host, socket_address};
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr};
 use crate::plan::{
@@ -14,7 +14,7 @@ use crate::plan::{
 };
 use crate::suggest;
 
-pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Server> {
+pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
     let default = Server::default();
     let admin = match &typed.admin {
         Some(at) => Some(socket_address(&at.with(text(&at.with(&at.0))?))?),
@@ -39,7 +39,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Outcome<Ser
 }
 
 /// Returns the memory for stored replies. The least has room for replies of a usual size.
-fn cache_memory(typed: &Option<file::Size>) -> Outcome<Option<u64>> {
+fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     const LEAST: u64 = 1024 * 1024;
     match (typed, size(typed)?) {
         (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST..=1 << 50).map(Some),
@@ -47,7 +47,7 @@ fn cache_memory(typed: &Option<file::Size>) -> Outcome<Option<u64>> {
     }
 }
 
-fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Vec<SocketAddr>> {
+fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Resolution<Vec<SocketAddr>> {
     let server = |typed: &At<&String>| {
         let text = typed.value;
         let address = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| (ip, 53).into()));
@@ -59,7 +59,7 @@ fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Outcome<Vec<SocketAddr>
     typed.iter().flat_map(At::items).map(|at| server(&at)).collect()
 }
 
-fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
+fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
     let Some(at) = &typed.admin_hosts else { return Ok(Vec::new()) };
     if typed.admin.is_none() {
         let help = "leave it out, or set the address: admin = \"127.0.0.1:9100\"";
@@ -74,7 +74,7 @@ fn admin_hosts(typed: &file::Server) -> Outcome<Vec<String>> {
 }
 
 /// Returns the token. Letters, digits and signs fit a header field, a form and a command line.
-fn admin_token(typed: &file::Server) -> Outcome<Option<String>> {
+fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     let Some(at) = &typed.admin_token else { return Ok(None) };
     if typed.admin.is_none() {
         let help = "leave it out, or set the address: admin = \"127.0.0.1:9100\"";
@@ -89,13 +89,13 @@ fn admin_token(typed: &file::Server) -> Outcome<Option<String>> {
 }
 
 /// Returns the name of a user or group, which is looked up when it is needed.
-pub(super) fn name(typed: &Option<At<String>>) -> Outcome<Option<String>> {
+pub(super) fn name(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;
     Ok(Some(name.to_owned()))
 }
 
-fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
+fn timeouts(typed: &file::Timeouts) -> Resolution<Timeouts> {
     let default = Timeouts::default();
     Ok(Timeouts {
         head: time_above_zero(&typed.head, default.head)?,
@@ -108,7 +108,7 @@ fn timeouts(typed: &file::Timeouts) -> Outcome<Timeouts> {
     })
 }
 
-fn limits(typed: &file::Limits) -> Outcome<Limits> {
+fn limits(typed: &file::Limits) -> Resolution<Limits> {
     let default = Limits::default();
     let bounded = |typed: &Option<file::Size>, default: usize, range| match (typed, size(typed)?) {
         (Some(at), Some(bytes)) => Ok(within(&at.with(bytes), range)? as usize),
@@ -145,7 +145,7 @@ fn limits(typed: &file::Limits) -> Outcome<Limits> {
     })
 }
 
-pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
+pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Resolution<Log> {
     let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
     let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
     if let (Some(at), None) = (&typed.format, &typed.access) {
@@ -165,7 +165,7 @@ pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Outcome<Log> {
     Ok(Log { access, format, level, error_format, others: Vec::new() })
 }
 
-fn access(context: &Context<'_>, typed: &At<String>) -> Outcome<AccessLog> {
+fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
     Ok(match typed.as_str() {
         "off" => AccessLog::Off,
         "stdout" => AccessLog::Stdout,
@@ -178,7 +178,7 @@ pub(super) fn site_log(
     context: &Context<'_>,
     file: &File,
     typed: &Option<At<TextOr<file::LogFile>>>,
-) -> Outcome<Option<LogFile>> {
+) -> Resolution<Option<LogFile>> {
     let short;
     let (at, table) = match typed {
         None => return Ok(None),
@@ -197,7 +197,7 @@ pub(super) fn log_file(
     context: &Context<'_>,
     file: &File,
     typed: &At<&file::LogFile>,
-) -> Outcome<LogFile> {
+) -> Resolution<LogFile> {
     let table = typed.value;
     let Some(at) = table.access.as_ref().or(file.log.access.as_ref()) else {
         let help = "set the file of the log: access = \"stdout\", or the path of a file";
@@ -235,7 +235,7 @@ fn unknown_directive(pattern: &str) -> Option<String> {
     None
 }
 
-fn format(typed: &At<String>) -> Outcome<Format> {
+fn format(typed: &At<String>) -> Resolution<Format> {
     match typed.as_str() {
         "common" => Ok(Format::Common),
         "combined" => Ok(Format::Combined),

@@ -13,7 +13,7 @@ use super::server::site_log;
 use super::socket::{Sockets, socket_access};
 use super::tls::{Spoken, agree, http3, redirect, tls};
 use super::value::size_or_unlimited;
-use super::{Context, MOST_PROBLEMS, Outcome, keep, peer};
+use super::{Context, MOST_PROBLEMS, Resolution, keep, peer};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
 use crate::plan::{
@@ -53,7 +53,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
 }
 
 /// The position of each pair of listener and host in the file.
-type Taken = HashMap<(Listen, HostKey), Range<usize>>;
+type TakenListeners = HashMap<(Listen, HostKey), Range<usize>>;
 
 /// A host pattern as typed, in lower case.
 type HostKey = String;
@@ -62,7 +62,7 @@ fn listen(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,
     spoken: &mut Spoken,
-) -> Outcome<Vec<Listen>> {
+) -> Resolution<Vec<Listen>> {
     let Some(listen_typed) = &typed.listen else {
         return Err(Problem::new(&typed.span, "this site listens nowhere")
             .label("needs `listen`")
@@ -84,9 +84,9 @@ fn site(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,
     (listen, routes, of_site): (Vec<Listen>, Vec<Route>, OfSite),
-    taken: &mut Taken,
+    taken: &mut TakenListeners,
     agreed: &mut Agreed,
-) -> Outcome<Site> {
+) -> Resolution<Site> {
     let listen_span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
     let host_items = typed.hosts.as_ref().map(At::items).unwrap_or_default();
     let mut hosts = Vec::new();
@@ -111,7 +111,7 @@ fn site(
     Ok(Site {
         log: of_site.log,
         hosts,
-        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Outcome<_>>()?,
+        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Resolution<_>>()?,
         forwarded: match typed.forwarded.as_ref().map(|at| at.value) {
             Some(file::ForwardedFields::XForwarded) => ForwardedFields::XForwarded,
             Some(file::ForwardedFields::Forwarded) => ForwardedFields::Forwarded,
@@ -154,7 +154,7 @@ fn proxy_protocol(
     typed: &At<Table<file::Site>>,
     listen: &[Listen],
     proxied: &mut Proxied,
-) -> Outcome<bool> {
+) -> Resolution<bool> {
     let wanted = typed.proxy_protocol.as_ref().is_some_and(|at| at.value);
     let span = typed.proxy_protocol.as_ref().map_or(&typed.span, |at| &at.span);
     for listen in listen {
@@ -170,7 +170,7 @@ fn proxy_protocol(
 }
 
 /// Returns the settings that the routes of a site inherit.
-fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Outcome<OfSite> {
+fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Resolution<OfSite> {
     let none = ErrorPages::default();
     Ok(OfSite {
         max_body: size_or_unlimited(&typed.max_body)?,
@@ -246,8 +246,8 @@ fn claim(
     listen: &[Listen],
     host: &HostPattern,
     span: &Range<usize>,
-    taken: &mut Taken,
-) -> Outcome<()> {
+    taken: &mut TakenListeners,
+) -> Resolution<()> {
     let (key, name) = match host {
         HostPattern::Exact(name) => (name.clone(), format!("host \"{name}\"")),
         HostPattern::Suffix(suffix) => (format!("*{suffix}"), format!("host \"*{suffix}\"")),

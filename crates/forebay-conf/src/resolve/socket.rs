@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::Outcome;
+use super::Resolution;
 use super::effect::no_effect;
 use super::server::name;
 use crate::error::Problem;
@@ -18,7 +18,7 @@ pub(super) fn socket_access(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
     sockets: &mut Sockets,
-) -> Outcome<SocketAccess> {
+) -> Resolution<SocketAccess> {
     let spans = [
         ("socket_mode", site.socket_mode.as_ref().map(|at| &at.span)),
         ("socket_user", site.socket_user.as_ref().map(|at| &at.span)),
@@ -52,7 +52,7 @@ pub(super) fn socket_access(
 }
 
 /// Reads permission bits in octal.
-fn mode(typed: &At<String>) -> Outcome<u32> {
+fn mode(typed: &At<String>) -> Resolution<u32> {
     let digits = typed.strip_prefix("0o").unwrap_or(typed);
     let is_octal = (3..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     match u32::from_str_radix(digits, 8) {

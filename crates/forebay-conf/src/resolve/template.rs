@@ -1,6 +1,6 @@
 //! Templates of a route, and the targets of redirects and rewrites.
 
-use super::Outcome;
+use super::Resolution;
 use super::value::text;
 use crate::error::Problem;
 use crate::file::At;
@@ -8,7 +8,7 @@ use crate::plan::{Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPl
 use crate::suggest::nearest;
 
 /// Parses a template. `typed` is the value that contains it.
-pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Outcome<Template> {
+pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Resolution<Template> {
     let scope = Scope { captures, is_page: false };
     Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
         let problem = Problem::new(&typed.span, format!("there is no placeholder \"{{{name}}}\""));
@@ -32,7 +32,7 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Out
 pub(super) fn redirect_target(
     typed: &At<&String>,
     captures: &[String],
-) -> Outcome<(Template, bool)> {
+) -> Resolution<(Template, bool)> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("cannot redirect to \"{target}\""));
     if target.contains(' ') || !target.is_ascii() {
@@ -59,7 +59,7 @@ pub(super) fn redirect_target(
 }
 
 /// Parses the target of `rewrite` or `fallback_to`. The path is typed decoded, as in `path`.
-pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Outcome<Rewrite> {
+pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
     let (target, ends_query) = without_question_mark(target);
@@ -172,7 +172,7 @@ fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
 
 /// Checks that the host does not depend on the path that a client requests. After the scheme a host
 /// must follow, and then a slash, a path or the end.
-fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Outcome<()> {
+fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Resolution<()> {
     let problem = || {
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
             .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::effect::no_effect;
 use super::path::{file, path};
-use super::{Context, Outcome};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{
@@ -23,7 +23,7 @@ pub(super) fn tls(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
     (listen, hosts): (&[Listen], &[HostPattern]),
-) -> Outcome<Option<Tls>> {
+) -> Resolution<Option<Tls>> {
     let is_https = listen.iter().any(Listen::is_https);
     let Some(typed) = &site.tls else {
         if !is_https {
@@ -66,7 +66,7 @@ fn with_other_names(names: &[String]) -> Vec<String> {
     all
 }
 
-fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Outcome<CertificateSource> {
+fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Resolution<CertificateSource> {
     let needed = |key: &Option<At<String>>, name: &str, help: &str| match key {
         Some(typed) => file(context, typed),
         None => Err(Problem::new(&typed.span, format!("[site.tls] has no `{name}`")).help(help)),
@@ -87,7 +87,7 @@ fn acme(
     tls: &file::Tls,
     typed: &At<Table<file::Acme>>,
     hosts: &[HostPattern],
-) -> Outcome<Acme> {
+) -> Resolution<Acme> {
     let files =
         [("certificate", &tls.certificate), ("key", &tls.key), ("ocsp_staple", &tls.ocsp_staple)];
     if let Some((key, at)) = files.iter().find_map(|(key, at)| Some((key, at.as_ref()?))) {
@@ -134,7 +134,7 @@ fn clients(
     context: &Context<'_>,
     typed: &file::Tls,
     listen: &[Listen],
-) -> Outcome<Option<ClientAuth>> {
+) -> Resolution<Option<ClientAuth>> {
     let Some(ca) = &typed.client_ca else {
         let spans = [
             ("client_auth", typed.client_auth.as_ref().map(|at| &at.span)),
@@ -166,7 +166,7 @@ fn clients(
     }))
 }
 
-fn field_name(typed: &At<String>) -> Outcome<String> {
+fn field_name(typed: &At<String>) -> Resolution<String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if typed.is_empty() || !typed.bytes().all(is_name) {
         let message = format!("\"{}\" cannot be the name of this field", typed.value);
@@ -182,7 +182,7 @@ pub(super) fn redirect(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
     listen: &[Listen],
-) -> Outcome<Option<u16>> {
+) -> Resolution<Option<u16>> {
     let Some(typed) = site.redirect_to_https.as_ref().filter(|at| at.value) else {
         return Ok(None);
     };
@@ -208,7 +208,7 @@ pub(super) fn http3(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
     listen: &[Listen],
-) -> Outcome<Vec<Listen>> {
+) -> Resolution<Vec<Listen>> {
     let Some(typed) = site.http3.as_ref().filter(|at| at.value) else { return Ok(Vec::new()) };
     if !listen.iter().any(Listen::is_https) && context.is_default(&typed.span) {
         return Ok(Vec::new());
@@ -243,7 +243,7 @@ pub(super) fn http3(
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
 /// Fails if two sites use different protocols on one socket.
-pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -> Outcome<()> {
+pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -> Resolution<()> {
     let socket = listen.socket();
     if matches!(socket, Listen::Tcp(address) if address.port() == 0) {
         return Ok(());
@@ -267,7 +267,7 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
 pub(super) fn backend_tls(
     context: &Context<'_>,
     typed: &At<Table<file::BackendTls>>,
-) -> Outcome<BackendTls> {
+) -> Resolution<BackendTls> {
     let optional = |key: &Option<At<String>>| key.as_ref().map(|at| file(context, at)).transpose();
     let client = match (&typed.client_certificate, &typed.client_key) {
         (Some(certificate), Some(key)) => Some((file(context, certificate)?, file(context, key)?)),

@@ -12,7 +12,7 @@ use super::effect::no_effect;
 use super::template::template;
 use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
-use super::{Context, MOST_PROBLEMS, Outcome, keep};
+use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
 use crate::plan::{
@@ -228,7 +228,7 @@ pub(super) fn of_route(
     scheme: Scheme,
     table: &Range<usize>,
     keys: &Keys<'_>,
-) -> Outcome<Arc<Upstream>> {
+) -> Resolution<Arc<Upstream>> {
     let items = keys.to.as_ref().map(At::items).unwrap_or_default();
     let Some(at) = items.iter().find(|item| is_group(item.value)) else {
         return upstream(context, scheme, table, keys).map(Arc::new);
@@ -280,7 +280,7 @@ fn upstream(
     scheme: Scheme,
     table: &Range<usize>,
     keys: &Keys<'_>,
-) -> Outcome<Upstream> {
+) -> Resolution<Upstream> {
     all_have_effect(scheme, keys)?;
     let mut default = Upstream::new(backends(context, scheme, table, keys.to)?);
     for backend in &mut default.to {
@@ -320,7 +320,7 @@ fn upstream(
 }
 
 /// Returns the text that selects a server by its hash.
-fn hash_key(keys: &Keys<'_>) -> Outcome<Option<Template>> {
+fn hash_key(keys: &Keys<'_>) -> Resolution<Option<Template>> {
     let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
     match (keys.hash_key, balance) {
         (Some(at), None) => Err(no_effect(
@@ -336,7 +336,7 @@ fn hash_key(keys: &Keys<'_>) -> Outcome<Option<Template>> {
 }
 
 /// Returns the version of HTTP for `backend`, whose URL may name it.
-fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
+fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
     let is_h2c = backend.version == HttpVersion::Http2;
     let version = match keys.http_version.as_ref().map(|at| (at.value, &at.span)) {
         Some((file::HttpVersion::Http11, span)) if is_h2c => {
@@ -372,7 +372,7 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Outcome<HttpVersion> {
 }
 
 /// Returns the verification of servers that speak TLS.
-fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Outcome<BackendTls> {
+fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Resolution<BackendTls> {
     if !to.iter().any(|backend| backend.https) {
         return match keys.tls {
             Some(at) => Err(no_effect(
@@ -403,7 +403,7 @@ fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
 }
 
 /// Checks that each key has an effect on servers that speak `scheme`.
-fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
+fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Resolution<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
         (Scheme::Ajp, "sticky") => None,
@@ -424,7 +424,7 @@ fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Outcome<()> {
     }
 }
 
-fn send_proxy(keys: &Keys<'_>) -> Outcome<Option<ProxyHeader>> {
+fn send_proxy(keys: &Keys<'_>) -> Resolution<Option<ProxyHeader>> {
     let Some(at) = keys.send_proxy else { return Ok(None) };
     if let Some(keepalive) = keys.keepalive.as_ref().filter(|keepalive| keepalive.value > 0) {
         return Err(Problem::new(&keepalive.span, "no connection is kept with `send_proxy`")
@@ -438,7 +438,7 @@ fn send_proxy(keys: &Keys<'_>) -> Outcome<Option<ProxyHeader>> {
     }))
 }
 
-fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
+fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Resolution<Sticky> {
     let cookie = sticky_cookie(&typed.cookie, &typed.span)?;
     let routes = typed.routes.unwrap_or(false);
     if routes && let Some(without) = to.iter().find(|backend| backend.route.is_none()) {
@@ -453,7 +453,7 @@ fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Outcome<Sticky> {
 pub(super) fn sticky_cookie(
     typed: &Option<At<String>>,
     table: &std::ops::Range<usize>,
-) -> Outcome<String> {
+) -> Resolution<String> {
     let cookie = required(typed, table, "cookie", "\"JSESSIONID\"")?;
     let name = text(cookie)?;
     if !is_token(name) {
@@ -463,7 +463,7 @@ pub(super) fn sticky_cookie(
     Ok(name.to_owned())
 }
 
-fn health(typed: &At<Table<file::Health>>) -> Outcome<Health> {
+fn health(typed: &At<Table<file::Health>>) -> Resolution<Health> {
     let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
     let target = text(path)?;
     let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';

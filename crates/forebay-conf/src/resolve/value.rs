@@ -5,23 +5,23 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::Outcome;
+use super::Resolution;
 use crate::error::Problem;
 use crate::file::{At, Size, Time};
 use crate::{parse_duration, parse_size};
 
 /// Returns a duration, or the default.
-pub(super) fn time(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
+pub(super) fn time(typed: &Option<Time>, default: Duration) -> Resolution<Duration> {
     Ok(optional_time(typed)?.unwrap_or(default))
 }
 
 /// Returns a duration of more than zero, or the default.
-pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Outcome<Duration> {
+pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Resolution<Duration> {
     Ok(optional_time_above_zero(typed)?.unwrap_or(default))
 }
 
 /// Returns a duration of more than zero, if one was typed.
-pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Outcome<Option<Duration>> {
+pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     match (typed, optional_time(typed)?) {
         (Some(at), Some(Duration::ZERO)) => {
             Err(Problem::new(&at.span, "this time has to be above zero")
@@ -31,7 +31,7 @@ pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Outcome<Option<D
     }
 }
 
-pub(super) fn optional_time(typed: &Option<Time>) -> Outcome<Option<Duration>> {
+pub(super) fn optional_time(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     let Some(at) = typed else { return Ok(None) };
     parse_duration(&at.0).map(Some).map_err(|wrong| {
         let problem = Problem::new(&at.span, format!("the duration \"{}\" {wrong}", at.0));
@@ -40,7 +40,7 @@ pub(super) fn optional_time(typed: &Option<Time>) -> Outcome<Option<Duration>> {
 }
 
 /// Returns a size in bytes.
-pub(super) fn size(typed: &Option<Size>) -> Outcome<Option<u64>> {
+pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     let Some(at) = typed else { return Ok(None) };
     parse_size(&at.0).map(Some).map_err(|wrong| {
         let problem = Problem::new(&at.span, format!("the size \"{}\" {wrong}", at.0));
@@ -49,7 +49,7 @@ pub(super) fn size(typed: &Option<Size>) -> Outcome<Option<u64>> {
 }
 
 /// Returns a size in bytes; `"unlimited"` is `u64::MAX`.
-pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Outcome<Option<u64>> {
+pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Resolution<Option<u64>> {
     match typed {
         Some(at) if at.0 == "unlimited" => Ok(Some(u64::MAX)),
         _ => size(typed),
@@ -60,7 +60,7 @@ pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Outcome<Option<u64>> {
 pub(super) fn within<T: PartialOrd + Display + Copy>(
     typed: &At<T>,
     range: RangeInclusive<T>,
-) -> Outcome<T> {
+) -> Resolution<T> {
     if range.contains(&typed.value) {
         return Ok(typed.value);
     }
@@ -72,7 +72,7 @@ pub(super) fn within<T: PartialOrd + Display + Copy>(
 }
 
 /// Returns a text that is not empty and holds no control characters.
-pub(super) fn text(typed: &At<impl AsRef<str>>) -> Outcome<&str> {
+pub(super) fn text(typed: &At<impl AsRef<str>>) -> Resolution<&str> {
     let text = typed.value.as_ref();
     if text.is_empty() {
         return Err(
@@ -83,7 +83,7 @@ pub(super) fn text(typed: &At<impl AsRef<str>>) -> Outcome<&str> {
 }
 
 /// Returns a text that holds no control characters.
-pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Outcome<&'t str> {
+pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Resolution<&'t str> {
     match text.chars().find(|c| c.is_control()) {
         Some(c) => {
             let message = format!("the control character {} is not allowed here", c.escape_debug());
@@ -94,7 +94,9 @@ pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Outcome<&'t str
 }
 
 /// Returns environment variables or FastCGI parameters.
-pub(super) fn variables(typed: &BTreeMap<String, At<String>>) -> Outcome<BTreeMap<String, String>> {
+pub(super) fn variables(
+    typed: &BTreeMap<String, At<String>>,
+) -> Resolution<BTreeMap<String, String>> {
     for (name, value) in typed {
         if name.is_empty() || name.contains(['=', '\0']) {
             let problem = Problem::new(&value.span, format!("\"{name}\" cannot name a variable"));
@@ -115,7 +117,7 @@ pub(super) fn required<'t, T>(
     table: &std::ops::Range<usize>,
     key: &str,
     example: &str,
-) -> Outcome<&'t T> {
+) -> Resolution<&'t T> {
     typed.as_ref().ok_or_else(|| {
         let problem = Problem::new(table, format!("`{key}` is missing"));
         problem.label(format!("needs `{key}`")).help(format!("add {key} = {example}"))
@@ -123,7 +125,7 @@ pub(super) fn required<'t, T>(
 }
 
 /// Returns a method.
-pub(super) fn method(typed: &At<impl AsRef<str>>) -> Outcome<String> {
+pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
     let text = text(typed)?;
     if !is_token(text) {
         return Err(Problem::new(&typed.span, format!("\"{text}\" is not a method"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Outcome;
+use super::Resolution;
 use super::peer::clients;
 use super::value::{is_token, method, no_control, text};
 use crate::error::Problem;
@@ -10,7 +10,7 @@ use crate::file::{self, At, OneOrMany, Table, Values};
 use crate::plan::{Regex, ValuePattern, ValueTest, When, is_taken};
 
 /// Compiles a regular expression for paths. Its groups are placeholders of the route.
-pub(super) fn path_regex(typed: &At<String>) -> Outcome<Regex> {
+pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
     let at = typed.with(&typed.value);
     let regex = regex(text(&at)?, &at)?;
     for name in regex.names() {
@@ -25,7 +25,7 @@ pub(super) fn path_regex(typed: &At<String>) -> Outcome<Regex> {
 }
 
 /// Compiles a regular expression. A sign before it says if the case matters, as in nginx.
-fn regex<T>(typed: &str, at: &At<T>) -> Outcome<Regex> {
+fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     let (ignores_case, pattern) = match typed.strip_prefix("~*") {
         Some(pattern) => (true, pattern),
         None => (false, typed.strip_prefix('~').unwrap_or(typed)),
@@ -39,11 +39,11 @@ fn regex<T>(typed: &str, at: &At<T>) -> Outcome<Regex> {
 }
 
 /// Returns the conditions of `when`.
-pub(super) fn when(typed: &At<Table<file::When>>) -> Outcome<When> {
+pub(super) fn when(typed: &At<Table<file::When>>) -> Resolution<When> {
     conditions(typed, true)
 }
 
-fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Outcome<When> {
+fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<When> {
     let list = |typed: &Option<At<OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
         match at.items() {
@@ -62,11 +62,11 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Outcome<When> 
     let methods: Vec<At<String>> = list(&typed.method)?;
     let addresses: Vec<At<String>> = list(&typed.client)?;
     let when = When {
-        methods: methods.iter().map(|at| method(&at.with(&at.value))).collect::<Outcome<_>>()?,
+        methods: methods.iter().map(|at| method(&at.with(&at.value))).collect::<Resolution<_>>()?,
         headers: tests(&typed.header, "header")?,
         cookies: tests(&typed.cookie, "cookie")?,
         query: tests(&typed.query, "parameter")?,
-        clients: addresses.iter().map(clients).collect::<Outcome<_>>()?,
+        clients: addresses.iter().map(clients).collect::<Resolution<_>>()?,
         https: typed.scheme.as_ref().map(|at| matches!(at.value, file::Scheme::Https)),
         certificate: typed.client_certificate.as_ref().map(test).transpose()?,
         not,
@@ -78,7 +78,7 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Outcome<When> 
     Ok(when)
 }
 
-fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Outcome<Vec<(String, ValueTest)>> {
+fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Resolution<Vec<(String, ValueTest)>> {
     let one = |(name, at): (&String, &At<Values>)| {
         if what != "parameter" && !is_token(name) {
             return Err(Problem::new(
@@ -92,7 +92,7 @@ fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Outcome<Vec<(Strin
     typed.iter().map(one).collect()
 }
 
-fn test(typed: &At<Values>) -> Outcome<ValueTest> {
+fn test(typed: &At<Values>) -> Resolution<ValueTest> {
     let values = match &typed.value {
         Values::Any(true) => return Ok(ValueTest::Present),
         Values::Any(false) => return Ok(ValueTest::Absent),
@@ -107,7 +107,7 @@ fn test(typed: &At<Values>) -> Outcome<ValueTest> {
     };
     match values.items() {
         items if items.is_empty() => Err(empty(&typed.span)),
-        items => items.into_iter().map(pattern).collect::<Outcome<_>>().map(ValueTest::OneOf),
+        items => items.into_iter().map(pattern).collect::<Resolution<_>>().map(ValueTest::OneOf),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_conf::{Action, HttpVersion, Plan};
 use forebay_origin::apps::definition::limits;
-use forebay_upstream::{Check, Endpoint, Group, Permits, Tallies};
+use forebay_upstream::{Endpoint, Group, HealthCheck, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
@@ -157,7 +157,10 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
 }
 
 /// Returns the health checks: one set for each group, whatever the number of its routes.
-pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoint>) -> Vec<Check> {
+pub(super) fn checks(
+    shared: &[Vec<Shared>],
+    endpoints: &BTreeMap<String, Endpoint>,
+) -> Vec<HealthCheck> {
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
     for SharedUpstream { plan, group, .. } in
@@ -167,7 +170,7 @@ pub(super) fn checks(shared: &[Vec<Shared>], endpoints: &BTreeMap<String, Endpoi
         let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };
         for (index, backend) in plan.to.iter().enumerate() {
             let name = backend.address.to_string();
-            checks.push(Check {
+            checks.push(HealthCheck {
                 group: group.clone(),
                 index,
                 endpoint: endpoints[&name].clone(),

@@ -5,7 +5,7 @@ use forebay_wire::Span;
 use forebay_wire::cookies::cookies;
 use forebay_wire::forms::{Dialect, pairs, text};
 use forebay_wire::http1::KnownField;
-use forebay_wire::multipart::{Boundary, Decoder, Event, Limits, MultipartError, plain};
+use forebay_wire::multipart::{Boundary, Event, FormDecoder, FormLimits, MultipartError, plain};
 
 use super::Explanation;
 
@@ -59,7 +59,7 @@ fn decoded(form: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 
 /// Returns each field as `name=value`, and each file as its name, type and length.
 fn parts(boundary: &Boundary, body: &[u8]) -> Result<Vec<Vec<u8>>, MultipartError> {
-    let mut decoder = Decoder::new(boundary, Limits::default());
+    let mut decoder = FormDecoder::new(boundary, FormLimits::default());
     let (mut found, mut at, mut content) = (Vec::new(), 0, 0..0);
     let mut part = None;
     loop {
@@ -88,9 +88,9 @@ fn parts(boundary: &Boundary, body: &[u8]) -> Result<Vec<Vec<u8>>, MultipartErro
 }
 
 /// Name and type of a file.
-type File = (Vec<u8>, Option<Vec<u8>>);
+type CarriedFile = (Vec<u8>, Option<Vec<u8>>);
 
-fn line(mut name: Vec<u8>, file: Option<File>, content: &[u8]) -> Vec<u8> {
+fn line(mut name: Vec<u8>, file: Option<CarriedFile>, content: &[u8]) -> Vec<u8> {
     match file {
         None => name.extend_from_slice(&[b"=", content].concat()),
         Some((file, kind)) => {

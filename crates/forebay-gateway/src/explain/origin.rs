@@ -275,7 +275,7 @@ fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<RouteId> {
 }
 
 /// Replaces variables of equal names.
-fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
+fn replace(variables: &mut VariableList, by: &BTreeMap<String, String>) {
     for (name, value) in by {
         variables.retain(|(other, _)| other != name.as_bytes());
         variables.variable(name.as_bytes(), value.as_bytes());
@@ -286,7 +286,7 @@ fn replace(variables: &mut Variables, by: &BTreeMap<String, String>) {
 /// processes.
 fn environment(app: &App, text: &mut Explanation) {
     let variables = env(app).into_iter().map(|(name, value)| (name.into(), value.into()));
-    let variables: Variables = variables.collect();
+    let variables: VariableList = variables.collect();
     if !variables.is_empty() {
         append(text, "environment", variables);
     }
@@ -309,21 +309,21 @@ fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
 }
 
 /// Names and values.
-type Variables = Vec<(Vec<u8>, Vec<u8>)>;
+type VariableList = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn find_script(scripts: &Scripts, request: &Request) -> Result<(PathBuf, Variables), Fault> {
+fn find_script(scripts: &Scripts, request: &Request) -> Result<(PathBuf, VariableList), Fault> {
     let script = scripts.find(request.rest(), 0).map_err(no_script)?;
     Ok((script.file.clone(), variables_of(&script, scripts.dir(), request)))
 }
 
-fn variables_of(script: &Script, dir: &Path, request: &Request) -> Variables {
-    let mut variables = Variables::new();
+fn variables_of(script: &Script, dir: &Path, request: &Request) -> VariableList {
+    let mut variables = VariableList::new();
     cgi::variables(&script.describe(request, dir, content_length(request)), &mut variables);
     variables
 }
 
-fn mounted(mount: Mount, request: &Request) -> (PathBuf, Variables) {
-    let mut variables = Variables::new();
+fn mounted(mount: Mount, request: &Request) -> (PathBuf, VariableList) {
+    let mut variables = VariableList::new();
     let parts = mount.parts(request);
     cgi::variables(&mount.describe(request, &parts, content_length(request)), &mut variables);
     (mount.file, variables)
@@ -372,7 +372,7 @@ fn script_of_fastcgi(
     if settings.mount.is_none() {
         text.item("script", script.file());
     }
-    let mut variables = Variables::new();
+    let mut variables = VariableList::new();
     script.append_variables(request, settings, content_length(request), &mut variables);
     append(text, "variables", variables);
     Ok(())
@@ -431,7 +431,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
                     lines(&head, text);
                 }
                 (Some(settings), _) => {
-                    let mut variables = Variables::new();
+                    let mut variables = VariableList::new();
                     settings.append(request, &mut variables);
                     append(text, "variables", variables);
                 }
@@ -448,7 +448,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
         Protocol::Fastcgi(mapping, settings) => {
             let script = mapping.find(request, settings, (&Default::default(), 0))?;
             text.item("script", script.file());
-            let mut variables = Variables::new();
+            let mut variables = VariableList::new();
             script.append_variables(request, settings, content_length(request), &mut variables);
             append(text, "variables", variables);
         }
@@ -551,7 +551,7 @@ fn packet(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(
     let line = [head.method, head.uri, head.protocol].map(|span| span.of(bytes));
     let fields = head.fields.iter().map(|field| [field.name, b": ", field.value].concat());
     text.list("head", std::iter::once(line.join(&b' ')).chain(fields));
-    let mut variables = Variables::new();
+    let mut variables = VariableList::new();
     for (name, attribute) in [
         ("remote_user", Attribute::RemoteUser),
         ("auth_type", Attribute::AuthType),
@@ -575,7 +575,7 @@ fn packet(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(
     Ok(())
 }
 
-fn append(text: &mut Explanation, label: &str, variables: Variables) {
+fn append(text: &mut Explanation, label: &str, variables: VariableList) {
     text.list(
         label,
         variables.into_iter().map(|(name, value)| [&name, &b"="[..], &value].concat()),

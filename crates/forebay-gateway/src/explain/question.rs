@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use forebay_conf::{HostPattern, Listen, Plan};
 use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
-use forebay_wire::http1::{Limits, Progress, RequestFraming, RequestHead, RequestParser};
+use forebay_wire::http1::{Http1Limits, Progress, RequestFraming, RequestHead, RequestParser};
 
 use super::{carried, printable};
 
@@ -190,7 +190,7 @@ fn written(
 fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
     let mut head = RequestHead::default();
     let get_body = plan.server.limits.get_body;
-    let limits = Limits { head: 1 << 20, fields: 1000, target: 1 << 19, get_body };
+    let limits = Http1Limits { head: 1 << 20, fields: 1000, target: 1 << 19, get_body };
     match RequestParser::new(limits).parse(raw.as_bytes(), &mut head) {
         Ok(Progress::Complete(len)) if len == raw.len() => {}
         Ok(_) => return Err(QuestionError("this is not one request".into())),

@@ -22,7 +22,7 @@ impl Gate {
 
 /// Rules on clients, before they become keys.
 #[derive(Default)]
-struct Rules {
+struct ClientRules {
     allow: Vec<String>,
     deny: Vec<String>,
     grants_all: bool,
@@ -41,7 +41,7 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     };
     let mut gate = Gate::default();
     let Some(layer) = layers.iter().rev().find(has_rules) else { return gate };
-    let mut rules = Rules::default();
+    let mut rules = ClientRules::default();
     for directive in layer.iter() {
         read(cx, directive, &mut rules, &mut gate, false);
     }
@@ -63,7 +63,13 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
-fn read(cx: &mut Cx<'_>, directive: &Directive, rules: &mut Rules, gate: &mut Gate, is_not: bool) {
+fn read(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    rules: &mut ClientRules,
+    gate: &mut Gate,
+    is_not: bool,
+) {
     let inside = directive.inside();
     if is(directive, "Require") {
         require(cx, directive, rules, gate, is_not);
@@ -93,7 +99,7 @@ fn read(cx: &mut Cx<'_>, directive: &Directive, rules: &mut Rules, gate: &mut Ga
 fn require(
     cx: &mut Cx<'_>,
     directive: &Directive,
-    rules: &mut Rules,
+    rules: &mut ClientRules,
     gate: &mut Gate,
     is_not: bool,
 ) {
@@ -153,7 +159,7 @@ fn network(text: &str) -> Option<String> {
     Some(format!("{}/{}", [parts.clone(), zeros].concat().join("."), parts.len() * 8))
 }
 
-fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: Rules, gate: &mut Gate) {
+fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
     // Several lines admit a client that one of them admits; here all must.
     if rules.denies_all && rules.allow.is_empty() && !rules.needs_user {
         gate.keys.set("deny", "all");

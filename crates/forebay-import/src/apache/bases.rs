@@ -4,9 +4,9 @@
 use super::Cx;
 use super::sections::{Sections, is_below};
 use super::syntax::{Directive, is, line};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{Found, Use, as_regex, classify};
+use crate::pattern::{PatternConditions, Use, as_regex, classify};
 use crate::template::{group, is_redirect_target, literal, redirect_target};
 
 /// Paths with one content.
@@ -30,7 +30,7 @@ pub enum Content {
     /// A server, by its URL.
     Pass(String),
     /// A finished route.
-    Fixed(Box<Route>),
+    Fixed(Box<DraftRoute>),
 }
 
 /// Returns the matcher for a path and all paths below it.
@@ -104,7 +104,7 @@ fn proxy<'a>(
     }
     let holds = |base: &&Base<'a>| is_below(path, &base.url);
     let Some(base) = aliases.iter().find(holds) else {
-        let route = Route::new(&directive.place, line(directive), below(path)).respond(404);
+        let route = DraftRoute::new(&directive.place, line(directive), below(path)).respond(404);
         let content = Content::Fixed(Box::new(route));
         return vec![Base {
             directive,
@@ -121,7 +121,7 @@ fn proxy<'a>(
 
 fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next: &str) -> Base<'a> {
     let comment = cx.note(directive, next);
-    let route = Route::new(&directive.place, line(directive), matcher.clone()).closed(comment);
+    let route = DraftRoute::new(&directive.place, line(directive), matcher.clone()).closed(comment);
     Base {
         directive,
         url: "/".into(),
@@ -132,7 +132,7 @@ fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next:
 }
 
 /// Returns the conditions of an expression, or closed conditions for more paths.
-fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<Found, Matcher> {
+fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<PatternConditions, Matcher> {
     let found = classify(text, false, cx.keys, of).map_err(|unknown| {
         unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
     })?;
@@ -192,14 +192,15 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         }
     }
     let (from, to) = (args.first().copied().unwrap_or("/"), args.get(1).copied().unwrap_or(""));
-    let base = |matcher: Matcher, route: Route| Base {
+    let base = |matcher: Matcher, route: DraftRoute| Base {
         directive,
         url: from.to_owned(),
         matcher,
         dir: None,
         content: Content::Fixed(Box::new(route)),
     };
-    let route = |matcher: &Matcher| Route::new(&directive.place, line(directive), matcher.clone());
+    let route =
+        |matcher: &Matcher| DraftRoute::new(&directive.place, line(directive), matcher.clone());
     let next = "write the target in `redirect`";
     if is_match {
         let found = match found(cx, from, to, Use::Exact) {

@@ -3,13 +3,13 @@
 use super::Cx;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::template::literal;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
 /// Adds the keys for layers to a route.
-pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut Route) {
+pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
     let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
     for directive in all(layers, "Header") {
         header(cx, directive, route);
@@ -62,7 +62,7 @@ fn is_type(kind: &str) -> bool {
 }
 
 /// Translates `Header [always] set|append|add|merge|unset NAME VALUE`.
-fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut Route) {
+fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     let mut args = &directive.args[..];
     let mut always = false;
     if let Some(first) =
@@ -123,7 +123,7 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut Route) {
 }
 
 /// Translates `RequestHeader set|unset NAME VALUE`.
-fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut Route) {
+fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     let mut args = directive.args.iter().map(String::as_str);
     let first = args.next().unwrap_or("");
     let action = if first == "early" { args.next().unwrap_or("") } else { first };

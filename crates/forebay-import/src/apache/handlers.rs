@@ -6,7 +6,7 @@ use super::regions::{has_option, of_name, whole_root};
 use super::sections::{Sections, all, is_below, last};
 use super::syntax::{Directive, is};
 use super::targets::{self, Target};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::pattern::{Use, classify};
@@ -21,8 +21,8 @@ pub fn handlers(
     sections: &Sections<'_>,
     layers: &[&[Directive]],
     (url, dir): (&str, &str),
-    route: &Route,
-) -> Vec<Route> {
+    route: &DraftRoute,
+) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     let root = whole_root(url, dir);
     let mut is_php_known = false;
@@ -62,8 +62,8 @@ fn script_route(
     section: &Directive,
     target: &Target,
     (root, matcher): (Option<&str>, &Matcher),
-    route: &Route,
-) -> Option<Route> {
+    route: &DraftRoute,
+) -> Option<DraftRoute> {
     let mut scripts = route.clone();
     scripts.matcher = route.matcher.and(matcher)?;
     scripts.matcher.paths.retain(|path| path.ends_with('*'));
@@ -81,7 +81,7 @@ fn script_route(
 }
 
 /// Returns the route for `AddHandler cgi-script`.
-fn cgi_handler(layers: &[&[Directive]], (dir, route): (&str, &Route)) -> Option<Route> {
+fn cgi_handler(layers: &[&[Directive]], (dir, route): (&str, &DraftRoute)) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =
         handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;
@@ -106,8 +106,8 @@ fn php_module(
     sections: &Sections<'_>,
     layers: &[&[Directive]],
     (root, dir): (Option<&str>, &str),
-    route: &Route,
-) -> Option<Route> {
+    route: &DraftRoute,
+) -> Option<DraftRoute> {
     let in_files = sections.files.iter().any(|(section, _)| runs_php(&[section.inside()]));
     let index = last(layers, "DirectoryIndex");
     let names_php = index.is_some_and(|index| index.args.iter().any(|name| name.ends_with(".php")));

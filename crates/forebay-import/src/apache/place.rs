@@ -10,14 +10,14 @@ use super::rewrites::{self, Around};
 use super::sections::{Sections, all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::pattern::{Use, as_regex, classify};
 use crate::value::{Table, Value};
 
 /// Returns the routes of sections by file name that restrict access.
-pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<Route> {
+pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for (section, around) in &sections.files {
         let rules = gate(cx, &[section.inside()]);
@@ -35,7 +35,8 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
             Some(url) => matcher.and_then(|matcher| matcher.within(&url)),
             None => matcher,
         };
-        let route = Route::new(&section.place, line(section), matcher.clone().unwrap_or_default());
+        let route =
+            DraftRoute::new(&section.place, line(section), matcher.clone().unwrap_or_default());
         out.push(match matcher {
             Some(_) if rules.keys.get("deny") == Some(&Value::from("all")) => route.respond(403),
             Some(_) => {
@@ -87,7 +88,7 @@ pub fn routes(
     sections: &Sections<'_>,
     base: &Base<'_>,
     scheme: &str,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     let whole = (base.url.clone(), base.dir.clone());
     let own = answers(cx, sections, base, &whole, base.matcher.clone(), scheme);
@@ -103,8 +104,8 @@ pub fn routes(
 }
 
 /// Returns true if routes of a region say the same as those of the base, for a directory below.
-fn is_same(region: &[Route], own: &[Route]) -> bool {
-    let keys = |route: &Route| {
+fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
+    let keys = |route: &DraftRoute| {
         let mut keys = route.keys.clone();
         if let Some(Value::Table(table)) = keys.get("files").cloned() {
             let mut table = table;
@@ -126,7 +127,7 @@ fn answers(
     (url, dir): &(String, Option<String>),
     matcher: Matcher,
     scheme: &str,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut layers = sections.layers(url, dir.as_deref());
     let is_proxy = matches!(base.content, Content::Pass(_));
     if is_proxy {
@@ -135,7 +136,7 @@ fn answers(
         layers.extend(proxies.map(Directive::inside));
     }
     let rules = gate(cx, &layers);
-    let route = Route::new(&base.directive.place, line(base.directive), matcher);
+    let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
             // A redirect precedes the rules on access.
@@ -167,7 +168,7 @@ fn answers(
 }
 
 /// Returns the route for `ScriptAlias`: a directory of scripts, or one program.
-fn scripts(cx: &mut Cx<'_>, base: &Base<'_>, mut route: Route) -> Vec<Route> {
+fn scripts(cx: &mut Cx<'_>, base: &Base<'_>, mut route: DraftRoute) -> Vec<DraftRoute> {
     let path = base.dir.clone().unwrap_or_default();
     if files::is_directory(&path) {
         route.matcher.paths.retain(|path| path.ends_with('*'));
@@ -191,9 +192,9 @@ fn directory(
     sections: &Sections<'_>,
     layers: &[&[Directive]],
     (url, dir): (&str, &str),
-    route: Route,
+    route: DraftRoute,
     scheme: &str,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     let mut fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
     let mut own = sections.directories.iter().filter(|section| {
@@ -254,7 +255,7 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
     found
 }
 
-fn with_files(layers: &[&[Directive]], dir: &str, mut route: Route) -> Route {
+fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> DraftRoute {
     let mut table = Table::default().with("root", dir);
     let index = last(layers, "DirectoryIndex").map(|index| &index.args[..]).unwrap_or_default();
     let index: Vec<&str> =

@@ -4,7 +4,7 @@ use super::access::Gate;
 use super::bases::{Base, below};
 use super::sections::{Section, Sections, all, url_of};
 use super::syntax::Directive;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 
@@ -41,7 +41,7 @@ pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
 }
 
 /// Adds a gate to a route.
-pub fn guarded(mut route: Route, gate: &Gate) -> Route {
+pub fn guarded(mut route: DraftRoute, gate: &Gate) -> DraftRoute {
     if let Some(comment) = &gate.closed {
         return route.closed(comment.clone());
     }

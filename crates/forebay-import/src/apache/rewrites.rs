@@ -4,17 +4,17 @@ use super::Cx;
 use super::sections::last;
 use super::syntax::{Directive, is, line};
 use super::targets;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
-use crate::pattern::{Found, Use, as_regex, classify};
+use crate::pattern::{PatternConditions, Use, as_regex, classify};
 use crate::template::{group, is_redirect_target, is_rewrite_target, literal, redirect_target};
 use crate::value::Table;
 
 /// The results of a block's rules.
 #[derive(Default)]
 pub struct Rules {
-    pub routes: Vec<Route>,
+    pub routes: Vec<DraftRoute>,
     /// The path for missing files.
     pub fallback: Option<String>,
 }
@@ -156,12 +156,12 @@ fn rule(
             let comment = cx.note(directive, next);
             found
                 .routes
-                .push(Route::new(&directive.place, line(directive), matcher).closed(comment));
+                .push(DraftRoute::new(&directive.place, line(directive), matcher).closed(comment));
             return;
         }
     };
     let Some(matcher) = conditional.matcher.and(&conditions.matcher) else { return };
-    let route = Route::new(&directive.place, line(directive), matcher);
+    let route = DraftRoute::new(&directive.place, line(directive), matcher);
     if conditions.unknown {
         let text = format!("its {count} RewriteCond lines have no translation: {next}");
         let comment = cx.note(directive, text);
@@ -216,7 +216,7 @@ fn pattern_of(
     target: &str,
     url: Option<&str>,
     ignore_case: bool,
-) -> Result<Found, Matcher> {
+) -> Result<PatternConditions, Matcher> {
     let whole = match (url, pattern.strip_prefix('^')) {
         (Some(url), Some(rest)) => format!("^{}/{rest}", regex_syntax::escape(url)),
         (Some(url), None) if !url.is_empty() => {
@@ -239,10 +239,10 @@ fn pattern_of(
 fn answer(
     cx: &mut Cx<'_>,
     directive: &Directive,
-    conditional: &Found,
+    conditional: &PatternConditions,
     (url, base): (Option<&str>, Option<&str>),
-    mut route: Route,
-) -> Result<Route, String> {
+    mut route: DraftRoute,
+) -> Result<DraftRoute, String> {
     if flag(directive, "F").is_some() {
         return Ok(route.respond(403));
     }
@@ -295,7 +295,7 @@ fn answer(
 }
 
 /// Returns a target with placeholders for `$1` and `%{HTTP_HOST}`; `None` for another one.
-pub fn with_groups(target: &str, found: &Found, keys: &Keys) -> Option<String> {
+pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Option<String> {
     let mut out = String::new();
     let mut rest = target;
     while let Some(at) = rest.find(['$', '%']) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub use crate::directive::Directive;
-use crate::draft::Place;
+use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
 /// The largest number of lines.
@@ -63,14 +63,14 @@ struct Parser {
 /// A line without its comment, with the number of its first part.
 struct Line {
     text: String,
-    place: Place,
+    place: SourceLine,
 }
 
 impl Parser {
     fn file(
         &mut self,
         path: &Path,
-        from: Option<&Place>,
+        from: Option<&SourceLine>,
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
         let source = self.reader.open(path, from)?;
@@ -90,7 +90,7 @@ impl Parser {
     fn block(
         &mut self,
         lines: &mut std::vec::IntoIter<Line>,
-        opened: Option<(&str, &Place)>,
+        opened: Option<(&str, &SourceLine)>,
         depth: usize,
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
@@ -142,7 +142,7 @@ impl Parser {
         &mut self,
         lines: &mut std::vec::IntoIter<Line>,
         (name, args): (String, Vec<String>),
-        place: Place,
+        place: SourceLine,
         depth: usize,
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
@@ -177,7 +177,7 @@ impl Parser {
         &mut self,
         name: String,
         args: Vec<String>,
-        place: Place,
+        place: SourceLine,
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
         let argument = |at: usize| args.get(at).cloned().unwrap_or_default();
@@ -273,7 +273,7 @@ fn lines(text: &str, file: &std::rc::Rc<str>) -> Vec<Line> {
         match &mut open {
             Some(line) => line.text.push_str(part),
             None => {
-                let place = Place { file: file.clone(), line: at + 1 };
+                let place = SourceLine { file: file.clone(), line: at + 1 };
                 open = Some(Line { text: part.trim_start().to_owned(), place });
             }
         }

@@ -3,7 +3,7 @@
 use super::Cx;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::mount::{Mount, mount};
 use crate::units::duration;
 use crate::value::{Table, Value};
@@ -85,7 +85,7 @@ pub fn pass(
     layers: &[&[Directive]],
     directive: &Directive,
     (prefix, url): (&str, &str),
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) -> Result<(), String> {
     let target = Target::parse(url).ok_or("write the URL of one server in `proxy`")?;
     let (to, kind, group) = if target.scheme == "balancer" {
@@ -219,7 +219,7 @@ pub fn handler(layers: &[&[Directive]]) -> Option<(Target, String)> {
 }
 
 /// Sets `fastcgi` for scripts below a directory.
-pub fn scripts(target: &Target, root: &str, ends: &[String], route: &mut Route) {
+pub fn scripts(target: &Target, root: &str, ends: &[String], route: &mut DraftRoute) {
     let mut table = Table::default().with("to", target.url()).with("root", root);
     if !ends.is_empty() && ends[..] != [".php".to_owned()] {
         table.set("scripts", ends.to_vec());

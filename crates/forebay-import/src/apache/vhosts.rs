@@ -6,7 +6,7 @@ use super::rewrites::{self, Around};
 use super::sections::{Sections, all, find_htaccess, last};
 use super::syntax::{self, Directive, is, line};
 use super::{Cx, place};
-use crate::draft::{Place, Route, Site};
+use crate::draft::{DraftRoute, DraftSite, SourceLine};
 use crate::files;
 use crate::matcher::Matcher;
 use crate::pattern::{Use, classify};
@@ -73,7 +73,7 @@ fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directiv
                     continue;
                 }
                 let name: std::rc::Rc<str> = file.display().to_string().into();
-                let place = Place { file: name.clone(), line: 1 };
+                let place = SourceLine { file: name.clone(), line: 1 };
                 match syntax::read(&file) {
                     Ok(block) => {
                         let args = vec![path.clone()];
@@ -113,7 +113,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let main = cx.main;
     let mut levels: Vec<&[Directive]> = vec![main];
     levels.extend(host.map(Directive::inside));
-    let mut site = Site::default();
+    let mut site = DraftSite::default();
     let place = host.or(main.first()).map(|directive| directive.place.clone());
     let Some(place) = place else { return };
     site.comments.push(format!("{place}: {}", host.map_or("the main server".into(), line)));
@@ -128,7 +128,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
         );
     }
     site.keys.set_some("tls", tls);
-    let is_taken = |other: &Site| {
+    let is_taken = |other: &DraftSite| {
         let shares = other.listen.iter().any(|listen| site.listen.contains(listen));
         shares
             && (site.hosts.is_empty() && other.hosts.is_empty()
@@ -143,7 +143,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let scheme = if is_tls { "https" } else { "http" };
     site.routes = routes(cx, &sections, scheme);
     if site.routes.is_empty() {
-        site.routes.push(Route::new(&place, "no content", Matcher::path("/*")).respond(404));
+        site.routes.push(DraftRoute::new(&place, "no content", Matcher::path("/*")).respond(404));
     }
     cx.draft.sites.push(site);
 }
@@ -276,7 +276,7 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
 }
 
 /// Returns the routes of a site.
-fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Route> {
+fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for level in sections.levels.iter().rev() {
         let around = Around { url: None, scheme: Some(scheme) };
@@ -292,7 +292,7 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Route> 
 }
 
 /// Closes the paths of sections with expressions, if they restrict access.
-fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<Route> {
+fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for section in &sections.expressions {
         let rules = gate(cx, &[section.inside()]);
@@ -307,7 +307,7 @@ fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<Route> {
         }
         let matcher = found.map(|found| found.matcher);
         let denies = rules.keys.get("deny") == Some(&Value::from("all"));
-        let mut route = Route::new(
+        let mut route = DraftRoute::new(
             &section.place,
             line(section),
             matcher.clone().unwrap_or_else(|| Matcher::path("/*")),

@@ -5,7 +5,7 @@ use super::fill::fill;
 use super::matchers::{Condition, condition, named, split};
 use super::syntax::Directive;
 use super::{Cx, layers, line, servers};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::template::{is_redirect_target, is_rewrite_target, literal, redirect_target};
 use crate::value::{Table, Value};
@@ -27,7 +27,7 @@ fn rank(name: &str) -> Option<usize> {
 }
 
 /// Returns the routes of a block.
-pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) -> Vec<Route> {
+pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) -> Vec<DraftRoute> {
     let mut here = around.clone();
     here.named = named(block, &around.named);
     here.has_file_server = block.iter().any(|directive| directive.name == "file_server");
@@ -65,8 +65,8 @@ fn answer<'a>(
     directive: &'a Directive,
     of: Result<Condition, String>,
     here: &mut Around<'a>,
-) -> Vec<Route> {
-    let route = |matcher: Matcher| Route::new(&directive.place, line(directive), matcher);
+) -> Vec<DraftRoute> {
+    let route = |matcher: Matcher| DraftRoute::new(&directive.place, line(directive), matcher);
     let of = match of {
         Ok(of) => of,
         Err(why) => {
@@ -126,7 +126,7 @@ fn inner<'a>(
     matcher: Matcher,
     of: &Condition,
     here: &Around<'a>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut inside = Around { matcher, is_route: directive.name == "route", ..here.clone() };
     if directive.name == "handle_path" {
         let path = of.matcher.paths.first().map_or("", String::as_str);
@@ -136,7 +136,7 @@ fn inner<'a>(
 }
 
 /// Applies layers to a route. Requests that only some layers hold for get routes of their own.
-fn layered(route: Route, layers: &[Layer]) -> Vec<Route> {
+fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
     let mut parts: Vec<Matcher> = Vec::new();
     for layer in layers {
         if !layer.matcher.covers(&route.matcher)
@@ -150,7 +150,7 @@ fn layered(route: Route, layers: &[Layer]) -> Vec<Route> {
     parts.sort_by_key(|matcher| std::cmp::Reverse(length(matcher)));
     parts.push(route.matcher.clone());
     let part = |matcher: Matcher| {
-        let mut part = Route { matcher, ..route.clone() };
+        let mut part = DraftRoute { matcher, ..route.clone() };
         let mut closed = None;
         for layer in layers.iter().filter(|layer| layer.matcher.covers(&part.matcher)) {
             closed = layer.closed.clone().or(closed);
@@ -183,7 +183,7 @@ fn layer<'a>(
     directive: &'a Directive,
     of: Result<Condition, String>,
     here: &mut Around<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) {
     let args = split(directive).1;
     let gates = matches!(directive.name.as_str(), "basic_auth" | "basicauth" | "forward_auth");
@@ -192,7 +192,8 @@ fn layer<'a>(
         Err(why) if gates || servers::is_gate(&directive.name) => {
             let comment = cx.note(directive, format!("{why}: write the rule in the routes"));
             out.push(
-                Route::new(&directive.place, line(directive), here.matcher.clone()).closed(comment),
+                DraftRoute::new(&directive.place, line(directive), here.matcher.clone())
+                    .closed(comment),
             );
             return;
         }
@@ -222,9 +223,9 @@ fn redirect(
     cx: &mut Cx<'_>,
     directive: &Directive,
     args: &[String],
-    route: Route,
+    route: DraftRoute,
     of: &Condition,
-) -> Route {
+) -> DraftRoute {
     let status = match args.get(1).map_or("", String::as_str) {
         "permanent" => 301,
         "" | "temporary" => 302,
@@ -243,7 +244,7 @@ fn redirect(
     }
 }
 
-fn rewrite(cx: &mut Cx<'_>, directive: &Directive, to: &str, mut route: Route) -> Route {
+fn rewrite(cx: &mut Cx<'_>, directive: &Directive, to: &str, mut route: DraftRoute) -> DraftRoute {
     let target = fill(cx, to, None).map(|to| crate::template::without_query(&to).0);
     match target.filter(|to| is_rewrite_target(to) && cx.keys.route("rewrite")) {
         Some(to) => {
@@ -269,7 +270,12 @@ fn fallback(cx: &Cx<'_>, to: &str) -> Option<String> {
         .then_some(path)
 }
 
-fn respond(cx: &mut Cx<'_>, directive: &Directive, args: &[String], mut route: Route) -> Route {
+fn respond(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    args: &[String],
+    mut route: DraftRoute,
+) -> DraftRoute {
     let number = |text: &String| text.parse::<u64>().ok().filter(|code| (200..=599).contains(code));
     let is_error = directive.name == "error";
     let mut status = args.iter().find_map(number);

@@ -4,7 +4,7 @@ use super::addresses::url;
 use super::around::Around;
 use super::syntax::Directive;
 use super::{Cx, line};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
@@ -14,9 +14,9 @@ pub fn php(
     cx: &mut Cx<'_>,
     directive: &Directive,
     args: &[String],
-    route: Route,
+    route: DraftRoute,
     here: &mut Around<'_>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut root = here.root.clone();
     let mut params = Table::default();
     let mut fallback = Some("/index.php".to_owned());
@@ -83,16 +83,16 @@ pub fn file_server(
     cx: &mut Cx<'_>,
     directive: &Directive,
     args: &[String],
-    mut route: Route,
+    mut route: DraftRoute,
     here: &Around<'_>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut root = here.root.clone().unwrap_or_else(|| cx.dir.display().to_string());
     let mut table = Table::default();
     let mut passes_on = false;
     if args.iter().any(|arg| arg == "browse") {
         table.set("listing", true);
     }
-    let mut hidden: Vec<Route> = Vec::new();
+    let mut hidden: Vec<DraftRoute> = Vec::new();
     for inner in directive.inside() {
         match inner.name.as_str() {
             "root" => root = files::below(&cx.dir, inner.arg(0)),
@@ -131,7 +131,7 @@ pub fn file_server(
     let index: Vec<&str> = index.iter().map(String::as_str).collect();
     let mut found = Vec::new();
     for (matcher, dir) in directories(&root, here.strip.as_deref().unwrap_or(""), &route.matcher) {
-        let part = Route { matcher, ..route.clone() };
+        let part = DraftRoute { matcher, ..route.clone() };
         let mut part = files_route(&dir, &index, part);
         if let Some(Value::Table(files)) = part.keys.get("files").cloned() {
             let mut files = files;
@@ -145,7 +145,7 @@ pub fn file_server(
 }
 
 /// Returns routes for names that `file_server` hides.
-fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &Route) -> Vec<Route> {
+fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &DraftRoute) -> Vec<DraftRoute> {
     let mut found = Vec::new();
     for name in &inner.args {
         let is_dotted = name.starts_with('.') || name.starts_with("*/.");
@@ -158,7 +158,7 @@ fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &Route) -> Vec<Route> {
             !end.contains(['/', '*', '?']) && end.bytes().any(|b| !b.is_ascii_alphanumeric());
         match route.matcher.and(&suffix).filter(|_| is_suffix) {
             Some(matcher) => {
-                found.push(Route::new(&inner.place, line(inner), matcher).respond(404));
+                found.push(DraftRoute::new(&inner.place, line(inner), matcher).respond(404));
             }
             None => {
                 let comment = cx.note(
@@ -166,7 +166,8 @@ fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &Route) -> Vec<Route> {
                     format!("write a route with `respond` for {name}, before the files"),
                 );
                 found.push(
-                    Route::new(&inner.place, line(inner), route.matcher.clone()).closed(comment),
+                    DraftRoute::new(&inner.place, line(inner), route.matcher.clone())
+                        .closed(comment),
                 );
             }
         }
@@ -204,7 +205,7 @@ fn directories(root: &str, strip: &str, matcher: &Matcher) -> Vec<(Matcher, Stri
     found
 }
 
-fn files_route(root: &str, index: &[&str], mut route: Route) -> Route {
+fn files_route(root: &str, index: &[&str], mut route: DraftRoute) -> DraftRoute {
     let root = if root.len() > 1 { root.trim_end_matches('/') } else { root };
     let table = Table::default().with("root", root).with("index", index.to_vec());
     if files::is_directory(root) {

@@ -6,7 +6,7 @@ use super::around::Layer;
 use super::fill::fill;
 use super::servers::{header_up, is_gate, remove};
 use super::syntax::Directive;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::template::literal;
 use crate::units::size;
@@ -42,7 +42,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
                 block: None,
                 place: directive.place.clone(),
             };
-            let mut route = Route::new(&directive.place, "", Matcher::default());
+            let mut route = DraftRoute::new(&directive.place, "", Matcher::default());
             header_up(cx, &inner, &mut Table::default(), &mut route);
             layer.keys.0.extend(route.keys.0);
         }

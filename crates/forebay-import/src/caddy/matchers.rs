@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use super::Cx;
 use super::syntax::Directive;
 use crate::matcher::Matcher;
-use crate::pattern::{Found, Use, as_regex, classify, is_path};
+use crate::pattern::{PatternConditions, Use, as_regex, classify, is_path};
 use crate::value::{Table, Value};
 
 /// A matcher in the terms of routes.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
     pub matcher: Matcher,
-    pub found: Option<Found>,
+    pub found: Option<PatternConditions>,
     /// The condition is that no file exists.
     pub is_missing: bool,
 }

@@ -5,7 +5,7 @@ use super::around::Around;
 use super::fill::fill;
 use super::syntax::Directive;
 use super::{Cx, files};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
@@ -20,9 +20,9 @@ pub fn answer(
     cx: &mut Cx<'_>,
     directive: &Directive,
     args: &[String],
-    route: Route,
+    route: DraftRoute,
     here: &mut Around<'_>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     match directive.name.as_str() {
         "reverse_proxy" => proxy(cx, directive, args, route, here),
         "php_fastcgi" => files::php(cx, directive, args, route, here),
@@ -42,9 +42,9 @@ fn proxy(
     cx: &mut Cx<'_>,
     directive: &Directive,
     args: &[String],
-    mut route: Route,
+    mut route: DraftRoute,
     here: &Around<'_>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut servers: Vec<String> = args.to_vec();
     let mut table = Table::default();
     for inner in directive.inside() {
@@ -78,7 +78,7 @@ fn option(
     cx: &mut Cx<'_>,
     inner: &Directive,
     (servers, table): (&mut Vec<String>, &mut Table),
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) {
     match inner.name.as_str() {
         "to" => servers.extend(inner.args.iter().cloned()),
@@ -154,7 +154,7 @@ fn option(
 }
 
 /// Translates `header_up [-|+]NAME VALUE`.
-pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &mut Route) {
+pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &mut DraftRoute) {
     let (name, value) = (inner.arg(0), inner.arg(1));
     if name.eq_ignore_ascii_case("host") {
         if value.contains("upstream") {

@@ -4,7 +4,7 @@ use super::around::Around;
 use super::block::routes;
 use super::syntax::Directive;
 use super::{Cx, line};
-use crate::draft::{Route, Site};
+use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
@@ -38,12 +38,12 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     }
     if cx.draft.sites.is_empty() {
         let first = &lines[0];
-        let route = Route::new(&first.place, line(first), Matcher::path("/*")).respond(503);
-        cx.draft.sites.push(Site {
+        let route = DraftRoute::new(&first.place, line(first), Matcher::path("/*")).respond(503);
+        cx.draft.sites.push(DraftSite {
             comments: vec!["No site could be translated.".into()],
             listen: vec!["127.0.0.1:8080".into()],
             routes: vec![route],
-            ..Site::default()
+            ..DraftSite::default()
         });
     }
 }
@@ -87,14 +87,14 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
 }
 
 /// A parsed address.
-struct Address {
+struct SiteAddress {
     scheme: &'static str,
     host: String,
     port: Option<String>,
     path: String,
 }
 
-fn parse(text: &str) -> Option<Address> {
+fn parse(text: &str) -> Option<SiteAddress> {
     let (scheme, rest) = match text.split_once("://") {
         Some(("http", rest)) => ("http", rest),
         Some(("https", rest)) => ("https", rest),
@@ -117,7 +117,7 @@ fn parse(text: &str) -> Option<Address> {
     let plain = host.strip_prefix("*.").unwrap_or(host).trim_matches(['[', ']']);
     let is_host =
         host.is_empty() || plain.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c));
-    (is_host && port.as_ref().is_none_or(is_port)).then(|| Address {
+    (is_host && port.as_ref().is_none_or(is_port)).then(|| SiteAddress {
         scheme,
         host: host.to_ascii_lowercase(),
         port,
@@ -172,10 +172,10 @@ fn one_site(
     directive: &Directive,
     block: &[Directive],
 ) {
-    let mut site = Site {
+    let mut site = DraftSite {
         comments: vec![format!("{}: {}", directive.place, line(directive))],
         hosts,
-        ..Site::default()
+        ..DraftSite::default()
     };
     let bind = block.iter().find(|line| line.name == "bind").map(|bind| bind.arg(0));
     let bound = |port: &str| match bind {
@@ -203,7 +203,7 @@ fn one_site(
             }
         },
     }
-    let is_taken = |other: &Site| {
+    let is_taken = |other: &DraftSite| {
         other.listen.iter().any(|listen| site.listen.contains(listen))
             && (site.hosts.is_empty() && other.hosts.is_empty()
                 || site.hosts.iter().any(|host| other.hosts.contains(host)))
@@ -225,7 +225,7 @@ fn one_site(
         }
     }
     if site.routes.is_empty() {
-        let route = Route::new(&directive.place, line(directive), Matcher::path("/*"));
+        let route = DraftRoute::new(&directive.place, line(directive), Matcher::path("/*"));
         site.routes.push(route.respond(404));
     }
     cx.draft.sites.push(site);
@@ -235,7 +235,7 @@ fn one_site(
 fn certificate(
     cx: &mut Cx<'_>,
     global: &Global,
-    site: &Site,
+    site: &DraftSite,
     block: &[Directive],
     directive: &Directive,
 ) -> Option<Table> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::draft::Place;
+use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
 /// The largest number of words.
@@ -15,7 +15,7 @@ const MOST_WORDS: usize = 500_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     text: String,
-    place: Place,
+    place: SourceLine,
     /// The word was in quotation marks.
     is_quoted: bool,
     /// The word is the first of its line.
@@ -48,7 +48,11 @@ struct Parser {
 type Words = std::iter::Peekable<std::vec::IntoIter<Word>>;
 
 impl Parser {
-    fn words_of(&mut self, path: &Path, from: Option<&Place>) -> Result<Vec<Word>, ImportError> {
+    fn words_of(
+        &mut self,
+        path: &Path,
+        from: Option<&SourceLine>,
+    ) -> Result<Vec<Word>, ImportError> {
         let source = self.reader.open(path, from)?;
         let words = words(&source.text, &source.name);
         self.reader.close();
@@ -65,7 +69,7 @@ impl Parser {
     fn lines(
         &mut self,
         words: &mut Words,
-        opened: Option<&Place>,
+        opened: Option<&SourceLine>,
         depth: usize,
     ) -> Result<Vec<Directive>, ImportError> {
         let mut found = Vec::new();
@@ -249,7 +253,7 @@ fn words(text: &str, file: &Rc<str>) -> Result<Vec<Word>, ImportError> {
             c if c.is_whitespace() || c == '\u{feff}' => drop(scan.take()),
             '#' => drop(scan.take_until(|c| c == '\n')),
             _ => {
-                let place = Place { file: file.clone(), line: scan.line };
+                let place = SourceLine { file: file.clone(), line: scan.line };
                 let quote = matches!(c, '"' | '`').then_some(c);
                 let text = match quote {
                     Some(quote) => scan.quoted(quote, &place)?,
@@ -294,7 +298,7 @@ impl<'t> Scan<'t> {
         text
     }
 
-    fn quoted(&mut self, quote: char, place: &Place) -> Result<String, ImportError> {
+    fn quoted(&mut self, quote: char, place: &SourceLine) -> Result<String, ImportError> {
         self.take();
         let mut word = String::new();
         while let Some(c) = self.take() {
@@ -309,7 +313,7 @@ impl<'t> Scan<'t> {
     }
 
     /// Reads the lines of a text up to its mark.
-    fn heredoc(&mut self, mark: &str, place: &Place) -> Result<String, ImportError> {
+    fn heredoc(&mut self, mark: &str, place: &SourceLine) -> Result<String, ImportError> {
         self.take_until(|c| c == '\n');
         self.take();
         let mut lines = Vec::new();

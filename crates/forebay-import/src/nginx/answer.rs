@@ -2,21 +2,25 @@
 
 use super::access::{Gate, gate};
 use super::here::{Here, Phase};
-use super::locations::{Kind, Location, Slot, longest};
+use super::locations::{Location, LocationKind, Slot, longest};
 use super::pages::pages;
 use super::rewrites;
-use super::server::Server;
+use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
 use super::{Cx, backends, fields, files_of, names};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{self, Found, Use, classify};
+use crate::pattern::{self, PatternConditions, Use, classify};
 use crate::template;
 use crate::value::{Table, Value};
 
 /// Returns the routes of a place in the order.
-pub fn routes<'a>(cx: &mut Cx<'a>, server: &Server<'a>, slot: Slot<'_, 'a>) -> Vec<Route> {
+pub fn routes<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    slot: Slot<'_, 'a>,
+) -> Vec<DraftRoute> {
     let mut here = Here {
         location: slot.location,
         matcher: Matcher::default(),
@@ -43,14 +47,14 @@ pub fn routes<'a>(cx: &mut Cx<'a>, server: &Server<'a>, slot: Slot<'_, 'a>) -> V
     out
 }
 
-type Condition = (Matcher, Option<Found>);
+type Condition = (Matcher, Option<PatternConditions>);
 type NoCondition = (String, Option<Box<Matcher>>);
 
 /// Returns the conditions of a location; `None` if no request meets them.
 fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
     match slot.location.kind {
-        Kind::Exact(path) | Kind::Prefix { path, .. } => {
-            let is_exact = matches!(slot.location.kind, Kind::Exact(_));
+        LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => {
+            let is_exact = matches!(slot.location.kind, LocationKind::Exact(_));
             let typed = if is_exact { path.to_owned() } else { format!("{path}*") };
             if pattern::is_path(&typed) && !path.contains('*') {
                 return Ok(Some((Matcher::path(typed), None)));
@@ -61,7 +65,7 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
                 .map(|found| Some((found.matcher, None)))
                 .ok_or_else(|| ("a route cannot have this path".into(), None))
         }
-        Kind::Regex { text, ignore_case } => {
+        LocationKind::Regex { text, ignore_case } => {
             let runs = slot.location.scope.of_own("fastcgi_pass").is_some();
             let of = if runs { Use::Scripts } else { Use::Exact };
             let found = classify(text, ignore_case, cx.keys, of)
@@ -69,12 +73,16 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
             let region = slot.region.unwrap_or("/");
             Ok(found.matcher.within(region).map(|matcher| (matcher, Some(found))))
         }
-        Kind::Named(_) => Ok(None),
+        LocationKind::Named(_) => Ok(None),
     }
 }
 
 /// Returns routes for the paths that `(?!...)` leaves out: those of the location that takes them.
-fn except<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+fn except<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+) -> Vec<DraftRoute> {
     let except = here.found.as_ref().and_then(|found| found.except.clone());
     let Some(except) = except else { return Vec::new() };
     let mut out = Vec::new();
@@ -91,11 +99,11 @@ fn except<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<
 /// must not be answered by other routes.
 fn unknown<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     mut here: Here<'_, 'a>,
     why: &str,
     superset: Option<Box<Matcher>>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
     let is_tuning = |directive: &Directive| {
         matches!(
@@ -118,7 +126,11 @@ fn unknown<'a>(
 }
 
 /// Returns the routes of a location with these conditions.
-pub fn of_here<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+pub fn of_here<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+) -> Vec<DraftRoute> {
     let comments = cx.note_unread(here.location.scope.own());
     let mut out = Vec::new();
     let mut phase = Phase::default();
@@ -143,10 +155,10 @@ pub fn of_here<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) ->
 /// Returns the routes of a location within one with an expression.
 fn within_regex<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     inner: &Location<'a>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let slot = Slot { location: inner, region: None, adds_slash: false };
     if let Ok(Some((matcher, found))) = matcher(cx, slot)
         && let Some(matcher) = here.matcher.and(&matcher)
@@ -162,10 +174,10 @@ fn within_regex<'a>(
 /// Returns the routes with the content of a location, and its gate.
 fn content<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     phase: &mut Phase<'a>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
     let mut base = here.route(server);
     base.keys.set_some("rewrite", phase.rewrite.take());
@@ -219,7 +231,7 @@ fn content<'a>(
 }
 
 /// Adds a gate to a route.
-fn guard(route: &mut Route, gate: &Gate) {
+fn guard(route: &mut DraftRoute, gate: &Gate) {
     gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
     route.comments.extend(gate.comments.iter().cloned());
 }
@@ -227,12 +239,12 @@ fn guard(route: &mut Route, gate: &Gate) {
 /// Returns the routes that answer, by the directive that does.
 fn answers<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     variables: &Variables<'_, 'a>,
-    mut base: Route,
+    mut base: DraftRoute,
     phase: &mut Phase<'a>,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let scope = variables.scope;
     let is_answer = |directive: &&Directive| {
         let name = directive.name.as_str();
@@ -284,12 +296,12 @@ const DEEPEST: usize = 8;
 /// Returns the routes of a named location for the requests of this place.
 fn named<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     name: &str,
     before: &Gate,
-) -> Vec<Route> {
-    let is_named = |location: &&Location<'a>| location.kind == Kind::Named(name);
+) -> Vec<DraftRoute> {
+    let is_named = |location: &&Location<'a>| location.kind == LocationKind::Named(name);
     // A named location that leads to itself would never end.
     let is_loop = cx.depth >= DEEPEST;
     let Some(location) = server.locations.iter().find(is_named).filter(|_| !is_loop) else {
@@ -320,11 +332,11 @@ fn named<'a>(
 /// Splits routes by `limit_except`, whose rules hold for all other methods.
 fn limit_except<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
-    routes: Vec<Route>,
+    routes: Vec<DraftRoute>,
     rules: &Gate,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
     let Some(limit) = scope.of_own("limit_except") else { return routes };
     let mut methods = limit.args.clone();
@@ -351,17 +363,21 @@ fn limit_except<'a>(
 }
 
 /// Returns the routes with the content of a location, for fewer requests.
-pub fn own_content<'a>(cx: &mut Cx<'a>, server: &Server<'a>, here: &Here<'_, 'a>) -> Vec<Route> {
+pub fn own_content<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+) -> Vec<DraftRoute> {
     content(cx, server, here, &mut Phase::default())
 }
 
 /// Returns the routes with the content of a location for another path.
 pub fn rewritten_content<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     to: String,
-) -> Vec<Route> {
+) -> Vec<DraftRoute> {
     let mut phase = Phase { rewrite: Some(to), ..Phase::default() };
     content(cx, server, here, &mut phase)
 }

@@ -2,10 +2,10 @@
 
 use super::here::Here;
 use super::syntax::Directive;
-use super::upstreams::{Protocol, to};
+use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
 use super::{Cx, files_of};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::mount::{Mount, mount};
 use crate::template;
@@ -29,7 +29,7 @@ pub fn proxy(
     variables: &Variables<'_, '_>,
     here: &Here<'_, '_>,
     pass: &Directive,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) -> Result<(), String> {
     let text = fill_address(variables, pass.arg(0))?;
     let Url { protocol, address, path } = url(&text)?;
@@ -68,7 +68,7 @@ fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, Str
 
 /// The parts of a URL.
 struct Url {
-    protocol: Protocol,
+    protocol: BackendProtocol,
     address: String,
     path: Option<String>,
 }
@@ -76,9 +76,9 @@ struct Url {
 fn url(text: &str) -> Result<Url, String> {
     let (scheme, rest) = text.split_once("://").ok_or("write the URL of a server in `proxy`")?;
     let protocol = match scheme.to_ascii_lowercase().as_str() {
-        "http" => Protocol::Http,
-        "https" | "grpcs" => Protocol::Https,
-        "grpc" => Protocol::H2c,
+        "http" => BackendProtocol::Http,
+        "https" | "grpcs" => BackendProtocol::Https,
+        "grpc" => BackendProtocol::H2c,
         _ => return Err("write the URL of a server in `proxy`: http://, https:// or h2c://".into()),
     };
     if let Some(socket) = rest.strip_prefix("unix:") {
@@ -102,7 +102,7 @@ fn replace_prefix(
     here: &Here<'_, '_>,
     path: &str,
     table: &mut Table,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) -> Result<(), String> {
     if route.keys.get("rewrite").is_some() {
         return Ok(());
@@ -121,7 +121,7 @@ fn request_fields(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
     table: &mut Table,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) {
     let fields = variables.scope.any(&["proxy_set_header", "grpc_set_header"]);
     let host = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("host"));
@@ -161,9 +161,9 @@ fn request_fields(
 fn options(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
-    (servers, protocol): (&str, Protocol),
+    (servers, protocol): (&str, BackendProtocol),
     table: &mut Table,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) {
     let scope = variables.scope;
     let time = |name: &str| scope.value(name).and_then(duration).filter(|time| time != "0s");
@@ -180,7 +180,7 @@ fn options(
     }
     let mut of_servers = Table::default();
     of_servers.set_some("connect_timeout", time("proxy_connect_timeout"));
-    if protocol == Protocol::Https {
+    if protocol == BackendProtocol::Https {
         let tls = tls(cx, variables, route);
         if !tls.is_empty() {
             of_servers.set("tls", tls);
@@ -198,7 +198,7 @@ fn options(
     }
 }
 
-fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) -> Table {
+fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) -> Table {
     let scope = variables.scope;
     let mut tls = Table::default();
     if !scope.is_on("proxy_ssl_verify")
@@ -233,10 +233,10 @@ pub fn fastcgi(
     variables: &Variables<'_, '_>,
     here: &Here<'_, '_>,
     pass: &Directive,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) -> Result<(), String> {
     let address = fill_address(variables, pass.arg(0))?;
-    let servers = to(cx, &address, Protocol::Plain)?;
+    let servers = to(cx, &address, BackendProtocol::Plain)?;
     let scope = variables.scope;
     let root = files_of::root(cx, scope);
     let params = scope.all("fastcgi_param");
@@ -275,7 +275,12 @@ fn trimmed(dir: &str) -> &str {
 }
 
 /// Sends all paths of a route to one script.
-fn one_script(cx: &Cx<'_>, file: &str, table: &mut Table, route: &mut Route) -> Result<(), String> {
+fn one_script(
+    cx: &Cx<'_>,
+    file: &str,
+    table: &mut Table,
+    route: &mut DraftRoute,
+) -> Result<(), String> {
     let Some((dir, name)) = file.rsplit_once('/').filter(|_| !file.contains('$')) else {
         return Err("write the directory of the scripts in `root` of `fastcgi`".into());
     };
@@ -328,7 +333,7 @@ fn parameters(
     variables: &Variables<'_, '_>,
     name: &str,
     table: &mut Table,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) {
     for param in variables.scope.all(name) {
         let key = param.arg(0);
@@ -356,11 +361,11 @@ pub fn app_server(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
     pass: &Directive,
-    route: &mut Route,
+    route: &mut DraftRoute,
 ) -> Result<(), String> {
     let address = fill_address(variables, pass.arg(0))?;
     let address = address.strip_prefix("uwsgi://").unwrap_or(&address);
-    let servers = to(cx, address, Protocol::Plain)?;
+    let servers = to(cx, address, BackendProtocol::Plain)?;
     let kind = pass.name.trim_end_matches("_pass");
     let mut table = Table::default().with("to", servers.as_str());
     let name = format!("{kind}_param");

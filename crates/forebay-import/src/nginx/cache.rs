@@ -4,7 +4,7 @@ use super::Cx;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::variables::Variables;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
@@ -15,7 +15,7 @@ const PREFIXES: [&str; 4] = ["proxy", "fastcgi", "uwsgi", "scgi"];
 const INACTIVE: &str = "10m";
 
 /// Adds the key for the cache of a scope to a route.
-pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     let is_on = |directive: &&Directive| directive.arg(0) != "off";
     let used = |prefix: &&&str| scope.nearest(&format!("{prefix}_cache")).filter(is_on).is_some();

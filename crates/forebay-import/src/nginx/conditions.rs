@@ -3,20 +3,20 @@
 use super::here::Here;
 use super::here::Phase;
 use super::rewrites;
-use super::server::Server;
+use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
 use super::{Cx, names};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
-use crate::pattern::{Found, Use, classify};
+use crate::pattern::{PatternConditions, Use, classify};
 use crate::value::{Table, Value};
 
 /// The meaning of a condition.
 enum Meaning {
     /// Holds for these requests.
-    Requests(Box<(Matcher, Option<Found>)>),
+    Requests(Box<(Matcher, Option<PatternConditions>)>),
     /// Holds for all methods except these.
     OtherMethods(Vec<String>),
     /// Holds if the file does not exist.
@@ -33,11 +33,11 @@ enum Meaning {
 /// Translates an `if` block.
 pub fn translate<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) {
     let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
     if is_site {
@@ -58,7 +58,7 @@ pub fn translate<'a>(
                 return;
             };
             let variables = here.variables(server);
-            let route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+            let route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
             phase.otherwise = Some(rewrites::returned(cx, &variables, inner, route));
             phase.methods = Some(methods);
         }
@@ -66,7 +66,7 @@ pub fn translate<'a>(
         Meaning::Moved(pairs) if moves(block) => {
             for (from, to) in pairs {
                 let matcher = Matcher::path(from);
-                let route = Route::new(&directive.place, directive.line(), matcher);
+                let route = DraftRoute::new(&directive.place, directive.line(), matcher);
                 let status = block.iter().find_map(|inner| inner.arg(0).parse().ok());
                 let status =
                     status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(301);
@@ -102,12 +102,12 @@ fn moves(block: &[Directive]) -> bool {
 /// Translates the block for the requests of a condition.
 fn requests<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     directive: &'a Directive,
-    (matcher, found): (Matcher, Option<Found>),
+    (matcher, found): (Matcher, Option<PatternConditions>),
     phase: &mut Phase<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) {
     let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b);
     let Some(both) = here.matcher.and(&matcher).filter(|_| !conflicts) else {
@@ -147,14 +147,16 @@ fn requests<'a>(
     }
     out.extend(routes);
     if let Some(comment) = inner.closed {
-        out.push(Route::new(&directive.place, directive.line(), narrow.matcher).closed(comment));
+        out.push(
+            DraftRoute::new(&directive.place, directive.line(), narrow.matcher).closed(comment),
+        );
     }
 }
 
 /// Translates the block for missing files.
 fn missing<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
@@ -193,7 +195,7 @@ fn words(directive: &Directive) -> Vec<String> {
     words
 }
 
-fn meaning(cx: &Cx<'_>, server: &Server<'_>, directive: &Directive) -> Meaning {
+fn meaning(cx: &Cx<'_>, server: &TranslatedServer<'_>, directive: &Directive) -> Meaning {
     let words = words(directive);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -222,7 +224,7 @@ fn is_request_file(file: &str) -> bool {
 
 fn compared(
     cx: &Cx<'_>,
-    server: &Server<'_>,
+    server: &TranslatedServer<'_>,
     (variable, operator, text): (&str, &str, &str),
 ) -> Meaning {
     match variable.trim_start_matches('$') {
@@ -267,7 +269,13 @@ fn methods(operator: &str, text: &str) -> Meaning {
 }
 
 /// Returns the meaning of a condition on the scheme, which the listeners decide.
-fn scheme(cx: &Cx<'_>, server: &Server<'_>, variable: &str, operator: &str, text: &str) -> Meaning {
+fn scheme(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    variable: &str,
+    operator: &str,
+    text: &str,
+) -> Meaning {
     let is_equal = match operator {
         "=" => true,
         "!=" => false,

@@ -5,7 +5,7 @@ use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::variables::Variables;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::units::{duration, size};
 use crate::value::{Table, Value};
 
@@ -17,7 +17,7 @@ const FRAMING: [&str; 7] =
 const REPEATED: [&str; 4] = ["set-cookie", "link", "vary", "www-authenticate"];
 
 /// Adds the keys for a scope to a route.
-pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     if std::mem::replace(&mut route.is_decorated, true) {
         return;
@@ -52,7 +52,7 @@ pub fn max_body(text: &str) -> String {
     }
 }
 
-fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let fields = variables.scope.all("add_header");
     let is_always = |field: &&Directive| field.arg(2) == "always";
     let all_always = !fields.is_empty() && fields.iter().all(is_always);
@@ -110,7 +110,7 @@ fn text_of(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> 
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut Route) {
+fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
     let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
@@ -161,7 +161,7 @@ pub fn compress(scope: &Scope<'_>) -> Option<Value> {
 }
 
 /// Adds the limits on the rate of requests.
-fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Route) {
+fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let mut tables = Vec::new();
     for limit in variables.scope.all("limit_req") {
         match rate(cx, variables, limit).filter(|_| cx.keys.route("rate_limit")) {

@@ -4,7 +4,7 @@ use super::here::Here;
 use super::scope::Scope;
 use super::variables::{Variables, has_variables};
 use super::{Cx, syntax::Directive};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
@@ -46,8 +46,8 @@ pub fn routes(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
     here: &Here<'_, '_>,
-    base: &Route,
-) -> Vec<Route> {
+    base: &DraftRoute,
+) -> Vec<DraftRoute> {
     let scope = variables.scope;
     let directive = scope.any(&["root", "alias"]).last().copied();
     if let Some(directive) = directive.filter(|directive| has_variables(directive.arg(0))) {
@@ -69,7 +69,7 @@ pub fn routes(
         },
         None => Base::Root(root(cx, scope)),
     };
-    let mut routes: Vec<Route> = Vec::new();
+    let mut routes: Vec<DraftRoute> = Vec::new();
     for (matcher, dir) in directories(cx, &base.matcher, &found) {
         let mut route = base.clone();
         route.matcher = matcher;
@@ -144,8 +144,8 @@ fn alias_of_group(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
     alias: &Directive,
-    base: &Route,
-) -> Option<Route> {
+    base: &DraftRoute,
+) -> Option<DraftRoute> {
     let (dir, number) = alias.arg(0).rsplit_once('$')?;
     let found = here.found.as_ref()?;
     let number: usize = number.parse().ok()?;
@@ -172,8 +172,8 @@ fn one_file(
     scope: &Scope<'_>,
     here: &Here<'_, '_>,
     alias: &Directive,
-    base: &Route,
-) -> Vec<Route> {
+    base: &DraftRoute,
+) -> Vec<DraftRoute> {
     let mut route = base.clone();
     let (path, file) = (here.path().unwrap_or("/"), alias.arg(0));
     if let Some(root) = alias_as_root(path, file) {
@@ -195,7 +195,7 @@ fn one_file(
 
 /// Adds the keys of files. A directory that does not exist becomes a 404, as in nginx, because
 /// `check` refuses it.
-fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: Route) -> Route {
+fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> DraftRoute {
     let mut table = route.keys.table("files").clone();
     let mut index = Vec::new();
     for name in scope.nearest("index").map(|index| &index.args[..]).unwrap_or_default() {
@@ -235,7 +235,7 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: Route) -> Route {
 }
 
 /// Returns the route with a 404.
-fn missing(mut route: Route, comment: String) -> Route {
+fn missing(mut route: DraftRoute, comment: String) -> DraftRoute {
     route.keys.remove("files");
     route.keys.remove("rewrite");
     route.comments.push(comment);

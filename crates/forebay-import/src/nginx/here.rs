@@ -1,19 +1,19 @@
 //! The requests of a location, and what its first directives leave to its content.
 
-use super::locations::{Kind, Location};
-use super::server::Server;
+use super::locations::{Location, LocationKind};
+use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::Found;
+use crate::pattern::PatternConditions;
 
 /// A location with the requests that its routes take.
 pub struct Here<'l, 'a> {
     pub location: &'l Location<'a>,
     pub matcher: Matcher,
     /// The expression of the location.
-    pub found: Option<Found>,
+    pub found: Option<PatternConditions>,
     pub region: Option<&'a str>,
 }
 
@@ -28,21 +28,21 @@ impl<'a> Here<'_, 'a> {
     }
 
     pub fn is_exact(&self) -> bool {
-        matches!(self.location.kind, Kind::Exact(_))
+        matches!(self.location.kind, LocationKind::Exact(_))
     }
 
     /// Returns an empty route for the requests of this place.
-    pub fn route(&self, server: &Server<'_>) -> Route {
+    pub fn route(&self, server: &TranslatedServer<'_>) -> DraftRoute {
         let directive = self.location.directive.unwrap_or(server.directive);
         let source = match self.location.directive {
             Some(directive) => directive.line(),
             None => "paths without a location".into(),
         };
-        Route::new(&directive.place, source, self.matcher.clone())
+        DraftRoute::new(&directive.place, source, self.matcher.clone())
     }
 
     /// Returns the variables of this place.
-    pub fn variables<'s>(&'s self, server: &'s Server<'a>) -> Variables<'s, 'a>
+    pub fn variables<'s>(&'s self, server: &'s TranslatedServer<'a>) -> Variables<'s, 'a>
     where
         'a: 's,
     {
@@ -61,7 +61,7 @@ pub struct Phase<'a> {
     pub closed: Option<String>,
     /// The methods of the content, and the route for others.
     pub methods: Option<Vec<String>>,
-    pub otherwise: Option<Route>,
+    pub otherwise: Option<DraftRoute>,
     /// The path for missing files.
     pub fallback: Option<String>,
     /// Missing files are left to other routes.

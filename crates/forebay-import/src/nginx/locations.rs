@@ -9,7 +9,7 @@ use super::syntax::Directive;
 /// A location of a server.
 #[derive(Debug)]
 pub struct Location<'a> {
-    pub kind: Kind<'a>,
+    pub kind: LocationKind<'a>,
     /// The directive; `None` for paths that no location takes.
     pub directive: Option<&'a Directive>,
     pub scope: Scope<'a>,
@@ -18,7 +18,7 @@ pub struct Location<'a> {
 
 /// The condition of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum LocationKind<'a> {
     Exact(&'a str),
     /// `stops` says that expressions are not tried after it.
     Prefix {
@@ -46,9 +46,10 @@ impl<'a> Location<'a> {
     /// Returns the locations of a block, with one for paths that none of them takes.
     pub fn of_server(scope: &Scope<'a>) -> Vec<Self> {
         let mut all = Self::all(scope);
-        let is_root = |location: &Self| matches!(location.kind, Kind::Prefix { path: "/", .. });
+        let is_root =
+            |location: &Self| matches!(location.kind, LocationKind::Prefix { path: "/", .. });
         if !all.iter().any(is_root) {
-            let kind = Kind::Prefix { path: "/", stops: false };
+            let kind = LocationKind::Prefix { path: "/", stops: false };
             all.push(Self { kind, directive: None, scope: scope.inside(&[]), inner: Vec::new() });
         }
         all
@@ -56,7 +57,7 @@ impl<'a> Location<'a> {
 
     /// Returns a location for all paths, whose block is that of a server.
     pub fn of_block(scope: &Scope<'a>) -> Self {
-        let kind = Kind::Prefix { path: "/", stops: false };
+        let kind = LocationKind::Prefix { path: "/", stops: false };
         Self { kind, directive: None, scope: scope.clone(), inner: Vec::new() }
     }
 
@@ -73,18 +74,18 @@ impl<'a> Location<'a> {
     /// Returns the beginning of the paths of a location, if it has one.
     pub fn path(&self) -> Option<&'a str> {
         match self.kind {
-            Kind::Exact(path) | Kind::Prefix { path, .. } => Some(path),
-            Kind::Regex { .. } | Kind::Named(_) => None,
+            LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => Some(path),
+            LocationKind::Regex { .. } | LocationKind::Named(_) => None,
         }
     }
 
     /// Returns the locations within a location with an expression, which have no place in the order.
     pub fn within_regex(&self) -> &[Location<'a>] {
-        if matches!(self.kind, Kind::Regex { .. }) { &self.inner } else { &[] }
+        if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
 
     fn is_regex(&self) -> bool {
-        matches!(self.kind, Kind::Regex { .. })
+        matches!(self.kind, LocationKind::Regex { .. })
     }
 
     fn passes_on(&self) -> bool {
@@ -94,32 +95,32 @@ impl<'a> Location<'a> {
     }
 }
 
-fn kind(directive: &Directive) -> Kind<'_> {
+fn kind(directive: &Directive) -> LocationKind<'_> {
     let (first, second) = (directive.arg(0), directive.arg(1));
     if directive.args.len() >= 2 {
         return match first {
-            "=" => Kind::Exact(second),
-            "^~" => Kind::Prefix { path: second, stops: true },
-            "~" => Kind::Regex { text: second, ignore_case: false },
-            "~*" => Kind::Regex { text: second, ignore_case: true },
-            _ => Kind::Prefix { path: first, stops: false },
+            "=" => LocationKind::Exact(second),
+            "^~" => LocationKind::Prefix { path: second, stops: true },
+            "~" => LocationKind::Regex { text: second, ignore_case: false },
+            "~*" => LocationKind::Regex { text: second, ignore_case: true },
+            _ => LocationKind::Prefix { path: first, stops: false },
         };
     }
     if first.starts_with('@') {
-        return Kind::Named(first);
+        return LocationKind::Named(first);
     }
     if let Some(path) = first.strip_prefix('=') {
-        return Kind::Exact(path);
+        return LocationKind::Exact(path);
     }
     if let Some(path) = first.strip_prefix("^~") {
-        return Kind::Prefix { path, stops: true };
+        return LocationKind::Prefix { path, stops: true };
     }
     if let Some(text) = first.strip_prefix("~*") {
-        return Kind::Regex { text, ignore_case: true };
+        return LocationKind::Regex { text, ignore_case: true };
     }
     match first.strip_prefix('~') {
-        Some(text) => Kind::Regex { text, ignore_case: false },
-        None => Kind::Prefix { path: first, stops: false },
+        Some(text) => LocationKind::Regex { text, ignore_case: false },
+        None => LocationKind::Prefix { path: first, stops: false },
     }
 }
 
@@ -169,15 +170,15 @@ fn gather<'l, 'a>(
     let regexes = |level: &'l [Location<'a>]| level.iter().filter(|inner| inner.is_regex());
     for location in level {
         match location.kind {
-            Kind::Exact(_) => exact.push(location),
-            Kind::Prefix { path, stops } => {
+            LocationKind::Exact(_) => exact.push(location),
+            LocationKind::Prefix { path, stops } => {
                 let own = regexes(level).filter(|_| !stops);
                 let after: Vec<_> = own.chain(outer.iter().copied()).collect();
                 let expressions = regexes(&location.inner).chain(after.iter().copied()).collect();
                 statics.push(Static { location, path, expressions });
                 gather(&location.inner, &after, exact, statics);
             }
-            Kind::Regex { .. } | Kind::Named(_) => {}
+            LocationKind::Regex { .. } | LocationKind::Named(_) => {}
         }
     }
 }
@@ -200,7 +201,7 @@ fn slashes<'l, 'a>(exact: &[&'l Location<'a>], statics: &[Static<'l, 'a>]) -> Ve
 /// Returns the location with the longest prefix of a path.
 pub fn longest<'l, 'a>(locations: &'l [Location<'a>], path: &str) -> Option<&'l Location<'a>> {
     let matching = locations.iter().filter(|location| {
-        matches!(location.kind, Kind::Prefix { path: prefix, .. } if path.starts_with(prefix))
+        matches!(location.kind, LocationKind::Prefix { path: prefix, .. } if path.starts_with(prefix))
     });
     let best = matching.max_by_key(|location| location.path().map_or(0, str::len))?;
     Some(longest(&best.inner, path).unwrap_or(best))
@@ -219,11 +220,11 @@ mod tests {
         let locations = Location::of_server(&Scope::new(&server));
         let name = |slot: Slot<'_, '_>| {
             let name = match slot.location.kind {
-                Kind::Exact(path) => format!("={path}"),
-                Kind::Prefix { path, .. } if slot.adds_slash => format!("{path}?"),
-                Kind::Prefix { path, .. } => path.into(),
-                Kind::Regex { text, .. } => format!("~{text}"),
-                Kind::Named(name) => name.into(),
+                LocationKind::Exact(path) => format!("={path}"),
+                LocationKind::Prefix { path, .. } if slot.adds_slash => format!("{path}?"),
+                LocationKind::Prefix { path, .. } => path.into(),
+                LocationKind::Regex { text, .. } => format!("~{text}"),
+                LocationKind::Named(name) => name.into(),
             };
             slot.region.map_or(name.clone(), |region| format!("{name} in {region}"))
         };

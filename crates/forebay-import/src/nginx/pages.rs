@@ -2,7 +2,7 @@
 
 use super::Cx;
 use super::files_of::root;
-use super::locations::{Kind, Location, longest};
+use super::locations::{Location, LocationKind, longest};
 use super::scope::Scope;
 use crate::files;
 use crate::value::Table;
@@ -39,7 +39,7 @@ fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
     if !path.starts_with('/') || path.contains('$') || path.ends_with(".php") {
         return None;
     }
-    let exact = locations.iter().find(|location| location.kind == Kind::Exact(path));
+    let exact = locations.iter().find(|location| location.kind == LocationKind::Exact(path));
     let location = exact.or_else(|| longest(locations, path))?;
     let file = files::joined(&root(cx, &location.scope), path);
     files::is_readable(&file).then_some(file)

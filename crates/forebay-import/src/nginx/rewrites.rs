@@ -4,29 +4,30 @@ use super::Cx;
 use super::conditions;
 use super::here::{Here, Phase};
 use super::scope::Scope;
-use super::server::Server;
+use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
-use crate::draft::Route;
+use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{Found, Use, as_regex, classify, negative_lookahead};
+use crate::pattern::{PatternConditions, Use, as_regex, classify, negative_lookahead};
 use crate::template::{self, redirect_target, without_query};
 use crate::value::Table;
 
 /// Translates the directives of a block, up to one that ends it.
 pub fn run<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     block: &'a [Directive],
     phase: &mut Phase<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) {
     for directive in block {
         match directive.name.as_str() {
             "return" => {
                 let variables = here.variables(server);
-                let route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+                let route =
+                    DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
                 out.push(returned(cx, &variables, directive, route));
                 phase.is_done = true;
             }
@@ -45,8 +46,8 @@ pub fn returned(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
     directive: &Directive,
-    route: Route,
-) -> Route {
+    route: DraftRoute,
+) -> DraftRoute {
     let (first, second) = (directive.arg(0), directive.arg(1));
     let status: Option<u64> = first.parse().ok();
     match status {
@@ -100,8 +101,8 @@ fn redirected(
     variables: &Variables<'_, '_>,
     directive: &Directive,
     (target, status): (&str, u64),
-    route: Route,
-) -> Route {
+    route: DraftRoute,
+) -> DraftRoute {
     // A replacement that ends in a question mark drops the client's query, and so does `return`.
     let is_rewrite = directive.name == "rewrite";
     let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"));
@@ -127,11 +128,11 @@ fn redirected(
 /// Translates `rewrite EXPRESSION REPLACEMENT [FLAG]`.
 fn rewrite<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) {
     if leaves_out(cx, server, here, directive, phase, out) {
         return;
@@ -148,7 +149,7 @@ fn rewrite<'a>(
     };
     let (target, flag) = (directive.arg(1), directive.arg(2));
     let covers = matcher.covers(&here.matcher);
-    let route = Route::new(&directive.place, directive.line(), matcher);
+    let route = DraftRoute::new(&directive.place, directive.line(), matcher);
     let variables = server.variables(&here.location.scope, Some(&found));
     let is_absolute = ["http://", "https://", "$scheme://"].iter().any(|s| target.starts_with(s));
     if is_absolute || matches!(flag, "permanent" | "redirect") {
@@ -188,11 +189,11 @@ fn rewrite<'a>(
 /// of the location. Returns true if it did.
 fn leaves_out<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Route>,
+    out: &mut Vec<DraftRoute>,
 ) -> bool {
     let Some((before, excluded, "")) = negative_lookahead(directive.arg(0)) else { return false };
     let text = format!("{before}(?:{excluded})");
@@ -210,7 +211,7 @@ fn leaves_out<'a>(
         };
         out.extend(super::answer::own_content(cx, server, &narrow));
     }
-    let mut route = Route::new(&directive.place, directive.line(), here.matcher.clone());
+    let mut route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
     route.keys.set("rewrite", to);
     out.push(route);
     phase.is_done = true;
@@ -223,7 +224,7 @@ fn narrowed(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
     directive: &Directive,
-) -> Result<Option<(Found, Matcher)>, String> {
+) -> Result<Option<(PatternConditions, Matcher)>, String> {
     let text = directive.arg(0);
     let mut found = classify(text, false, cx.keys, Use::Exact).map_err(|unknown| unknown.why)?;
     // Groups of a plain condition are few.
@@ -267,11 +268,11 @@ fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result
 /// that answers for missing files, if it has a status of its own.
 pub fn try_files<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     phase: &mut Phase<'a>,
-    base: &mut Route,
-) -> Option<Route> {
+    base: &mut DraftRoute,
+) -> Option<DraftRoute> {
     let scope = &here.location.scope;
     let own = scope.of_own("try_files");
     // At the server, it holds for paths without a location.
@@ -308,7 +309,8 @@ pub fn try_files<'a>(
         let status: u64 = status?;
         base.keys.set("fallback", true);
         return Some(
-            Route::new(&directive.place, directive.line(), here.matcher.clone()).respond(status),
+            DraftRoute::new(&directive.place, directive.line(), here.matcher.clone())
+                .respond(status),
         );
     }
     match fallback_target(cx, &here.variables(server), last) {
@@ -341,7 +343,7 @@ pub fn fallback_target(
 /// Returns the path of `error_page 404 = /x`, which answers for missing files.
 fn missing_page<'a>(
     cx: &mut Cx<'a>,
-    server: &Server<'a>,
+    server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
     phase: &mut Phase<'a>,
 ) -> Option<String> {

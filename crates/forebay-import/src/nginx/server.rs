@@ -5,10 +5,10 @@ use super::scope::Scope;
 use super::syntax::Directive;
 use super::variables::Variables;
 use crate::keys::Keys;
-use crate::pattern::Found;
+use crate::pattern::PatternConditions;
 
 /// A server that is being translated.
-pub struct Server<'a> {
+pub struct TranslatedServer<'a> {
     pub directive: &'a Directive,
     pub scope: Scope<'a>,
     pub locations: Vec<Location<'a>>,
@@ -21,12 +21,12 @@ pub struct Server<'a> {
     pub fallback: Option<String>,
 }
 
-impl<'a> Server<'a> {
+impl<'a> TranslatedServer<'a> {
     /// Returns the variables of a place in this server.
     pub fn variables<'s>(
         &'s self,
         scope: &'s Scope<'a>,
-        found: Option<&'s Found>,
+        found: Option<&'s PatternConditions>,
     ) -> Variables<'s, 'a> {
         let server_name = self.name.as_deref();
         Variables { scope, keys: self.keys, found, server_name, scheme: self.scheme }

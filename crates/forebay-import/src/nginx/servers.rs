@@ -8,16 +8,16 @@ use super::locations::{Location, order};
 use super::pages::pages;
 use super::rewrites;
 use super::scope::Scope;
-use super::server::Server;
+use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::{Cx, fields};
-use crate::draft::{Route, Site};
+use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
 /// Listeners and hosts of a server that become one site.
-struct Part {
+struct SitePart {
     listeners: Vec<Listener>,
     hosts: Vec<String>,
     is_default: bool,
@@ -27,13 +27,13 @@ struct Part {
 pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
     let all = listeners(cx, servers);
     let names: Vec<Vec<String>> = servers.iter().map(|server| names(cx, server)).collect();
-    let mut parts: Vec<(usize, Part)> = Vec::new();
+    let mut parts: Vec<(usize, SitePart)> = Vec::new();
     for (at, listeners) in all.iter().enumerate() {
         let (default, others): (Vec<_>, Vec<_>) =
             listeners.iter().cloned().partition(|listener| is_default(&all, at, &listener.address));
         for (listeners, is_default) in [(default, true), (others, false)] {
             if !listeners.is_empty() {
-                parts.push((at, Part { listeners, hosts: names[at].clone(), is_default }));
+                parts.push((at, SitePart { listeners, hosts: names[at].clone(), is_default }));
             }
         }
     }
@@ -70,7 +70,12 @@ fn is_default(all: &[Vec<Listener>], at: usize, address: &str) -> bool {
 }
 
 /// Removes hosts that another server has on the same listener: nginx uses the first one.
-fn claim(cx: &mut Cx<'_>, server: &Directive, part: &mut Part, taken: &mut Vec<(String, String)>) {
+fn claim(
+    cx: &mut Cx<'_>,
+    server: &Directive,
+    part: &mut SitePart,
+    taken: &mut Vec<(String, String)>,
+) {
     let is_taken = |taken: &[(String, String)], host: &str| {
         part.listeners.iter().any(|l| taken.iter().any(|(a, h)| *a == l.address && h == host))
     };
@@ -94,18 +99,18 @@ fn claim(cx: &mut Cx<'_>, server: &Directive, part: &mut Part, taken: &mut Vec<(
 
 /// Adds a site that says that there is none.
 fn nothing(cx: &mut Cx<'_>, server: &Directive) {
-    let route = Route::new(&server.place, server.line(), Matcher::path("/*")).respond(503);
-    let site = Site {
+    let route = DraftRoute::new(&server.place, server.line(), Matcher::path("/*")).respond(503);
+    let site = DraftSite {
         comments: vec!["No server could be translated.".into()],
         listen: vec!["127.0.0.1:8080".into()],
         routes: vec![route],
-        ..Site::default()
+        ..DraftSite::default()
     };
     cx.draft.sites.push(site);
 }
 
 /// Adds the sites of one part of a server.
-fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: Part) {
+fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     let scope = cx.http.inside(directive.inside());
     let tls = tls(cx, &scope, directive, &part);
     let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
@@ -114,7 +119,7 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: Part) {
     // A site that asks for client certificates has no other listeners.
     if asks && !plain.is_empty() {
         let rest =
-            Part { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
+            SitePart { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
         one_site(cx, directive, rest, None, &scope);
         part.listeners = secure;
     }
@@ -124,12 +129,14 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: Part) {
 fn one_site<'a>(
     cx: &mut Cx<'a>,
     directive: &'a Directive,
-    part: Part,
+    part: SitePart,
     tls: Option<Table>,
     scope: &Scope<'a>,
 ) {
-    let mut site =
-        Site { comments: vec![format!("{}: server", directive.place)], ..Site::default() };
+    let mut site = DraftSite {
+        comments: vec![format!("{}: server", directive.place)],
+        ..DraftSite::default()
+    };
     site.listen = listen(&mut site.comments, &part.listeners, tls.is_some());
     let is_secure = |listener: &Listener| listener.is_tls;
     let scheme = match (part.listeners.iter().all(is_secure), part.listeners.iter().any(is_secure))
@@ -161,7 +168,7 @@ fn one_site<'a>(
     }
     limits(cx, scope);
     let is_exact = |host: &&String| !host.starts_with('*');
-    let mut server = Server {
+    let mut server = TranslatedServer {
         directive,
         scope: scope.clone(),
         locations: Location::of_server(scope),
@@ -187,7 +194,7 @@ fn one_site<'a>(
 }
 
 /// Returns true if an earlier site has one of the listeners, so that this one is not the first.
-fn is_shared(cx: &Cx<'_>, site: &Site) -> bool {
+fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
     cx.draft
         .sites
         .iter()
@@ -207,7 +214,7 @@ fn listen(comments: &mut Vec<String>, listeners: &[Listener], has_tls: bool) -> 
 }
 
 /// Returns the TLS keys of a server; `None` if it has no TLS listener or no certificate.
-fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &Part) -> Option<Table> {
+fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) -> Option<Table> {
     if !part.listeners.iter().any(|listener| listener.is_tls) {
         return None;
     }
@@ -266,7 +273,7 @@ fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> O
 }
 
 /// Adds the trusted proxies.
-fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &Part, site: &mut Site) {
+fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut DraftSite) {
     let trusted = scope.all("set_real_ip_from");
     let is_network = |text: &&str| {
         let address = text.split('/').next().unwrap_or_default();
@@ -317,7 +324,12 @@ fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
 }
 
 /// Adds sites for `if ($host = NAME) { return ...; }`, and returns the other hosts.
-fn by_host<'a>(cx: &mut Cx<'a>, server: &Server<'a>, part: &Part, site: &Site) -> Vec<String> {
+fn by_host<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    part: &SitePart,
+    site: &DraftSite,
+) -> Vec<String> {
     let mut hosts = part.hosts.clone();
     for (directive, host) in server.host_conditions() {
         if !hosts.contains(&host) && !part.is_default {
@@ -328,7 +340,7 @@ fn by_host<'a>(cx: &mut Cx<'a>, server: &Server<'a>, part: &Part, site: &Site) -
             continue;
         };
         let variables = server.variables(&server.scope, None);
-        let route = Route::new(&inner.place, inner.line(), Matcher::path("/*"));
+        let route = DraftRoute::new(&inner.place, inner.line(), Matcher::path("/*"));
         let route = rewrites::returned(cx, &variables, inner, route);
         let same = cx.draft.sites.last_mut().filter(|last| {
             last.listen == site.listen
@@ -338,7 +350,7 @@ fn by_host<'a>(cx: &mut Cx<'a>, server: &Server<'a>, part: &Part, site: &Site) -
         });
         match same {
             Some(last) => last.hosts.push(host),
-            None => cx.draft.sites.push(Site {
+            None => cx.draft.sites.push(DraftSite {
                 comments: vec![format!("{}: {}", directive.place, directive.line())],
                 hosts: vec![host],
                 routes: vec![route],
@@ -350,7 +362,7 @@ fn by_host<'a>(cx: &mut Cx<'a>, server: &Server<'a>, part: &Part, site: &Site) -
 }
 
 /// Returns the routes of a server.
-fn routes<'a>(cx: &mut Cx<'a>, server: &mut Server<'a>) -> Vec<Route> {
+fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRoute> {
     let whole = Location::of_block(&server.scope);
     let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };
     let (mut phase, mut out) = (Phase::default(), Vec::new());

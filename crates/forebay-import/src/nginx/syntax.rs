@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::draft::Place;
+use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
 /// The largest number of directives. Real configurations have some thousand.
@@ -53,7 +53,11 @@ const NEEDLESS_FILES: [&str; 9] = [
 ];
 
 impl Parser {
-    fn file(&mut self, path: &Path, from: Option<&Place>) -> Result<Vec<Directive>, ImportError> {
+    fn file(
+        &mut self,
+        path: &Path,
+        from: Option<&SourceLine>,
+    ) -> Result<Vec<Directive>, ImportError> {
         let source = self.reader.open(path, from)?;
         let found = self.text(&source.text, source.name);
         self.reader.close();
@@ -70,7 +74,7 @@ impl Parser {
     fn block(
         &mut self,
         tokens: &mut Tokens<'_>,
-        opened: Option<&Place>,
+        opened: Option<&SourceLine>,
         depth: usize,
     ) -> Result<Vec<Directive>, ImportError> {
         let mut found = Vec::new();
@@ -81,20 +85,20 @@ impl Parser {
         loop {
             let (words, place, end) = self.statement(tokens)?;
             match (end, words.is_empty()) {
-                (End::Semicolon, false) if words[0] == "include" => {
+                (DirectiveEnd::Semicolon, false) if words[0] == "include" => {
                     self.include(&words, place, &mut found)?;
                 }
-                (End::Semicolon, false) => found.push(directive(words, place, None)),
-                (End::Open, false) if words[0].ends_with("_by_lua_block") => {
+                (DirectiveEnd::Semicolon, false) => found.push(directive(words, place, None)),
+                (DirectiveEnd::Open, false) if words[0].ends_with("_by_lua_block") => {
                     tokens.skip_raw_block(&place)?;
                     found.push(directive(words, place, Some(Vec::new())));
                 }
-                (End::Open, false) => {
+                (DirectiveEnd::Open, false) => {
                     let block = self.block(tokens, Some(&place), depth + 1)?;
                     found.push(directive(words, place, Some(block)));
                 }
-                (End::Close, true) if opened.is_some() => return Ok(found),
-                (End::File, true) if opened.is_none() => return Ok(found),
+                (DirectiveEnd::Close, true) if opened.is_some() => return Ok(found),
+                (DirectiveEnd::File, true) if opened.is_none() => return Ok(found),
                 (end, _) => return Err(unexpected(end, &tokens.place(), &words, opened)),
             }
         }
@@ -104,7 +108,7 @@ impl Parser {
     fn statement(
         &mut self,
         tokens: &mut Tokens<'_>,
-    ) -> Result<(Vec<String>, Place, End), ImportError> {
+    ) -> Result<(Vec<String>, SourceLine, DirectiveEnd), ImportError> {
         self.count += 1;
         if self.count > MOST_DIRECTIVES {
             let message = format!("the configuration has more than {MOST_DIRECTIVES} directives");
@@ -115,7 +119,7 @@ impl Parser {
         loop {
             match tokens.next()? {
                 Token::Word(word, line) => {
-                    place.get_or_insert(Place { file: tokens.file.clone(), line });
+                    place.get_or_insert(SourceLine { file: tokens.file.clone(), line });
                     words.push(word);
                 }
                 Token::End(end) => {
@@ -130,7 +134,7 @@ impl Parser {
     fn include(
         &mut self,
         words: &[String],
-        place: Place,
+        place: SourceLine,
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
         let pattern = words.get(1).map_or("", String::as_str);
@@ -176,28 +180,37 @@ impl Parser {
     }
 }
 
-fn directive(mut words: Vec<String>, place: Place, block: Option<Vec<Directive>>) -> Directive {
+fn directive(
+    mut words: Vec<String>,
+    place: SourceLine,
+    block: Option<Vec<Directive>>,
+) -> Directive {
     let args = words.split_off(1);
     Directive { name: words.remove(0), args, block, place }
 }
 
-fn unexpected(end: End, place: &Place, words: &[String], opened: Option<&Place>) -> ImportError {
+fn unexpected(
+    end: DirectiveEnd,
+    place: &SourceLine,
+    words: &[String],
+    opened: Option<&SourceLine>,
+) -> ImportError {
     let word = words.first().map_or("", String::as_str);
     match end {
-        End::File if words.is_empty() => {
+        DirectiveEnd::File if words.is_empty() => {
             let opened = opened.map_or(place, |opened| opened);
             ImportError::at(opened, "this block has no end", "add a } after its last line")
         }
-        End::File | End::Close if !words.is_empty() => {
+        DirectiveEnd::File | DirectiveEnd::Close if !words.is_empty() => {
             let message = format!("the directive \"{}\" has no end", shorten(word));
             ImportError::at(place, message, "add a ; after it")
         }
-        End::Close => ImportError::at(
+        DirectiveEnd::Close => ImportError::at(
             place,
             "a } ends no block",
             "remove it, or add the line that opens the block",
         ),
-        End::Open => ImportError::at(
+        DirectiveEnd::Open => ImportError::at(
             place,
             "a { follows no directive",
             "add the name of the block before it",
@@ -212,7 +225,7 @@ fn shorten(word: &str) -> String {
 
 /// The end of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum DirectiveEnd {
     Semicolon,
     Open,
     Close,
@@ -221,7 +234,7 @@ enum End {
 
 enum Token {
     Word(String, usize),
-    End(End),
+    End(DirectiveEnd),
 }
 
 struct Tokens<'t> {
@@ -231,8 +244,8 @@ struct Tokens<'t> {
 }
 
 impl Tokens<'_> {
-    fn place(&self) -> Place {
-        Place { file: self.file.clone(), line: self.line }
+    fn place(&self) -> SourceLine {
+        SourceLine { file: self.file.clone(), line: self.line }
     }
 
     fn take(&mut self) -> Option<char> {
@@ -244,11 +257,13 @@ impl Tokens<'_> {
 
     fn next(&mut self) -> Result<Token, ImportError> {
         loop {
-            let Some(c) = self.rest.chars().next() else { return Ok(Token::End(End::File)) };
+            let Some(c) = self.rest.chars().next() else {
+                return Ok(Token::End(DirectiveEnd::File));
+            };
             let end = match c {
-                ';' => End::Semicolon,
-                '{' => End::Open,
-                '}' => End::Close,
+                ';' => DirectiveEnd::Semicolon,
+                '{' => DirectiveEnd::Open,
+                '}' => DirectiveEnd::Close,
                 '#' => {
                     let length = self.rest.find('\n').unwrap_or(self.rest.len());
                     self.rest = &self.rest[length..];
@@ -318,7 +333,7 @@ impl Tokens<'_> {
     }
 
     /// Skips a block of Lua, which has its own syntax.
-    fn skip_raw_block(&mut self, place: &Place) -> Result<(), ImportError> {
+    fn skip_raw_block(&mut self, place: &SourceLine) -> Result<(), ImportError> {
         let mut depth = 1;
         while let Some(c) = self.take() {
             depth = match c {

@@ -7,7 +7,7 @@ use crate::value::{Table, Value};
 
 /// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum BackendProtocol {
     Http,
     Https,
     H2c,
@@ -15,7 +15,7 @@ pub enum Protocol {
     Plain,
 }
 
-impl Protocol {
+impl BackendProtocol {
     /// Returns the address of a server as Forebay writes it.
     fn url(self, address: &str) -> String {
         let scheme = match self {
@@ -50,7 +50,7 @@ fn is_address(address: &str) -> bool {
 }
 
 /// Returns the value of `to` for an address or the name of an upstream. An error is the reason.
-pub fn to(cx: &mut Cx<'_>, address: &str, protocol: Protocol) -> Result<String, String> {
+pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<String, String> {
     if let Some(upstream) = cx.http.every("upstream").find(|found| found.arg(0) == address) {
         return group(cx, upstream, protocol);
     }
@@ -64,7 +64,11 @@ pub fn to(cx: &mut Cx<'_>, address: &str, protocol: Protocol) -> Result<String, 
 }
 
 /// Returns the name of a group, which is added to the draft when it is used first.
-fn group(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol) -> Result<String, String> {
+fn group(
+    cx: &mut Cx<'_>,
+    upstream: &Directive,
+    protocol: BackendProtocol,
+) -> Result<String, String> {
     let name = match cx.groups.iter().find(|(name, _)| name == upstream.arg(0)) {
         Some((name, used)) if *used != protocol => format!("{name}-{protocol:?}").to_lowercase(),
         _ => upstream.arg(0).to_owned(),
@@ -85,7 +89,7 @@ fn group(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol) -> Result<St
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,
-    protocol: Protocol,
+    protocol: BackendProtocol,
     table: &mut Table,
 ) -> Result<Vec<Value>, String> {
     let (mut found, mut limits) = (Vec::new(), Vec::new());
@@ -135,8 +139,8 @@ fn servers(
     }
 }
 
-fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: Protocol, table: &mut Table) {
-    let is_http = protocol != Protocol::Plain;
+fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, table: &mut Table) {
+    let is_http = protocol != BackendProtocol::Plain;
     for inner in upstream.inside() {
         match inner.name.as_str() {
             "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
@@ -179,7 +183,7 @@ fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
 }
 
 /// Returns a group with the servers of each part, by its weight.
-fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: Protocol) -> Result<String, String> {
+fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {
         return Ok(format!("@{name}"));

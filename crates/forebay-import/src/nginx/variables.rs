@@ -2,7 +2,7 @@
 
 use super::scope::Scope;
 use crate::keys::Keys;
-use crate::pattern::Found;
+use crate::pattern::PatternConditions;
 use crate::template::{group, literal};
 
 /// The placeholders of variables.
@@ -35,7 +35,7 @@ pub struct Variables<'s, 'a> {
     pub scope: &'s Scope<'a>,
     pub keys: &'s Keys,
     /// The groups of the expression that matched last.
-    pub found: Option<&'s Found>,
+    pub found: Option<&'s PatternConditions>,
     /// The first name of the server, unless it has a wildcard.
     pub server_name: Option<&'s str>,
     /// The scheme of the server's listeners, if they have one.

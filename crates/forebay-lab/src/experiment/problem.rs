@@ -13,10 +13,10 @@ use miette::{
 pub struct Problem {
     message: String,
     help: Option<String>,
-    source: Option<Box<Place>>,
+    source: Option<Box<Position>>,
 }
 
-struct Place {
+struct Position {
     text: NamedSource<String>,
     span: std::ops::Range<usize>,
 }
@@ -35,7 +35,7 @@ impl Problem {
         Self {
             message: message.into(),
             help: Some(help.into()).filter(|help| !help.is_empty()),
-            source: Some(Box::new(Place { text: source, span })),
+            source: Some(Box::new(Position { text: source, span })),
         }
     }
 

@@ -11,7 +11,7 @@ use forebay_process::cgroup::Cgroup;
 use forebay_process::descendants::descendants;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::protocol::{Event, Launch, Order};
+use super::protocol::{KeeperMessage, Launch, Order};
 use super::room::{OUTPUT_FILE, remove_soon};
 use super::signal_name;
 use crate::watch::Tree;
@@ -32,7 +32,7 @@ pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
 pub struct Keeper {
     child: Child,
     orders: Option<ChildStdin>,
-    events: Receiver<Event>,
+    events: Receiver<KeeperMessage>,
     tmp: PathBuf,
     cgroup: Option<Cgroup>,
     grace: Duration,
@@ -66,12 +66,12 @@ impl Keeper {
             notes: Vec::new(),
         };
         match keeper.events.recv_timeout(OPENING_PATIENCE) {
-            Ok(Event::Open { tmp, cgroup }) => {
+            Ok(KeeperMessage::Open { tmp, cgroup }) => {
                 keeper.tmp = tmp;
                 keeper.cgroup = cgroup.map(Cgroup::existing);
                 Ok(keeper)
             }
-            Ok(Event::NotOpened { reason }) => Err(KeeperError(reason)),
+            Ok(KeeperMessage::NotOpened { reason }) => Err(KeeperError(reason)),
             other => Err(KeeperError(format!("the keeper did not begin its work ({other:?})"))),
         }
     }
@@ -127,21 +127,23 @@ impl Keeper {
         orders.write_all(&line)
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: KeeperMessage) {
         match event {
-            Event::NotStarted { reason } => self.ended = Some(reason),
-            Event::MainEnded { how, clean: false } => self.ended = Some(how),
-            Event::MainEnded { .. } => {}
-            Event::AllEnded => {
+            KeeperMessage::NotStarted { reason } => self.ended = Some(reason),
+            KeeperMessage::MainEnded { how, clean: false } => self.ended = Some(how),
+            KeeperMessage::MainEnded { .. } => {}
+            KeeperMessage::AllEnded => {
                 self.ended.get_or_insert(ENDED_WELL.to_owned());
             }
-            Event::Died { pid, signal } => {
+            KeeperMessage::Died { pid, signal } => {
                 self.notes.push(format!("process {pid} died of {}", signal_name(signal)));
             }
-            Event::Stopped { left } => {
+            KeeperMessage::Stopped { left } => {
                 self.notes.extend(left.into_iter().map(|what| format!("could not remove {what}")));
             }
-            Event::Open { .. } | Event::NotOpened { .. } | Event::Started { .. } => {}
+            KeeperMessage::Open { .. }
+            | KeeperMessage::NotOpened { .. }
+            | KeeperMessage::Started { .. } => {}
         }
     }
 
@@ -151,7 +153,7 @@ impl Keeper {
         let deadline = Instant::now() + self.grace + STOPPING_PATIENCE;
         loop {
             match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(event @ Event::Stopped { .. }) => {
+                Ok(event @ KeeperMessage::Stopped { .. }) => {
                     self.take(event);
                     break;
                 }
@@ -232,7 +234,7 @@ fn orphans() -> Vec<i32> {
 }
 
 /// Reads the keeper's events on a separate thread.
-fn follow(stdout: Option<std::process::ChildStdout>) -> Receiver<Event> {
+fn follow(stdout: Option<std::process::ChildStdout>) -> Receiver<KeeperMessage> {
     let (sender, events) = mpsc::channel();
     std::thread::spawn(move || {
         let Some(stdout) = stdout else { return };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_process::{Guardian, MAY_BE_MEASURED, Wake, search_path};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process_group};
 
-use super::protocol::{Event, Launch, Order};
+use super::protocol::{KeeperMessage, Launch, Order};
 use super::room::{OUTPUT_FILE, Room};
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ pub fn keep() -> ExitCode {
         Err(error) => return refuse(&format!("cannot create a temporary directory: {error}")),
     };
     let cgroup = room.cgroup.as_ref().map(|group| group.path().to_owned());
-    report(&Event::Open { tmp: room.path().to_owned(), cgroup });
+    report(&KeeperMessage::Open { tmp: room.path().to_owned(), cgroup });
     Keeping { room, guardian, grace: DEFAULT_GRACE }.run()
 }
 
@@ -46,14 +46,14 @@ impl Keeping {
                 Wake::Order(Order::Start(_)) => {}
                 Wake::ProgramEnded(status) => {
                     let clean = status.exit_status() == Some(0);
-                    report(&Event::MainEnded { how: describe(status), clean });
+                    report(&KeeperMessage::MainEnded { how: describe(status), clean });
                 }
                 Wake::OrphanEnded(pid, status) => {
                     if let Some(signal) = status.terminating_signal() {
-                        report(&Event::Died { pid: pid.as_raw_pid(), signal });
+                        report(&KeeperMessage::Died { pid: pid.as_raw_pid(), signal });
                     }
                 }
-                Wake::AllEnded => report(&Event::AllEnded),
+                Wake::AllEnded => report(&KeeperMessage::AllEnded),
                 Wake::Order(Order::Stop) | Wake::End => break,
             }
         }
@@ -63,15 +63,15 @@ impl Keeping {
         let mut left: Vec<String> = left.collect();
         left.extend(self.room.close());
         let clean = left.is_empty();
-        report(&Event::Stopped { left });
+        report(&KeeperMessage::Stopped { left });
         ExitCode::from(u8::from(!clean))
     }
 
     fn start(&mut self, launch: &Launch) {
         self.grace = launch.grace;
         report(&match self.spawn(launch) {
-            Ok(pid) => Event::Started { pid: pid.as_raw_pid() },
-            Err(reason) => Event::NotStarted { reason },
+            Ok(pid) => KeeperMessage::Started { pid: pid.as_raw_pid() },
+            Err(reason) => KeeperMessage::NotStarted { reason },
         });
     }
 
@@ -126,14 +126,14 @@ fn read_orders(order: &dyn Fn(Order) -> bool) {
 
 /// Sends an event. An error is ignored: even if `forebay compare` is gone, the keeper must clean
 /// up.
-fn report(event: &Event) {
+fn report(event: &KeeperMessage) {
     let mut out = io::stdout().lock();
     let _ = serde_json::to_writer(&mut out, event).map_err(io::Error::from);
     let _ = out.write_all(b"\n").and_then(|()| out.flush());
 }
 
 fn refuse(reason: &str) -> ExitCode {
-    report(&Event::NotOpened { reason: reason.to_owned() });
+    report(&KeeperMessage::NotOpened { reason: reason.to_owned() });
     ExitCode::FAILURE
 }
 

@@ -31,7 +31,7 @@ pub struct Launch {
 
 /// Message from the keeper to `forebay compare`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub enum Event {
+pub enum KeeperMessage {
     /// First message: the trial's directory and control group exist.
     Open { tmp: PathBuf, cgroup: Option<PathBuf> },
     /// The trial's directory could not be created.

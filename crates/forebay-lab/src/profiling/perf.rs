@@ -40,7 +40,7 @@ const SCRIPT: &str = r#"ulimit -f "$2"; exec perf script -i "$1/perf.data" --no-
 
 /// Reason for a missing profile.
 #[derive(Debug, PartialEq)]
-pub enum Failure {
+pub enum ProfileFailure {
     /// A signal interrupted the run.
     Interrupted,
     /// This system does not permit profiles of any configuration.
@@ -62,12 +62,12 @@ pub fn is_installed() -> bool {
 
 impl Attached {
     /// Starts sampling the processes of `tree` and all processes that they start.
-    pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, Failure> {
+    pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, ProfileFailure> {
         // System-wide sampling of a control group has one clock per processor, which also samples
         // processes shorter than a period. If the system refuses that, perf attaches to processes.
         if let Some(group) = tree.cgroup().and_then(name_of_group) {
             match Self::attach(runner, &["-a", "-G", &group], frequency) {
-                Err(Failure::Refused(_) | Failure::Other(_)) => {}
+                Err(ProfileFailure::Refused(_) | ProfileFailure::Other(_)) => {}
                 attached => return attached,
             }
         }
@@ -75,10 +75,10 @@ impl Attached {
         loop {
             let pids: Vec<String> = tree.pids().iter().map(i32::to_string).collect();
             if pids.is_empty() {
-                return Err(Failure::Other("the server has no process".to_owned()));
+                return Err(ProfileFailure::Other("the server has no process".to_owned()));
             }
             match Self::attach(runner, &["-p", &pids.join(",")], frequency) {
-                Err(Failure::Other(why))
+                Err(ProfileFailure::Other(why))
                     if attempt < ATTEMPTS && why.contains("No such process") =>
                 {
                     attempt += 1;
@@ -94,14 +94,14 @@ impl Attached {
     }
 
     /// Stops sampling, and waits until all samples are written.
-    pub fn end(&mut self, runner: &Runner) -> Result<(), Failure> {
+    pub fn end(&mut self, runner: &Runner) -> Result<(), ProfileFailure> {
         fs::write(self.dir.join("stop"), "")
-            .map_err(|error| Failure::Other(format!("cannot stop perf: {error}")))?;
+            .map_err(|error| ProfileFailure::Other(format!("cannot stop perf: {error}")))?;
         wait(runner, "perf record", &mut self.keeper, END_PATIENCE)
     }
 
     /// Converts the samples with `perf script` and returns the file of stacks.
-    pub fn script(&self, runner: &Runner) -> Result<PathBuf, Failure> {
+    pub fn script(&self, runner: &Runner) -> Result<PathBuf, ProfileFailure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = self.dir.to_string_lossy();
         keeper.start(launch(&["sh", "-c", SCRIPT, "sh", &dir, MOST_BLOCKS])).map_err(broken)?;
@@ -109,12 +109,14 @@ impl Attached {
         Ok(self.dir.join("stacks"))
     }
 
-    fn attach(runner: &Runner, watched: &[&str], frequency: u32) -> Result<Self, Failure> {
+    fn attach(runner: &Runner, watched: &[&str], frequency: u32) -> Result<Self, ProfileFailure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = keeper.tmp().join("profile");
         // Samples contain parts of the server's memory, so only the owner may read them.
         let made = DirBuilder::new().mode(0o700).create(&dir);
-        made.map_err(|error| Failure::Other(format!("cannot create {}: {error}", dir.display())))?;
+        made.map_err(|error| {
+            ProfileFailure::Other(format!("cannot create {}: {error}", dir.display()))
+        })?;
         let (frequency, most) = (frequency.to_string(), MOST_BYTES.to_string());
         let most = format!("{most}B");
         let (text, data) = (dir.to_string_lossy(), dir.join("perf.data"));
@@ -127,7 +129,7 @@ impl Attached {
         let began = Instant::now();
         while !dir.join("started").exists() {
             if runner.interrupt.is_set() {
-                return Err(Failure::Interrupted);
+                return Err(ProfileFailure::Interrupted);
             }
             let why = match keeper.ended() {
                 Some(how) => format!("perf record: {how}"),
@@ -145,7 +147,7 @@ impl Attached {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ProfileFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interrupted => out.write_str("interrupted by a signal"),
@@ -154,7 +156,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<Halt> for Failure {
+impl From<Halt> for ProfileFailure {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Interrupted => Self::Interrupted,
@@ -189,11 +191,11 @@ fn wait(
     what: &str,
     keeper: &mut Keeper,
     patience: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), ProfileFailure> {
     let began = Instant::now();
     loop {
         if runner.interrupt.is_set() {
-            return Err(Failure::Interrupted);
+            return Err(ProfileFailure::Interrupted);
         }
         let why = match keeper.ended() {
             Some(ENDED_WELL) => return Ok(()),
@@ -209,14 +211,16 @@ fn wait(
 }
 
 /// Returns the failure, with advice if the system refused.
-fn failure(why: &str, keeper: &Keeper) -> Failure {
+fn failure(why: &str, keeper: &Keeper) -> ProfileFailure {
     let output = keeper.last_output();
     // On a full disk, perf's own message about that may be missing.
     if let Ok(place) = rustix::fs::statvfs(keeper.tmp())
         && place.f_bavail * place.f_frsize < LEAST_ROOM
     {
         let disk = keeper.tmp().parent().unwrap_or(keeper.tmp()).display();
-        return Failure::Other(format!("{why}: no space in {disk}; free some, or set TMPDIR"));
+        return ProfileFailure::Other(format!(
+            "{why}: no space in {disk}; free some, or set TMPDIR"
+        ));
     }
     describe(why, &output, &paranoid())
 }
@@ -232,7 +236,7 @@ pub fn hides_kernel() -> bool {
     paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }
 
-fn describe(why: &str, output: &[String], paranoid: &str) -> Failure {
+fn describe(why: &str, output: &[String], paranoid: &str) -> ProfileFailure {
     const SIGNS: [&str; 5] = [
         "perf_event_paranoid",
         "perf_event_open",
@@ -246,7 +250,7 @@ fn describe(why: &str, output: &[String], paranoid: &str) -> Failure {
             "" => String::new(),
             level => format!(" (it is {level})"),
         };
-        return Failure::Refused(format!(
+        return ProfileFailure::Refused(format!(
             "perf may not watch the server: run forebay as root, or as root `sysctl \
              kernel.perf_event_paranoid=1`{level}; a container needs the capability PERFMON and a \
              seccomp profile that allows perf_event_open"
@@ -255,7 +259,7 @@ fn describe(why: &str, output: &[String], paranoid: &str) -> Failure {
     let words = |line: &&String| !line.trim().is_empty();
     let lines: Vec<&str> = output.iter().filter(words).map(|line| line.trim()).collect();
     let last = &lines[lines.len().saturating_sub(QUOTED_LINES)..];
-    Failure::Other(match last {
+    ProfileFailure::Other(match last {
         [] => why.to_owned(),
         last => format!("{why}; the end of what it printed: {}", last.join(" / ")),
     })
@@ -273,7 +277,7 @@ mod tests {
     fn a_refusal_says_what_to_set() {
         let output =
             "Error:\nAccess to performance monitoring and observability operations is limited.\n";
-        let Failure::Refused(why) = describe("x", &lines(output), "3") else {
+        let ProfileFailure::Refused(why) = describe("x", &lines(output), "3") else {
             panic!("it is a refusal");
         };
         assert!(
@@ -285,12 +289,12 @@ mod tests {
     #[test]
     fn any_other_failure_is_quoted() {
         let output = lines("one\n\nfailed to write perf data\nNo space left on device\n \n");
-        let Failure::Other(why) = describe("perf record failed", &output, "2") else {
+        let ProfileFailure::Other(why) = describe("perf record failed", &output, "2") else {
             panic!("it is no refusal");
         };
         let expected = "perf record failed; the end of what it printed: failed to write perf data / \
                         No space left on device";
         assert_eq!(why, expected);
-        assert_eq!(describe("why", &[], "2"), Failure::Other("why".to_owned()));
+        assert_eq!(describe("why", &[], "2"), ProfileFailure::Other("why".to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 /// The streams of a connection, grouped by state.
 #[derive(Debug)]
 pub struct Streams {
-    pub all: Vec<Stream>,
+    pub all: Vec<MuxStream>,
     pub idle: Vec<usize>,
     /// In the order of their start.
     pub waiting: VecDeque<usize>,
@@ -16,8 +16,8 @@ pub struct Streams {
 
 /// A stream and its current request.
 #[derive(Clone, Debug)]
-pub struct Stream {
-    pub state: State,
+pub struct MuxStream {
+    pub state: MuxStreamState,
     /// Index of the request.
     pub request: usize,
     /// The stream has had its first request in this turn.
@@ -33,7 +33,7 @@ pub struct Stream {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MuxStreamState {
     Idle,
     /// The request is not due yet.
     Resting,
@@ -44,8 +44,8 @@ pub enum State {
 
 impl Streams {
     pub fn new(count: usize, now: Instant) -> Self {
-        let idle = Stream {
-            state: State::Idle,
+        let idle = MuxStream {
+            state: MuxStreamState::Idle,
             request: 0,
             begun: false,
             due: now,
@@ -73,13 +73,13 @@ impl Streams {
 
     /// Queues the stream's request. The request times out at `deadline`.
     pub fn wait(&mut self, stream: usize, deadline: Instant) {
-        (self.all[stream].state, self.all[stream].until) = (State::Waiting, deadline);
+        (self.all[stream].state, self.all[stream].until) = (MuxStreamState::Waiting, deadline);
         self.waiting.push_back(stream);
     }
 
     /// Delays the stream's request until `begin`.
     pub fn rest(&mut self, stream: usize, begin: Instant) {
-        (self.all[stream].state, self.all[stream].until) = (State::Resting, begin);
+        (self.all[stream].state, self.all[stream].until) = (MuxStreamState::Resting, begin);
         self.resting += 1;
     }
 
@@ -89,7 +89,7 @@ impl Streams {
             return;
         }
         for stream in 0..self.all.len() {
-            if self.all[stream].state == State::Resting && self.all[stream].until <= now {
+            if self.all[stream].state == MuxStreamState::Resting && self.all[stream].until <= now {
                 self.resting -= 1;
                 self.wait(stream, deadline);
             }
@@ -99,7 +99,7 @@ impl Streams {
     /// Drops the requests that are not due yet.
     pub fn end_resting(&mut self) {
         for stream in 0..self.all.len() {
-            if self.all[stream].state == State::Resting {
+            if self.all[stream].state == MuxStreamState::Resting {
                 self.release(stream);
             }
         }
@@ -108,12 +108,12 @@ impl Streams {
     /// Ends the request of a stream.
     pub fn release(&mut self, stream: usize) {
         match self.all[stream].state {
-            State::Waiting => self.waiting.retain(|&other| other != stream),
-            State::UnderWay => self.under_way -= 1,
-            State::Resting => self.resting -= 1,
-            State::Idle => return,
+            MuxStreamState::Waiting => self.waiting.retain(|&other| other != stream),
+            MuxStreamState::UnderWay => self.under_way -= 1,
+            MuxStreamState::Resting => self.resting -= 1,
+            MuxStreamState::Idle => return,
         }
-        self.all[stream].state = State::Idle;
+        self.all[stream].state = MuxStreamState::Idle;
         self.idle.push(stream);
     }
 }

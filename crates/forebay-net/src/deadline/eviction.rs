@@ -28,7 +28,7 @@ pub struct Guest {
 
 /// Position of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum CandidateKey {
     Socket(usize),
     Guest(usize),
 }
@@ -38,7 +38,7 @@ enum Key {
 pub struct Candidates {
     guests: RefCell<Slab<Rc<Guest>>>,
     /// Candidates of the last scan; the first to be closed is the last element.
-    found: RefCell<Vec<(Rank, Key)>>,
+    found: RefCell<Vec<(Rank, CandidateKey)>>,
 }
 
 /// Removes a guest when dropped.
@@ -110,32 +110,34 @@ impl Deadlines {
         };
         let now = self.now();
         for (key, socket) in self.sockets.borrow().iter() {
-            consider(socket.occupancy.rank(now), Key::Socket(key));
+            consider(socket.occupancy.rank(now), CandidateKey::Socket(key));
         }
         for (key, guest) in self.candidates.guests.borrow().iter() {
-            consider(guest.occupancy.rank(now), Key::Guest(key));
+            consider(guest.occupancy.rank(now), CandidateKey::Guest(key));
         }
         let mut found = first.into_sorted_vec();
         found.reverse();
         self.candidates.found.replace(found);
     }
 
-    fn rank(&self, key: Key) -> Option<Rank> {
+    fn rank(&self, key: CandidateKey) -> Option<Rank> {
         let now = self.now();
         match key {
-            Key::Socket(key) => self.sockets.borrow().get(key)?.occupancy.rank(now),
-            Key::Guest(key) => self.candidates.guests.borrow().get(key)?.occupancy.rank(now),
+            CandidateKey::Socket(key) => self.sockets.borrow().get(key)?.occupancy.rank(now),
+            CandidateKey::Guest(key) => {
+                self.candidates.guests.borrow().get(key)?.occupancy.rank(now)
+            }
         }
     }
 
     /// Closes a connection, unless bytes have arrived or are being sent.
-    fn end(&self, key: Key) -> bool {
+    fn end(&self, key: CandidateKey) -> bool {
         match key {
-            Key::Socket(key) => {
+            CandidateKey::Socket(key) => {
                 let socket = self.sockets.borrow().get(key).cloned();
                 socket.is_some_and(|socket| socket.evict())
             }
-            Key::Guest(key) => {
+            CandidateKey::Guest(key) => {
                 let guest = self.candidates.guests.borrow().get(key).cloned();
                 let Some(guest) = guest else { return false };
                 guest.occupancy.is_evicted.set(true);

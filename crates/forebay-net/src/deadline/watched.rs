@@ -10,13 +10,13 @@ use rustix::net::{RecvFlags, Shutdown};
 
 use super::{NEVER, Occupancy, Ticks};
 use crate::byte_stream::Io;
-use crate::tls::Session;
+use crate::tls::TlsSession;
 
 /// The sweep's view of a socket.
 pub struct Watched {
     pub io: Io,
     /// TLS as a layer above `io`, if any.
-    pub tls: OnceCell<Box<Session>>,
+    pub tls: OnceCell<Box<TlsSession>>,
     pub read_due: Cell<Ticks>,
     pub write_due: Cell<Ticks>,
     /// Time limit for a write that waits for room.

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 
 use forebay_conf::{self as conf, Level};
 
-use super::pattern::{Entry, Pattern};
-use super::{Message, Queue};
+use super::pattern::{LogEntry, Pattern};
+use super::{LogQueue, Message};
 
 /// Maximum bytes of log lines that one thread holds back while the writer is behind.
 const HELD_BACK: usize = 4 << 20;
@@ -18,7 +18,7 @@ pub struct AccessLog {
     /// By number: that of `[log]` first, then those of sites and routes.
     logs: Vec<Collected>,
     lost: Cell<u64>,
-    queue: Queue,
+    queue: LogQueue,
 }
 
 /// Lines of one log.
@@ -30,7 +30,7 @@ struct Collected {
 }
 
 impl AccessLog {
-    pub(super) fn new(log: &conf::Log, queue: Queue) -> Self {
+    pub(super) fn new(log: &conf::Log, queue: LogQueue) -> Self {
         let collected = |file: conf::LogFile| {
             let pattern = match (&file.access, &file.format) {
                 (conf::AccessLog::Off, _) => None,
@@ -62,7 +62,7 @@ impl AccessLog {
     }
 
     /// Appends the line of a finished request to the log of this number.
-    pub fn record(&self, number: usize, entry: &Entry<'_>) {
+    pub fn record(&self, number: usize, entry: &LogEntry<'_>) {
         let Some(log) = self.logs.get(number) else { return };
         let Some(pattern) = &log.pattern else { return };
         let mut lines = log.lines.borrow_mut();

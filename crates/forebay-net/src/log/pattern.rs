@@ -11,7 +11,7 @@ const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
 const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
 
 /// A finished request, as the log sees it.
-pub struct Entry<'a> {
+pub struct LogEntry<'a> {
     /// The request.
     pub request: &'a Request,
     /// The status sent; 0 if no reply was sent.
@@ -22,7 +22,7 @@ pub struct Entry<'a> {
     pub took: Duration,
 }
 
-impl Entry<'_> {
+impl LogEntry<'_> {
     fn micros(&self) -> u64 {
         self.took.as_micros() as u64
     }
@@ -31,10 +31,10 @@ impl Entry<'_> {
 /// A parsed line format.
 pub(super) enum Pattern {
     Json,
-    Parts(Vec<Part>),
+    Parts(Vec<PatternPiece>),
 }
 
-pub(super) enum Part {
+pub(super) enum PatternPiece {
     Text(String),
     Header(String),
     Own(Own),
@@ -90,10 +90,10 @@ impl Pattern {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find('%') {
-            parts.push(Part::Text(rest[..at].to_owned()));
+            parts.push(PatternPiece::Text(rest[..at].to_owned()));
             let tail = rest[at + 1..].trim_start_matches(['>', '<']);
             if let Some((name, after)) = tail.strip_prefix('{').and_then(|t| t.split_once("}i")) {
-                parts.push(Part::Header(name.to_owned()));
+                parts.push(PatternPiece::Header(name.to_owned()));
                 rest = after;
                 continue;
             }
@@ -101,39 +101,43 @@ impl Pattern {
             if let Some((own, after)) =
                 own.and_then(|(name, after)| Some((Own::parse(name)?, after)))
             {
-                parts.push(Part::Own(own));
+                parts.push(PatternPiece::Own(own));
                 rest = after;
                 continue;
             }
             let mut letters = tail.chars();
             match letters.next() {
-                Some('%') => parts.push(Part::Text("%".into())),
+                Some('%') => parts.push(PatternPiece::Text("%".into())),
                 Some(letter) if letter.is_ascii_alphabetic() => {
-                    parts.push(Part::Directive(letter as u8));
+                    parts.push(PatternPiece::Directive(letter as u8));
                 }
-                other => parts
-                    .push(Part::Text(format!("%{}", other.map_or(String::new(), String::from)))),
+                other => parts.push(PatternPiece::Text(format!(
+                    "%{}",
+                    other.map_or(String::new(), String::from)
+                ))),
             }
             rest = letters.as_str();
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(PatternPiece::Text(rest.to_owned()));
         Self::Parts(parts)
     }
 
     /// Appends the line of `entry`, which was answered at `time`, in the form of the pattern.
-    pub(super) fn append(&self, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+    pub(super) fn append(&self, entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
         match self {
             Self::Json => append_json(entry, time, out),
             Self::Parts(parts) => {
                 for part in parts {
                     match part {
-                        Part::Text(text) => out.extend_from_slice(text.as_bytes()),
-                        Part::Header(name) => append_header(entry, name, out),
-                        Part::Own(own) => match own.of(entry.request) {
+                        PatternPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                        PatternPiece::Header(name) => append_header(entry, name, out),
+                        PatternPiece::Own(own) => match own.of(entry.request) {
                             Some(value) => append_escaped(value, out),
                             None => out.push(b'-'),
                         },
-                        Part::Directive(letter) => append_directive(*letter, entry, time, out),
+                        PatternPiece::Directive(letter) => {
+                            append_directive(*letter, entry, time, out)
+                        }
                     }
                 }
             }
@@ -141,7 +145,7 @@ impl Pattern {
     }
 }
 
-fn append_directive(letter: u8, entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+fn append_directive(letter: u8, entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
     match letter {
         b'h' | b'a' => {
@@ -201,7 +205,7 @@ fn protocol(request: &Request) -> &'static [u8] {
     }
 }
 
-fn append_header(entry: &Entry<'_>, name: &str, out: &mut Vec<u8>) {
+fn append_header(entry: &LogEntry<'_>, name: &str, out: &mut Vec<u8>) {
     match header(entry.request, name) {
         Some(value) => append_escaped(value, out),
         None => out.push(b'-'),
@@ -227,7 +231,7 @@ fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn append_json(entry: &Entry<'_>, time: &str, out: &mut Vec<u8>) {
+fn append_json(entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
     let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     let _ = write!(out, "{{\"time\":\"{}\",\"client\":\"{}\"", time, request.client);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_conf::{self as conf, Level};
 
 use super::pattern::append_json_text;
-use super::{AccessLog, ErrorLog, Message, Queue, Queued, Reopener, Style};
+use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
@@ -22,7 +22,7 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// The thread that writes the logs.
 pub struct Writer {
-    queue: Queue,
+    queue: LogQueue,
     style: Arc<Style>,
     thread: Option<JoinHandle<()>>,
     /// Disconnects when the thread has written everything.
@@ -32,7 +32,7 @@ pub struct Writer {
 impl Writer {
     /// Opens the logs and starts the thread. A new log file will belong to `owner`.
     pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
-        let (queue, queued) = Queue::new();
+        let (queue, queued) = LogQueue::new();
         let targets = open_all(log, owner)?;
         let style = Arc::new(Style::new(log));
         let for_thread = style.clone();

@@ -5,11 +5,11 @@ use std::io;
 use tokio::io::Interest;
 
 use super::Socket;
-use crate::tls::{Alpn, ClientTls, Session};
+use crate::tls::{Alpn, ClientTls, TlsSession};
 
 impl Socket {
     /// Adds TLS to the socket. The handshake is still to be finished.
-    pub fn start_tls(&self, session: Session) {
+    pub fn start_tls(&self, session: TlsSession) {
         let is_first = self.shared.tls.set(Box::new(session)).is_ok();
         debug_assert!(is_first, "a connection has one session");
     }
@@ -26,7 +26,7 @@ impl Socket {
     }
 
     /// Finishes the handshake that [`Socket::start_tls`] has begun.
-    pub async fn finish_handshake(&self) -> io::Result<&Session> {
+    pub async fn finish_handshake(&self) -> io::Result<&TlsSession> {
         let tls = self.tls().ok_or(io::ErrorKind::NotConnected)?;
         loop {
             match tls.flush(&self.shared.io) {
@@ -49,7 +49,11 @@ impl Socket {
     }
 
     /// As [`Socket::read_ready`], with TLS.
-    pub(super) fn read_decrypted(&self, tls: &Session, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub(super) fn read_decrypted(
+        &self,
+        tls: &TlsSession,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<usize> {
         // Limits the time for a peer that sends records without data, so that other tasks can run.
         const LOOKS: usize = 8;
         for _ in 0..LOOKS {
@@ -63,7 +67,7 @@ impl Socket {
     }
 
     /// Decrypts one read, if bytes can be read.
-    fn receive(&self, tls: &Session) -> io::Result<()> {
+    fn receive(&self, tls: &TlsSession) -> io::Result<()> {
         if self.is_unread.get() {
             // Ignore the readiness known to the event loop.
             let outcome = tls.receive(&self.shared.io);
@@ -81,7 +85,7 @@ impl Socket {
     }
 
     /// Returns the TLS session, if any.
-    pub fn tls(&self) -> Option<&Session> {
+    pub fn tls(&self) -> Option<&TlsSession> {
         self.shared.tls.get().map(|session| &**session)
     }
 

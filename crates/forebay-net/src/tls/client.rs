@@ -15,7 +15,7 @@ use rustls::{
 };
 
 use crate::tls::server::{TlsError, certificates, private_key};
-use crate::tls::session::Session;
+use crate::tls::session::TlsSession;
 
 /// Verification of some servers, for all threads.
 #[derive(Debug)]
@@ -82,11 +82,11 @@ impl ClientTls {
     }
 
     /// Creates the session of a new connection to `host`, which begins with a handshake.
-    pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<Session> {
+    pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<TlsSession> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(self.configs[alpn as usize].clone(), name);
-        Ok(Session::new(connection.map_err(io::Error::other)?))
+        Ok(TlsSession::new(connection.map_err(io::Error::other)?))
     }
 }
 

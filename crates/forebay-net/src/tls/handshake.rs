@@ -9,7 +9,7 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::x509::X509Name;
 
 use crate::tls::server::ServerTls;
-use crate::tls::session::Session;
+use crate::tls::session::TlsSession;
 
 /// A successful handshake.
 pub struct Handshake {
@@ -29,7 +29,7 @@ struct ClientCertificate {
 }
 
 impl Handshake {
-    pub fn new(tls: Arc<ServerTls>, server_name: Option<String>, session: &Session) -> Self {
+    pub fn new(tls: Arc<ServerTls>, server_name: Option<String>, session: &TlsSession) -> Self {
         Self {
             tls,
             server_name,

@@ -17,7 +17,7 @@ use crate::byte_stream::Io;
 const FILE_PIECE: usize = 64 << 10;
 
 /// The TLS of one connection, including the handshake.
-pub struct Session(RefCell<State>);
+pub struct TlsSession(RefCell<State>);
 
 struct State {
     connection: Connection,
@@ -35,7 +35,7 @@ pub struct Received {
     pub is_short: bool,
 }
 
-impl Session {
+impl TlsSession {
     pub fn new(connection: impl Into<Connection>) -> Self {
         let connection = connection.into();
         Self(RefCell::new(State { connection, promised: 0, is_cut: false }))
@@ -195,7 +195,7 @@ impl Session {
 impl State {
     fn flush(&mut self, io: &Io) -> io::Result<()> {
         while self.connection.wants_write() {
-            if self.connection.write_tls(&mut Output(io))? == 0 {
+            if self.connection.write_tls(&mut RecordSink(io))? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
@@ -218,9 +218,9 @@ impl Read for Input<'_> {
 }
 
 /// The socket as a sink of records.
-struct Output<'a>(&'a Io);
+struct RecordSink<'a>(&'a Io);
 
-impl Write for Output<'_> {
+impl Write for RecordSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(&[IoSlice::new(bytes)])
     }

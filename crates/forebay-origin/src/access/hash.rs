@@ -12,7 +12,7 @@ const MOST_ROUNDS: u64 = 10_000_000;
 
 /// A kind of hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum HashKind {
     Apr1,
     Sha256,
     Sha512,
@@ -81,14 +81,14 @@ impl Hash {
     }
 
     /// Returns kind and cost, which determine the time of a comparison for a given password.
-    pub fn class(&self) -> (Kind, u64) {
+    pub fn class(&self) -> (HashKind, u64) {
         match self {
-            Self::Apr1 { .. } => (Kind::Apr1, 0),
+            Self::Apr1 { .. } => (HashKind::Apr1, 0),
             Self::ShaCrypt { text, rounds } => {
-                let kind = if text.starts_with("$5") { Kind::Sha256 } else { Kind::Sha512 };
+                let kind = if text.starts_with("$5") { HashKind::Sha256 } else { HashKind::Sha512 };
                 (kind, *rounds)
             }
-            Self::Bcrypt { cost, .. } => (Kind::Bcrypt, u64::from(*cost)),
+            Self::Bcrypt { cost, .. } => (HashKind::Bcrypt, u64::from(*cost)),
         }
     }
 }

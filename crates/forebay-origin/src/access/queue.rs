@@ -21,26 +21,26 @@ const MOST_OF_ADDRESS: usize = 64;
 const MOST: usize = 1024;
 
 /// Queue of passwords that wait for hashing.
-pub struct HashQueue(Mutex<State>);
+pub struct HashQueue(Mutex<QueueState>);
 
-struct State {
+struct QueueState {
     /// Number of hashes that may still start.
     free: usize,
     /// Addresses with waiting passwords, the next one first.
-    order: VecDeque<Address>,
-    waiting: HashMap<Address, VecDeque<oneshot::Sender<Turn>>>,
+    order: VecDeque<QueueKey>,
+    waiting: HashMap<QueueKey, VecDeque<oneshot::Sender<Turn>>>,
     /// Number of passwords in `waiting`.
     count: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Address {
+enum QueueKey {
     V4([u8; 4]),
     V6([u8; 8]),
     Unix,
 }
 
-impl Address {
+impl QueueKey {
     fn of(client: Option<IpAddr>) -> Self {
         match client.map(|address| address.to_canonical()) {
             Some(IpAddr::V4(address)) => Self::V4(address.octets()),
@@ -77,7 +77,7 @@ impl HashQueue {
     /// Creates a queue for at most `at_once` hashes at once.
     pub fn new(at_once: usize) -> Arc<Self> {
         let state =
-            State { free: at_once, order: VecDeque::new(), waiting: HashMap::new(), count: 0 };
+            QueueState { free: at_once, order: VecDeque::new(), waiting: HashMap::new(), count: 0 };
         Arc::new(Self(Mutex::new(state)))
     }
 
@@ -89,7 +89,7 @@ impl HashQueue {
                 state.free -= 1;
                 return Ok(Turn(Some(self.clone())));
             }
-            state.enter(Address::of(client))?
+            state.enter(QueueKey::of(client))?
         };
         match timeout(PATIENCE, turn).await {
             Ok(turn) => turn.map_err(|_| Refusal::Share),
@@ -108,13 +108,13 @@ impl HashQueue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn enter(&mut self, address: Address) -> Result<oneshot::Receiver<Turn>, Refusal> {
+impl QueueState {
+    fn enter(&mut self, address: QueueKey) -> Result<oneshot::Receiver<Turn>, Refusal> {
         if self.of(address) >= MOST_OF_ADDRESS {
             self.forget_departed(address);
         }
@@ -152,12 +152,12 @@ impl State {
         Some(next)
     }
 
-    fn of(&self, address: Address) -> usize {
+    fn of(&self, address: QueueKey) -> usize {
         self.waiting.get(&address).map_or(0, VecDeque::len)
     }
 
     /// Removes the passwords of clients that have left.
-    fn forget_departed(&mut self, address: Address) {
+    fn forget_departed(&mut self, address: QueueKey) {
         let Some(waiting) = self.waiting.get_mut(&address) else { return };
         let before = waiting.len();
         waiting.retain(|sender| !sender.is_closed());
@@ -176,7 +176,7 @@ impl State {
         Ok(())
     }
 
-    fn forget_if_empty(&mut self, address: Address) {
+    fn forget_if_empty(&mut self, address: QueueKey) {
         if self.of(address) == 0 {
             self.waiting.remove(&address);
             self.order.retain(|other| *other != address);

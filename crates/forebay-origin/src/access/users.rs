@@ -98,14 +98,14 @@ impl User {
 
 /// Hashes to compute for checking a password.
 #[derive(Clone)]
-pub struct Check {
+pub struct PasswordCheck {
     /// The user; `None` if the file does not contain the name.
     pub user: Option<Arc<User>>,
     /// A user of each other kind and cost of hash in the file.
     others: Vec<Arc<User>>,
 }
 
-impl Check {
+impl PasswordCheck {
     /// Returns true if there is no hash to compute, because the file has no user.
     pub fn is_empty(&self) -> bool {
         self.user.is_none() && self.others.is_empty()
@@ -191,11 +191,11 @@ impl Users {
     }
 
     /// Returns the hashes to compute for checking a password of this user.
-    pub fn check_of(&self, name: &[u8]) -> Check {
+    pub fn check_of(&self, name: &[u8]) -> PasswordCheck {
         let user = self.get(name).cloned();
         let class = user.as_ref().map(|user| user.hash.class());
         let others = self.classes.iter().filter(|other| Some(other.hash.class()) != class);
-        Check { others: others.cloned().collect(), user }
+        PasswordCheck { others: others.cloned().collect(), user }
     }
 
     /// Reads the file. Returns the numbers of invalid lines, which contain no user.

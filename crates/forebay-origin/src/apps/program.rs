@@ -25,7 +25,7 @@ use forebay_upstream::{
     Attempts, Backend, BackendOptions, Balancing, BodyAtHand, Endpoint, Group, Permits, Tallies,
     Upstream,
 };
-use forebay_workers::{Permit, Place, Program};
+use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
 
@@ -239,8 +239,8 @@ impl ProgramApp {
 
     fn new_client(&self, permit: &Permit) -> InstanceClient {
         let endpoint = match permit.place() {
-            Place::Unix(path) => Endpoint::Unix(path.clone()),
-            Place::Tcp(address) => Endpoint::Tcp(*address),
+            ProcessAddress::Unix(path) => Endpoint::Unix(path.clone()),
+            ProcessAddress::Tcp(address) => Endpoint::Tcp(*address),
         };
         let (keeps_alive, idle_time) = match self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => (true, HTTP_IDLE),
@@ -338,10 +338,12 @@ impl HttpRoute {
     }
 
     /// Returns the route to one HTTP server at this place.
-    fn at(&self, place: &Place) -> conf::Proxy {
+    fn at(&self, place: &ProcessAddress) -> conf::Proxy {
         match place {
-            Place::Unix(path) => self.to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY),
-            Place::Tcp(address) => {
+            ProcessAddress::Unix(path) => {
+                self.to(conf::Address::Unix(path.clone()), UNIX_AUTHORITY)
+            }
+            ProcessAddress::Tcp(address) => {
                 let address = address.to_string();
                 self.to(conf::Address::Tcp(address.clone()), &address)
             }

@@ -13,10 +13,10 @@ use forebay_server::tunnel::Tunnel;
 use forebay_upstream::fields::inform;
 use forebay_upstream::upgrade;
 use forebay_wire::http1::{
-    Field, KnownField, Limits, RequestFraming, ResponseHead, ResponseParser, encode,
+    Field, Http1Limits, KnownField, RequestFraming, ResponseHead, ResponseParser, encode,
 };
 use forebay_wire::reply::{ReplyReader, ReplyStep};
-use forebay_workers::{Event, Lease};
+use forebay_workers::{Lease, LeaseEvent};
 use tokio::net::UnixStream;
 
 use crate::apps::fault::worker_fault;
@@ -77,7 +77,7 @@ async fn read_head(
     output: &mut Vec<u8>,
     reply: &mut Reply,
 ) -> Result<ResponseHead, Fault> {
-    let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), false));
+    let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
     let mut head = ResponseHead::default();
     loop {
         let step = heads.read(output, &mut head);
@@ -94,7 +94,7 @@ async fn read_head(
             }
             ReplyStep::Partial => {}
         }
-        if let Event::End(_) = lease.read(output).await.map_err(worker_fault)? {
+        if let LeaseEvent::End(_) = lease.read(output).await.map_err(worker_fault)? {
             return Err(Fault::app(502, "the application ended in the head of its 101"));
         }
     }

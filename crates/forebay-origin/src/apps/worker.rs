@@ -17,7 +17,7 @@ use forebay_upstream::script::{Script, Scripts, scripts_of};
 use forebay_upstream::script_reply::{OutputLimit, ScriptReply};
 use forebay_upstream::{Attempts, BodyAtHand};
 use forebay_wire::cgi::{self, Block, Sink};
-use forebay_workers::{App, Body, EndKind, Event, Lease, WorkerFault};
+use forebay_workers::{App, Body, EndKind, Lease, LeaseEvent, WorkerFault};
 
 use crate::apps::definition::env_of_requests;
 use crate::apps::fault::{unavailable, worker_fault};
@@ -162,7 +162,7 @@ impl WorkerApp {
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
                 // Arrived while the pump waited for more output.
-                more => Ok(Event::Output(more)),
+                more => Ok(LeaseEvent::Output(more)),
             });
             let event = match event.await? {
                 Ok(event) => event,
@@ -174,11 +174,11 @@ impl WorkerApp {
             };
             if may_take_over {
                 match (takeover::has_begun(&output), &event) {
-                    (Some(true), Event::Output(_)) => {
+                    (Some(true), LeaseEvent::Output(_)) => {
                         let lease = running.0.take().expect("only this and drop take it");
                         return takeover::complete(lease, output, exchange, &self.thread).await;
                     }
-                    (None, Event::Output(_)) => continue,
+                    (None, LeaseEvent::Output(_)) => continue,
                     _ => may_take_over = false,
                 }
             }
@@ -187,7 +187,7 @@ impl WorkerApp {
                 pump.feed(&output).await?;
                 output.clear();
             }
-            if let Event::End(kind) = event {
+            if let LeaseEvent::End(kind) = event {
                 return finish(kind, pump).await;
             }
         }

@@ -7,7 +7,7 @@ use forebay_server::reply::{Length, Reply};
 use forebay_wire::accept::lists_tag;
 use forebay_wire::caching::parse_date;
 use forebay_wire::http1::{KnownField, encode};
-use forebay_wire::range::{self, Part, Ranges};
+use forebay_wire::range::{self, ByteRange, Ranges};
 
 use super::stored::{COMPRESSED_AT_ONCE, Stored};
 
@@ -53,9 +53,9 @@ impl Handled {
 }
 
 /// Answer to a request with a stored reply.
-enum Outcome {
+enum StoredAnswer {
     Whole,
-    Part(Part),
+    Part(ByteRange),
     NotModified,
     Failed,
     Unsatisfiable,
@@ -78,7 +78,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
     request.cache = Some(handled.name());
     let length = stored.body.len() as u64;
     match decide(request, stored) {
-        Outcome::Whole => {
+        StoredAnswer::Whole => {
             begin(reply, stored.status, &stored.lines);
             append_own(reply.field_lines(), stored, handled);
             match stored.status {
@@ -93,7 +93,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
                 }
             }
         }
-        Outcome::Part(Part { start, length: part }) => {
+        StoredAnswer::Part(ByteRange { start, length: part }) => {
             begin(reply, 206, &stored.lines);
             append_own(reply.field_lines(), stored, handled);
             let range = format!("bytes {start}-{}/{length}", start + part - 1);
@@ -101,13 +101,13 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
             reply.end_head(Length::Known(part), true);
             reply.push(&stored.body[start as usize..(start + part) as usize]).await?;
         }
-        Outcome::NotModified => {
+        StoredAnswer::NotModified => {
             begin(reply, 304, &not_modified(&stored.lines));
             append_own(reply.field_lines(), stored, handled);
             reply.end_head(Length::None, true);
         }
-        Outcome::Failed => return Err(Fault::client(412, "a precondition does not hold")),
-        Outcome::Unsatisfiable => {
+        StoredAnswer::Failed => return Err(Fault::client(412, "a precondition does not hold")),
+        StoredAnswer::Unsatisfiable => {
             reply.begin(416, b"");
             reply.field("Content-Range", format!("bytes */{length}").as_bytes());
             reply.end_head(Length::Known(0), false);
@@ -146,30 +146,30 @@ fn not_modified(lines: &[u8]) -> Vec<u8> {
 }
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then a range.
-fn decide(request: &Request, stored: &Stored) -> Outcome {
+fn decide(request: &Request, stored: &Stored) -> StoredAnswer {
     if stored.status != 200 || !super::key::has_conditions(request) {
-        return Outcome::Whole;
+        return StoredAnswer::Whole;
     }
     let value = |known| request.head.value(known, &request.bytes);
     let strong = stored.etag.as_deref().filter(|etag| !etag.starts_with(b"W/"));
     if let Some(is_listed) = lists(request, KnownField::IfMatch, strong, false) {
         if !is_listed {
-            return Outcome::Failed;
+            return StoredAnswer::Failed;
         }
     } else if let Some(date) = value(KnownField::IfUnmodifiedSince).and_then(parse_date)
         && stored.modified.is_some_and(|modified| modified > date)
     {
-        return Outcome::Failed;
+        return StoredAnswer::Failed;
     }
     let weak = stored.etag.as_deref().map(|etag| etag.strip_prefix(b"W/").unwrap_or(etag));
     if let Some(is_listed) = lists(request, KnownField::IfNoneMatch, weak, true) {
         if is_listed {
-            return Outcome::NotModified;
+            return StoredAnswer::NotModified;
         }
     } else if let Some(date) = value(KnownField::IfModifiedSince).and_then(parse_date)
         && modified_or_date(stored).is_some_and(|modified| modified <= date)
     {
-        return Outcome::NotModified;
+        return StoredAnswer::NotModified;
     }
     match value(KnownField::Range) {
         Some(range) if request.method() == b"GET" => {
@@ -177,9 +177,9 @@ fn decide(request: &Request, stored: &Stored) -> Outcome {
                 Some(validator) == strong
                     || stored.modified.is_some() && parse_date(validator) == stored.modified
             });
-            if applies { part(range, stored.body.len() as u64) } else { Outcome::Whole }
+            if applies { part(range, stored.body.len() as u64) } else { StoredAnswer::Whole }
         }
-        _ => Outcome::Whole,
+        _ => StoredAnswer::Whole,
     }
 }
 
@@ -203,13 +203,13 @@ fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -
 }
 
 /// A request for several parts gets the whole.
-fn part(value: &[u8], length: u64) -> Outcome {
+fn part(value: &[u8], length: u64) -> StoredAnswer {
     match range::parse(value, length, 1) {
-        Ranges::Whole => Outcome::Whole,
-        Ranges::Unsatisfiable => Outcome::Unsatisfiable,
+        Ranges::Whole => StoredAnswer::Whole,
+        Ranges::Unsatisfiable => StoredAnswer::Unsatisfiable,
         Ranges::Parts(parts) => match parts[..] {
-            [part] => Outcome::Part(part),
-            _ => Outcome::Whole,
+            [part] => StoredAnswer::Part(part),
+            _ => StoredAnswer::Whole,
         },
     }
 }

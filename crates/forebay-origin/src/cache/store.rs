@@ -110,7 +110,7 @@ struct Fetch {
 
 /// Result of a lookup.
 #[derive(Debug)]
-pub enum Found {
+pub enum CacheLookup {
     /// A reply, fresh or stale.
     Reply(Arc<Stored>),
     /// None, and the reply of the origin can probably not be stored.
@@ -176,16 +176,21 @@ impl Store {
     }
 
     /// Returns the reply for `request`, if `may_use` allows it.
-    pub fn find(&self, key: &[u8], request: &Request, may_use: impl Fn(&Stored) -> bool) -> Found {
-        let Some(resource) = self.resources.get(key) else { return Found::Nothing };
+    pub fn find(
+        &self,
+        key: &[u8],
+        request: &Request,
+        may_use: impl Fn(&Stored) -> bool,
+    ) -> CacheLookup {
+        let Some(resource) = self.resources.get(key) else { return CacheLookup::Nothing };
         // The newest that matches (RFC 9111 section 4.1).
         let mut variants = resource.variants.iter().rev();
         match variants.find(|stored| may_use(stored) && stored.variant.matches(request)) {
-            Some(stored) => Found::Reply(stored.clone()),
+            Some(stored) => CacheLookup::Reply(stored.clone()),
             None if resource.passes_until.is_some_and(|until| Instant::now() < until) => {
-                Found::Passing
+                CacheLookup::Passing
             }
-            None => Found::Nothing,
+            None => CacheLookup::Nothing,
         }
     }
 

@@ -26,15 +26,15 @@ const SMALL: u64 = 64 * 1024;
 const KEPT: usize = 64 << 20;
 
 /// File or directory that a path names.
-pub enum Found {
+pub enum PathEntry {
     /// A file.
-    File(Rc<Entry>),
+    File(Rc<CachedFile>),
     /// A directory.
     Directory(File),
 }
 
 /// A file with the fields of its replies.
-pub struct Entry {
+pub struct CachedFile {
     /// The content or the open file.
     pub content: Content,
     /// Compressed forms of the content.
@@ -51,7 +51,7 @@ pub struct Entry {
     pub fields: Vec<u8>,
     /// Field lines of a 304 reply.
     pub validators: Vec<u8>,
-    identity: Identity,
+    identity: FileIdentity,
     /// True if the file was read so soon after a change that another change could have an equal
     /// time.
     is_young: bool,
@@ -62,7 +62,7 @@ pub struct Entry {
     missing: Cell<(u64, u8)>,
 }
 
-impl Entry {
+impl CachedFile {
     /// Returns the field lines of a reply with content, without `Content-Type`.
     pub fn fields_but_type(&self) -> &[u8] {
         &self.fields["Content-Type: \r\n".len() + self.content_type.len()..]
@@ -79,7 +79,7 @@ pub enum Content {
 
 /// Metadata that changes with the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     length: u64,
@@ -87,7 +87,7 @@ struct Identity {
     changed: (i64, i64),
 }
 
-impl Identity {
+impl FileIdentity {
     fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -108,7 +108,7 @@ pub struct Cache {
     /// True if replies announce support for ranges.
     has_ranges: bool,
     scripts: ScriptRoutes,
-    entries: RefCell<HashMap<Vec<u8>, Rc<Entry>>>,
+    entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>>>,
     kept: Cell<usize>,
 }
 
@@ -143,12 +143,12 @@ impl Cache {
 
     /// Returns the file or directory at `path`. `second` is the current time: the cache looks at a
     /// file once per second.
-    pub fn find(&self, path: &[u8], second: u64) -> Result<Found, Fault> {
+    pub fn find(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
         self.look_up(Name { key: path, path, base: path, coding: None }, second)
     }
 
     /// Returns the file at `path` if the cache has looked at it in this second.
-    pub fn fresh(&self, path: &[u8], second: u64) -> Option<Rc<Entry>> {
+    pub fn fresh(&self, path: &[u8], second: u64) -> Option<Rc<CachedFile>> {
         let entries = self.entries.borrow();
         entries.get(path).filter(|entry| entry.checked.get() == second).cloned()
     }
@@ -157,10 +157,10 @@ impl Cache {
     pub fn find_sibling(
         &self,
         path: &[u8],
-        entry: &Entry,
+        entry: &CachedFile,
         coding: ContentCoding,
         second: u64,
-    ) -> Option<Rc<Entry>> {
+    ) -> Option<Rc<CachedFile>> {
         let bit = 1u8 << coding as u8;
         let (seen, missing) = entry.missing.get();
         let missing = if seen == second { missing } else { 0 };
@@ -172,7 +172,7 @@ impl Cache {
         let key = [&sibling[..], b"\0"].concat();
         let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding) };
         match self.look_up(name, second) {
-            Ok(Found::File(sibling)) => Some(sibling),
+            Ok(PathEntry::File(sibling)) => Some(sibling),
             _ => {
                 entry.missing.set((second, missing | bit));
                 None
@@ -180,38 +180,38 @@ impl Cache {
         }
     }
 
-    fn look_up(&self, name: Name<'_>, second: u64) -> Result<Found, Fault> {
+    fn look_up(&self, name: Name<'_>, second: u64) -> Result<PathEntry, Fault> {
         let Name { key, path, .. } = name;
         let known = self.entries.borrow().get(key).cloned();
         if let Some(entry) = &known
             && entry.checked.get() == second
         {
-            return Ok(Found::File(entry.clone()));
+            return Ok(PathEntry::File(entry.clone()));
         }
         let file = open(&self.root, path, self.symlinks).map_err(|error| fault(&error))?;
         let metadata = file.metadata().map_err(|error| fault(&error))?;
         if metadata.is_dir() {
-            return Ok(Found::Directory(file));
+            return Ok(PathEntry::Directory(file));
         }
         if !metadata.is_file() {
             return Err(Fault::client(403, "neither a file nor a directory"));
         }
         if let Some(entry) = known
             && !entry.is_young
-            && entry.identity == Identity::of(&metadata)
+            && entry.identity == FileIdentity::of(&metadata)
         {
             entry.checked.set(second);
-            return Ok(Found::File(entry));
+            return Ok(PathEntry::File(entry));
         }
         let entry = self.read(&name, file, &metadata, second).map_err(|error| fault(&error))?;
         let entry = Rc::new(entry);
         if let Content::Memory(bytes) = &entry.content {
             self.keep(key, &entry, bytes.len());
         }
-        Ok(Found::File(entry))
+        Ok(PathEntry::File(entry))
     }
 
-    fn keep(&self, path: &[u8], entry: &Rc<Entry>, length: usize) {
+    fn keep(&self, path: &[u8], entry: &Rc<CachedFile>, length: usize) {
         let mut entries = self.entries.borrow_mut();
         let kept = self.kept.get() + length + path.len() + 512;
         if kept > KEPT {
@@ -229,7 +229,7 @@ impl Cache {
         mut file: File,
         metadata: &Metadata,
         second: u64,
-    ) -> io::Result<Entry> {
+    ) -> io::Result<CachedFile> {
         let mut length = metadata.len();
         let content = if length <= SMALL {
             let mut bytes = Vec::with_capacity(length as usize + 1);
@@ -264,7 +264,7 @@ impl Cache {
         if self.has_ranges {
             encode::field(&mut fields, "Accept-Ranges", b"bytes");
         }
-        Ok(Entry {
+        Ok(CachedFile {
             content,
             copies: CompressedCopies::default(),
             length,
@@ -273,7 +273,7 @@ impl Cache {
             content_type,
             fields,
             validators,
-            identity: Identity::of(metadata),
+            identity: FileIdentity::of(metadata),
             is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
             checked: Cell::new(second),
             run_by,

@@ -5,10 +5,10 @@ use std::time::UNIX_EPOCH;
 use forebay_net::head::Request;
 use forebay_wire::accept::lists_tag;
 use forebay_wire::http1::KnownField;
-pub use forebay_wire::range::Part;
+pub use forebay_wire::range::ByteRange;
 use forebay_wire::range::{self, Ranges};
 
-use super::cache::Entry;
+use super::cache::CachedFile;
 
 /// Result of a request for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub enum Outcome {
     /// The whole file.
     Whole,
     /// A part of it.
-    Part(Part),
+    Part(ByteRange),
     /// Two or more parts in the requested order, without overlap.
-    Parts(Vec<Part>),
+    Parts(Vec<ByteRange>),
     /// The client has the file already.
     NotModified,
     /// A precondition failed.
@@ -28,7 +28,7 @@ pub enum Outcome {
 }
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then up to `max_ranges` ranges.
-pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
+pub fn decide(request: &Request, entry: &CachedFile, max_ranges: usize) -> Outcome {
     let asks = |known| {
         matches!(
             known,
@@ -74,7 +74,7 @@ pub fn decide(request: &Request, entry: &Entry, max_ranges: usize) -> Outcome {
 
 /// Returns true if the lines of this field list the tag of `entry`; `None` if there is no such
 /// line.
-fn lists(request: &Request, known: KnownField, entry: &Entry, weak: bool) -> Option<bool> {
+fn lists(request: &Request, known: KnownField, entry: &CachedFile, weak: bool) -> Option<bool> {
     let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
     lines.peek()?;
     Some(lines.any(|field| lists_tag(field.value.of(&request.bytes), entry.etag.as_bytes(), weak)))

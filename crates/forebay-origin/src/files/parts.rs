@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use forebay_net::fault::Fault;
 use forebay_server::reply::{Length, Reply};
 
-use super::cache::Entry;
-use super::conditional::Part;
+use super::cache::CachedFile;
+use super::conditional::ByteRange;
 use super::push;
 
 /// Sends these parts of a file, in this order.
-pub async fn send(reply: &mut Reply, entry: &Entry, parts: &[Part]) -> Result<(), Fault> {
+pub async fn send(reply: &mut Reply, entry: &CachedFile, parts: &[ByteRange]) -> Result<(), Fault> {
     let boundary = boundary();
     let heads: Vec<_> = parts.iter().map(|part| part_head(&boundary, entry, *part)).collect();
     let end = format!("\r\n--{boundary}--\r\n");
@@ -34,7 +34,7 @@ fn boundary() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 
-fn part_head(boundary: &str, entry: &Entry, part: Part) -> String {
+fn part_head(boundary: &str, entry: &CachedFile, part: ByteRange) -> String {
     let last = part.start + part.length - 1;
     format!(
         "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{last}/{}\r\n\r\n",

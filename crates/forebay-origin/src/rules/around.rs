@@ -28,7 +28,7 @@ pub struct Around {
 
 /// Source of an answer, comparable between routes.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct AnswerSource {
     /// A file system, the addresses of servers, or an application.
     space: String,
     path: Vec<u8>,
@@ -36,7 +36,7 @@ struct Place {
 
 /// The part of a place that one path of a rule protects.
 struct Region {
-    place: Place,
+    place: AnswerSource,
     /// The path of the rule.
     start: String,
     /// True if the region includes everything below the place.
@@ -171,7 +171,7 @@ fn method(matcher: &Matcher) -> &[u8] {
 }
 
 impl Region {
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &AnswerSource) -> bool {
         let rest = place.path.strip_prefix(&self.place.path[..]);
         let is_below =
             |rest: &[u8]| rest.is_empty() || rest[0] == b'/' || self.place.path.ends_with(b"/");
@@ -267,7 +267,7 @@ fn at_backend(
 fn path_to(
     region: &Region,
     name: &str,
-    base: &Place,
+    base: &AnswerSource,
     (start, is_dir): (&str, bool),
 ) -> Option<String> {
     let target =
@@ -276,11 +276,11 @@ fn path_to(
         return region.has(base).then(|| start.to_owned());
     }
     let inside = Region {
-        place: Place { space: base.space.clone(), path: base.path.clone() },
+        place: AnswerSource { space: base.space.clone(), path: base.path.clone() },
         start: start.to_owned(),
         is_dir,
     };
-    if inside.has(&Place { space: base.space.clone(), path: target.clone() }) {
+    if inside.has(&AnswerSource { space: base.space.clone(), path: target.clone() }) {
         let rest = String::from_utf8_lossy(&target[base.path.len()..]).into_owned();
         return Some(format!("{start}{}", rest.trim_start_matches('/')));
     }
@@ -379,23 +379,23 @@ fn dir_of_app(app: &conf::App) -> Option<&Path> {
 }
 
 /// Returns the place of everything that the route serves below `start`.
-fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<Place> {
+fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSource> {
     let found = place(route, plan, start.as_bytes())?;
     let path = match found.path.strip_suffix(b"/") {
         Some(path) if !path.is_empty() => path.to_vec(),
         _ => found.path,
     };
-    Some(Place { path, ..found })
+    Some(AnswerSource { path, ..found })
 }
 
 /// Returns the place of the route's answer for `path`, even if the route does not match that path.
-fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
+fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<AnswerSource> {
     let rest = route.matcher.rest(path);
     let rest = rest.unwrap_or_else(|| path.strip_prefix(b"/").unwrap_or(path));
     let in_dir = |dir: &Path, rest: &[u8]| {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let path = below(dir.as_os_str().as_bytes(), &String::from_utf8_lossy(rest));
-        Some(Place { space: "files".into(), path })
+        Some(AnswerSource { space: "files".into(), path })
     };
     let scripts_in = |dir: &Path, prefix: &Option<String>| {
         let below = below_prefix(path, prefix.as_deref())?;
@@ -404,7 +404,7 @@ fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
     let at_server = |path: &[u8]| {
         let upstream = route.action.upstream()?;
         let space = upstream.addresses().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        Some(Place { space, path: path.to_vec() })
+        Some(AnswerSource { space, path: path.to_vec() })
     };
     let path_info =
         |point: &Option<String>| mount::split(path, path.len() - rest.len(), point.as_deref()).1;
@@ -428,7 +428,7 @@ fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<Place> {
             },
             None => {
                 let path = path_info(&plan.apps[name].mount).to_vec();
-                Some(Place { space: format!("app {name}"), path })
+                Some(AnswerSource { space: format!("app {name}"), path })
             }
         },
         Action::Respond(_) | Action::Redirect(_) | Action::Moved(_) | Action::Rewrite => None,

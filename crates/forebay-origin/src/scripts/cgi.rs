@@ -146,7 +146,12 @@ impl Cgi {
         }
     }
 
-    fn spawn(&self, request: &Request, script: &Script, body: &Spooled) -> Result<Process, Fault> {
+    fn spawn(
+        &self,
+        request: &Request,
+        script: &Script,
+        body: &Spooled,
+    ) -> Result<ScriptProcess, Fault> {
         let file = &script.file;
         let Processes { launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
@@ -183,7 +188,7 @@ impl Cgi {
         let child = child.map_err(|error| cannot_run(file, &error))?;
         let name = file.display().to_string();
         tokio::task::spawn_local(log_stderr(stderr, name, self.thread.errors.clone()));
-        Ok(Process { child, stdout })
+        Ok(ScriptProcess { child, stdout })
     }
 
     fn start_here(
@@ -236,7 +241,7 @@ impl cgi::Sink for Variables<'_> {
 }
 
 /// A running script. If dropped early, it ends with all the processes that it started.
-struct Process {
+struct ScriptProcess {
     child: ScriptChild,
     stdout: ChildStdout,
 }
@@ -248,8 +253,8 @@ async fn outlive(mut child: ScriptChild, deadline: Instant, permit: OwnedSemapho
     drop(permit);
 }
 
-async fn relay(process: &mut Process, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
-    let Process { child, stdout } = process;
+async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
+    let ScriptProcess { child, stdout } = process;
     let mut buffer = Vec::with_capacity(PIPE / 4);
     loop {
         buffer.clear();

@@ -13,9 +13,9 @@ use tokio::process::Child;
 use crate::scripts::reaper::ScriptReaper;
 
 /// The process, until its end was awaited.
-pub struct ScriptChild(Option<Kind>);
+pub struct ScriptChild(Option<ChildKind>);
 
-enum Kind {
+enum ChildKind {
     Own { child: Child, leader: Pid, reaper: Arc<ScriptReaper> },
     Helped(HelpedProcess),
 }
@@ -26,24 +26,24 @@ impl ScriptChild {
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Self(leader.map(|leader| {
             reaper.watch(leader);
-            Kind::Own { child, leader, reaper }
+            ChildKind::Own { child, leader, reaper }
         }))
     }
 
     /// Creates a child of the helper.
     pub fn helped(child: HelpedChild) -> io::Result<Self> {
-        Ok(Self(Some(Kind::Helped(HelpedProcess::new(child)?))))
+        Ok(Self(Some(ChildKind::Helped(HelpedProcess::new(child)?))))
     }
 
     /// Waits for the end of the process. Its own children continue.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = match &mut self.0 {
-            Some(Kind::Own { child, leader, reaper }) => {
+            Some(ChildKind::Own { child, leader, reaper }) => {
                 let status = child.wait().await?;
                 reaper.forget(*leader);
                 status
             }
-            Some(Kind::Helped(child)) => child.wait().await?,
+            Some(ChildKind::Helped(child)) => child.wait().await?,
             None => return Ok(ExitStatus::from_raw(0)),
         };
         self.0 = None;
@@ -54,7 +54,7 @@ impl ScriptChild {
 impl Drop for ScriptChild {
     fn drop(&mut self) {
         // The helper kills the process group of a child whose socket is closed.
-        let Some(Kind::Own { mut child, leader, reaper }) = self.0.take() else { return };
+        let Some(ChildKind::Own { mut child, leader, reaper }) = self.0.take() else { return };
         // The leader was not waited for, so its number still belongs to this group.
         let _ = kill_process_group(leader, Signal::KILL);
         tokio::task::spawn_local(async move {

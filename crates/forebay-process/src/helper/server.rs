@@ -46,7 +46,7 @@ pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("__helper is for Forebay itself");
         return ExitCode::FAILURE;
     };
-    match Server::new(rooms, users).and_then(Server::run) {
+    match HelperServer::new(rooms, users).and_then(HelperServer::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("forebay: the helper that starts applications ends: {error}");
@@ -55,7 +55,7 @@ pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-struct Server {
+struct HelperServer {
     socket: OwnedFd,
     rooms: Rooms,
     users: Vec<Identity>,
@@ -72,7 +72,7 @@ struct Server {
 }
 
 /// Events that have come.
-struct Ready {
+struct ReadyEvents {
     /// The gateway has sent a request, or has ended.
     has_request: bool,
     /// For each child.
@@ -87,8 +87,8 @@ struct ReadyChild {
     has_order: bool,
 }
 
-impl Server {
-    fn new(rooms: Rooms, users: Vec<Identity>) -> io::Result<Server> {
+impl HelperServer {
+    fn new(rooms: Rooms, users: Vec<Identity>) -> io::Result<HelperServer> {
         let null = || File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from);
         let (fourth, environment) = (null()?, null()?);
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
@@ -100,7 +100,7 @@ impl Server {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         // So that no child inherits the socket.
         rustix::stdio::dup2_stdin(null()?)?;
-        Ok(Server {
+        Ok(HelperServer {
             socket,
             rooms,
             users,
@@ -119,7 +119,7 @@ impl Server {
         let mut buffer = vec![0; MOST_BYTES + 1];
         let mut is_open = true;
         while is_open || !self.children.is_empty() {
-            let Ready { has_request, children } = self.wait(is_open)?;
+            let ReadyEvents { has_request, children } = self.wait(is_open)?;
             for (started, ready) in self.children.iter_mut().zip(children) {
                 if ready.has_ended {
                     started.report_end();
@@ -139,7 +139,7 @@ impl Server {
     }
 
     /// Waits for the next events.
-    fn wait(&self, is_open: bool) -> io::Result<Ready> {
+    fn wait(&self, is_open: bool) -> io::Result<ReadyEvents> {
         let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
         if !is_open {
             watched.clear();
@@ -163,7 +163,7 @@ impl Server {
         let child =
             |(end, order)| ReadyChild { has_ended: is_ready(end), has_order: is_ready(order) };
         let children = places.into_iter().map(child).collect();
-        Ok(Ready { has_request: is_open && is_ready(Some(0)), children })
+        Ok(ReadyEvents { has_request: is_open && is_ready(Some(0)), children })
     }
 
     /// Reaps the processes that have ended and whose end is settled.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
-use forebay_net::tls::{Handshake, Session};
+use forebay_net::tls::{Handshake, TlsSession};
 use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
@@ -30,14 +30,14 @@ const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Reason for a failed handshake.
-enum Failure {
+enum HandshakeFailure {
     /// The client speaks HTTP without TLS.
     Plain,
     /// The connection failed or violated the protocol.
     Broken,
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for HandshakeFailure {
     fn from(_: io::Error) -> Self {
         Self::Broken
     }
@@ -64,7 +64,9 @@ pub async fn accept_tls(
             if socket.is_overdue() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
             }
-            if matches!(failure, Failure::Plain) && socket.write_all(PLAIN_REPLY).await.is_ok() {
+            if matches!(failure, HandshakeFailure::Plain)
+                && socket.write_all(PLAIN_REPLY).await.is_ok()
+            {
                 socket.linger().await;
             }
             None
@@ -77,13 +79,13 @@ async fn shake_hands(
     socket: &Socket,
     listener: usize,
     prefix: Vec<u8>,
-) -> Result<Handshake, Failure> {
+) -> Result<Handshake, HandshakeFailure> {
     let mut bytes = if prefix.is_empty() { first_bytes(socket).await? } else { prefix };
     if bytes[0].is_ascii_alphabetic() {
-        return Err(Failure::Plain);
+        return Err(HandshakeFailure::Plain);
     }
     if bytes[0] != HANDSHAKE_RECORD {
-        return Err(Failure::Broken);
+        return Err(HandshakeFailure::Broken);
     }
     socket.set_activity(Activity::PartialHead);
     let mut acceptor = Acceptor::default();
@@ -106,12 +108,12 @@ async fn shake_hands(
         }
         bytes.clear();
         if socket.read(&mut bytes).await? == 0 {
-            return Err(Failure::Broken);
+            return Err(HandshakeFailure::Broken);
         }
     };
     let server_name = accepted.client_hello().server_name().map(str::to_owned);
     let table = context.table().clone();
-    let tls = table.tls(listener, server_name.as_deref()).ok_or(Failure::Broken)?.clone();
+    let tls = table.tls(listener, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?.clone();
     let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
     // Counts as busy, because a close while waiting for the turn would take effect only after it.
@@ -129,7 +131,7 @@ async fn shake_hands(
             return Err(refuse(socket, &reply).await);
         }
     };
-    let session = Session::new(connection);
+    let session = TlsSession::new(connection);
     session.feed(rest)?;
     socket.start_tls(session);
     turn.end().await;
@@ -138,7 +140,7 @@ async fn shake_hands(
     socket.set_activity(Activity::Busy);
     if is_challenge {
         // The authority has verified the certificate, and the connection ends.
-        return Err(Failure::Broken);
+        return Err(HandshakeFailure::Broken);
     }
     Ok(Handshake::new(tls, server_name, session))
 }
@@ -158,9 +160,9 @@ async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
 }
 
 /// Sends an alert, and reads for a moment so that a reset does not destroy it.
-async fn refuse(socket: &Socket, alert: &[u8]) -> Failure {
+async fn refuse(socket: &Socket, alert: &[u8]) -> HandshakeFailure {
     if socket.write_all(alert).await.is_ok() {
         socket.linger().await;
     }
-    Failure::Broken
+    HandshakeFailure::Broken
 }

@@ -15,7 +15,7 @@ use forebay_net::timing::Step;
 use forebay_wire::ajp13::{self, AjpError, Attribute, Incoming, RequestHead, parse_request};
 
 use super::request;
-use crate::ajp::stream::Ajp;
+use crate::ajp::stream::AjpStream;
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::part::Accepted;
@@ -41,7 +41,7 @@ pub async fn serve_connection(
     let timeouts = &thread.settings().timeouts;
     socket.limit_writes(timeouts.write);
     let left = requests_allowed(&thread);
-    let client = Rc::new(Ajp::new(socket, accepted, packet_size, prefix));
+    let client = Rc::new(AjpStream::new(socket, accepted, packet_size, prefix));
     let mut front = Front { context, stream: Stream::Ajp(client.clone()), client, left, pings: 0 };
     let mut wait = timeouts.head;
     let mut is_first = true;
@@ -61,7 +61,7 @@ pub async fn serve_connection(
 
 struct Front<'a> {
     context: &'a FrontContext,
-    client: Rc<Ajp>,
+    client: Rc<AjpStream>,
     /// The same connection as a stream.
     stream: Stream,
     /// Number of further requests allowed on the connection.
@@ -71,7 +71,7 @@ struct Front<'a> {
 }
 
 /// Input between two requests.
-enum Found {
+enum NextInput {
     /// A request of this many bytes.
     Request(usize),
     /// No packet has begun to arrive.
@@ -107,9 +107,9 @@ impl Front<'_> {
         let mut head = RequestHead::default();
         loop {
             match self.read_packet(&mut head).await {
-                Ok(Found::Request(length)) => self.client.consume(length),
-                Ok(Found::Nothing) => return true,
-                Ok(Found::End) => return false,
+                Ok(NextInput::Request(length)) => self.client.consume(length),
+                Ok(NextInput::Nothing) => return true,
+                Ok(NextInput::End) => return false,
                 Err(error) => return self.refuse_packet(error).await,
             }
             self.pings = 0;
@@ -123,7 +123,7 @@ impl Front<'_> {
     }
 
     /// Reads until there is a request, and answers the pings before it.
-    async fn read_packet(&mut self, head: &mut RequestHead) -> Result<Found, AjpError> {
+    async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
         loop {
@@ -131,17 +131,17 @@ impl Front<'_> {
             match found {
                 Some((Incoming::Request, length)) => {
                     client.socket.unlimit_read();
-                    return Ok(Found::Request(length));
+                    return Ok(NextInput::Request(length));
                 }
                 Some((Incoming::Ping, length)) => {
                     client.consume(length);
                     if !self.answer_ping().await {
-                        return Ok(Found::End);
+                        return Ok(NextInput::End);
                     }
                     is_limited = false;
                     continue;
                 }
-                None if client.input().borrow().is_empty() => return Ok(Found::Nothing),
+                None if client.input().borrow().is_empty() => return Ok(NextInput::Nothing),
                 None => {}
             }
             if !std::mem::replace(&mut is_limited, true) {
@@ -153,9 +153,9 @@ impl Front<'_> {
                 Ok(1..) => {}
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
                     self.stream.thread().counters.count_limit(Limit::Head);
-                    return Ok(Found::End);
+                    return Ok(NextInput::End);
                 }
-                Ok(0) | Err(_) => return Ok(Found::End),
+                Ok(0) | Err(_) => return Ok(NextInput::End),
             }
         }
     }

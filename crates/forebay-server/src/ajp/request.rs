@@ -6,7 +6,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::ajp13::{Attribute, RequestHead};
-use forebay_wire::http1::{KnownField, Limits, Progress, RequestParser, Version, encode};
+use forebay_wire::http1::{Http1Limits, KnownField, Progress, RequestParser, Version, encode};
 
 use crate::part::Accepted;
 use crate::refusal::head_fault;
@@ -19,7 +19,7 @@ use crate::refusal::head_fault;
 pub fn decode_request(
     packet: &RequestHead,
     request: &mut Request,
-    limits: &Limits,
+    limits: &Http1Limits,
 ) -> Result<(), Fault> {
     let bytes = &mut request.bytes;
     let text = |span: forebay_wire::Span| span.of(packet.fields.bytes());

@@ -16,7 +16,7 @@ use forebay_wire::fields;
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Mutex;
 
-use crate::part::{Accepted, Part, Shared};
+use crate::part::{Accepted, Part, SharedState};
 
 /// Bodies up to this size are copied after their head, so that the reply is one piece.
 pub const COPIED: usize = 1024;
@@ -24,7 +24,7 @@ pub const COPIED: usize = 1024;
 pub const FILE_PACKETS: usize = 8;
 
 /// A connection with the state of its current request.
-pub struct Ajp {
+pub struct AjpStream {
     /// The connection's socket.
     pub socket: Socket,
     /// Addresses and listener of the connection.
@@ -49,10 +49,10 @@ pub struct Ajp {
     pub is_torn: Cell<bool>,
     /// Serializes packets: those of the reply and the requests for the body.
     pub turn: Mutex<()>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
 }
 
-impl Ajp {
+impl AjpStream {
     /// Creates a connection without a request. `input` has already been read.
     pub fn new(socket: Socket, accepted: Accepted, packet_size: usize, input: Vec<u8>) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Ajp {
             has_ended: Cell::new(false),
             is_torn: Cell::new(false),
             turn: Mutex::new(()),
-            shared: Shared::default(),
+            shared: SharedState::default(),
         }
     }
 
@@ -203,13 +203,13 @@ pub fn malformed(error: AjpError) -> io::Error {
 }
 
 /// Packet headers and ends for the pieces of a body.
-pub struct Framing {
+pub struct PacketFraming {
     most: usize,
     full: [u8; 8],
     rests: [[u8; 8]; 2],
 }
 
-impl Framing {
+impl PacketFraming {
     /// Prepares the headers for these two pieces, in packets of `packet_size` bytes.
     pub fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
         let most = most_chunk(packet_size);

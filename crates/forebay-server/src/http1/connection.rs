@@ -128,9 +128,9 @@ async fn serve_waiting(
         let found = read_head(stream, socket, &mut exchange.request, may_be_http2).await;
         socket.set_activity(Activity::Busy);
         match found {
-            Ok(Found::Head) => may_be_http2 = false,
-            Ok(Found::Http2) => return Served::Http2,
-            Ok(Found::End) => return Served::Last,
+            Ok(NextHead::Head) => may_be_http2 = false,
+            Ok(NextHead::Http2) => return Served::Http2,
+            Ok(NextHead::End) => return Served::Last,
             Err(fault) => {
                 if refuse(stream, exchange, &fault).await {
                     socket.linger().await;
@@ -164,7 +164,7 @@ async fn serve_waiting(
 }
 
 /// Outcome of reading the next head.
-enum Found {
+enum NextHead {
     /// A head.
     Head,
     /// The client has closed or sent nothing in time.
@@ -183,7 +183,7 @@ async fn read_head(
     socket: &Socket,
     request: &mut Request,
     mut may_be_http2: bool,
-) -> Result<Found, Fault> {
+) -> Result<NextHead, Fault> {
     let settings = stream.thread().settings();
     let limits = settings.head_limits();
     let mut parser = RequestParser::new(limits);
@@ -195,7 +195,7 @@ async fn read_head(
                 refuse_other_protocols(&request.bytes)?;
             }
             if may_be_http2 && request.bytes.starts_with(PREFACE_LINE) {
-                return Ok(Found::Http2);
+                return Ok(NextHead::Http2);
             }
             may_be_http2 &= PREFACE_LINE.starts_with(&request.bytes);
             if !may_be_http2 {
@@ -204,7 +204,7 @@ async fn read_head(
                 if let Progress::Complete(_) = progress {
                     socket.unlimit_read();
                     stream.enter(Step::Route);
-                    return Ok(Found::Head);
+                    return Ok(NextHead::Head);
                 }
             }
             if !limited {
@@ -220,16 +220,16 @@ async fn read_head(
         let is_idle = request.bytes.is_empty();
         socket.set_activity(if is_idle { Activity::Idle } else { Activity::PartialHead });
         match socket.read(&mut request.bytes).await {
-            Ok(0) => return Ok(Found::End),
+            Ok(0) => return Ok(NextHead::End),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
                 return if is_idle || socket.is_evicted() {
-                    Ok(Found::End)
+                    Ok(NextHead::End)
                 } else {
                     Err(Fault::client(408, "slow head").limited_by(Limit::Head))
                 };
             }
-            Err(_) => return Ok(Found::End),
+            Err(_) => return Ok(NextHead::End),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_net::socket::Socket;
 use forebay_wire::http1::encode;
 
-use crate::part::{Accepted, HeadEnd, Part, Shared};
+use crate::part::{Accepted, HeadEnd, Part, SharedState};
 
 /// A connection with the state of its current request.
 pub struct Http1 {
@@ -20,14 +20,14 @@ pub struct Http1 {
     /// True if the client has closed its sending side while requests wait for an answer.
     is_half_closed: Cell<bool>,
     /// State of the current request.
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
 }
 
 impl Http1 {
     /// Creates a connection without a request.
     pub fn new(socket: Socket, accepted: Accepted) -> Self {
         let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
-        Self { socket, accepted, has_input, is_half_closed, shared: Shared::default() }
+        Self { socket, accepted, has_input, is_half_closed, shared: SharedState::default() }
     }
 
     pub(crate) fn set_has_input(&self, has_input: bool) {

@@ -167,14 +167,14 @@ impl Front {
         let outcome = loop {
             let step = self.connection.codec.borrow_mut().receive(&self.input[at..], now);
             match step {
-                Ok(http2::Step { consumed, event: Some(event) }) => {
+                Ok(http2::ReceivedEvent { consumed, event: Some(event) }) => {
                     let started = self.handle(event, at);
                     at += consumed;
                     if let Some(answering) = started {
                         run(answering).await;
                     }
                 }
-                Ok(http2::Step { consumed, event: None }) => {
+                Ok(http2::ReceivedEvent { consumed, event: None }) => {
                     at += consumed;
                     break Ok(());
                 }

@@ -17,7 +17,7 @@ use forebay_net::shared_streams::{SharedStream, StreamWakers, wake_waiting};
 use forebay_wire::fields;
 use forebay_wire::http2::{self, ErrorCode, SendError};
 
-use crate::part::{Abort, Head, Shared};
+use crate::part::{Abort, Head, SharedState};
 
 pub use crate::http2::connection::Connection;
 
@@ -26,7 +26,7 @@ pub struct Http2 {
     id: u32,
     /// The stream's connection.
     pub connection: Rc<Connection>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
     /// True if the client requests a tunnel (RFC 8441).
     is_tunnel: bool,
     /// Bytes that were received and not read yet.
@@ -68,7 +68,7 @@ impl Http2 {
         Self {
             id,
             connection,
-            shared: Shared::default(),
+            shared: SharedState::default(),
             is_tunnel,
             incoming: RefCell::default(),
             has_ended: Cell::new(has_ended),

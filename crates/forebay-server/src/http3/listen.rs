@@ -64,9 +64,9 @@ const WAITING_BYTES: u64 = 16 * 1024;
 const ALL_WAITING_BYTES: u64 = 1024 * 1024;
 
 /// Stops new connections when dropped. Existing ones continue.
-struct Listening(Endpoint);
+struct ListenGuard(Endpoint);
 
-impl Drop for Listening {
+impl Drop for ListenGuard {
     fn drop(&mut self) {
         self.0.set_server_config(None);
     }
@@ -131,7 +131,7 @@ pub async fn accept(
             socket.try_clone()?,
             Arc::new(TokioRuntime),
         )?;
-        std::io::Result::Ok(Listening(endpoint))
+        std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
     // True if the endpoint has had many connections. Its tables keep their largest size.

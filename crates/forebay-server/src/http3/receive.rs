@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_net::deadline::{NEVER, TICK};
 use forebay_net::socket::BUFFER;
 use forebay_wire::http2;
-use forebay_wire::http3::{self, Event, Http3Error};
+use forebay_wire::http3::{self, Http3Error, RequestEvent};
 use quinn::ReadError;
 
 use crate::http3::stream::{Arrived, Http3, LOOK};
@@ -76,9 +76,9 @@ impl Http3 {
             let step = decoded?;
             match step.event {
                 None => {}
-                Some(Event::Section) => came = Some(Arrived::Section),
-                Some(Event::TooLarge) => came = Some(Arrived::TooLarge),
-                Some(Event::Data(data)) => {
+                Some(RequestEvent::Section) => came = Some(Arrived::Section),
+                Some(RequestEvent::TooLarge) => came = Some(Arrived::TooLarge),
+                Some(RequestEvent::Data(data)) => {
                     self.incoming.borrow_mut().extend_from_slice(&rest[data]);
                     came = Some(Arrived::Data);
                 }

@@ -13,7 +13,7 @@ use forebay_wire::http2::budget;
 use forebay_wire::http3::{self, ErrorCode};
 use quinn::WriteError;
 
-use super::send_fairness::Waiting;
+use super::send_fairness::WaitingStream;
 use crate::http3::stream::Http3;
 use crate::part::Head;
 
@@ -164,7 +164,7 @@ impl Http3 {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
         let (mut progress, mut left) = (self.connection.progress(), PATIENCE);
-        let mut waiting = Waiting::new(&self.connection.waiting);
+        let mut waiting = WaitingStream::new(&self.connection.waiting);
         loop {
             let room = poll_fn(|context| self.poll_room(context, &mut waiting));
             if let Ok(outcome) = thread.deadlines.timeout(limit, room).await {
@@ -187,7 +187,7 @@ impl Http3 {
     fn poll_room(
         &self,
         context: &mut Context<'_>,
-        waiting: &mut Waiting<'_>,
+        waiting: &mut WaitingStream<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_closed.get() {
             return Poll::Ready(Err(self.lost()));

@@ -15,13 +15,13 @@ pub struct FairSendQueue {
 }
 
 /// A waiting stream.
-pub struct Waiting<'a> {
+pub struct WaitingStream<'a> {
     queue: &'a FairSendQueue,
     has_looked: bool,
     has_yielded: bool,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingStream<'a> {
     /// Registers a waiting stream until the value is dropped.
     pub fn new(queue: &'a FairSendQueue) -> Self {
         queue.waiting.set(queue.waiting.get() + 1);
@@ -37,7 +37,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingStream<'_> {
     fn drop(&mut self) {
         self.queue.waiting.set(self.queue.waiting.get() - 1);
     }
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_stream_lets_others_go_once_for_each_wake_and_each_goes_first_as_often() {
         let queue = FairSendQueue::default();
-        let mut streams: Vec<_> = (0..50).map(|_| Waiting::new(&queue)).collect();
+        let mut streams: Vec<_> = (0..50).map(|_| WaitingStream::new(&queue)).collect();
         // The first look is never delayed.
         assert!(streams.iter_mut().all(|stream| !stream.lets_others_go()));
         let mut first = [0; 50];

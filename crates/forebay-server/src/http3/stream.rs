@@ -16,7 +16,7 @@ use forebay_wire::http2::budget;
 use forebay_wire::http3::{ErrorCode, Http3Error, RequestDecoder};
 use quinn::{RecvStream, SendStream};
 
-use crate::part::{Abort, Shared};
+use crate::part::{Abort, SharedState};
 
 use crate::http3::connection::{Connection, Partial};
 
@@ -44,7 +44,7 @@ pub enum Arrived {
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
     /// True if the client requests a tunnel (RFC 9220).
     pub(super) is_tunnel: Cell<bool>,
     pub(super) receive: RefCell<RecvStream>,
@@ -97,7 +97,7 @@ impl Http3 {
         Self {
             partial: Partial::new(connection.clone()),
             connection,
-            shared: Shared::default(),
+            shared: SharedState::default(),
             is_tunnel: Cell::new(false),
             receive: RefCell::new(receive),
             decoder: RefCell::new(RequestDecoder::new(largest_section)),

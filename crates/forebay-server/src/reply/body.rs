@@ -8,7 +8,7 @@ use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::socket::BUFFER;
 
-use super::{Framing, Length, Phase, Reply};
+use super::{Framing, Length, Reply, ReplyPhase};
 use crate::compress::SLICE;
 use crate::part::Part;
 
@@ -145,7 +145,7 @@ impl Reply {
             compressor.finish(&mut self.out)?;
             self.body_bytes += (self.out.len() - before) as u64;
         }
-        self.phase = Phase::Done;
+        self.phase = ReplyPhase::Done;
         let mut trailers = trailers.to_vec();
         if let Some(rules) = self.applied.as_ref().filter(|_| !trailers.is_empty()) {
             rules.remove_from(&mut trailers, 0);
@@ -164,7 +164,7 @@ impl Reply {
 
     /// Counts `data` against the announced length. Returns true if `data` is to be written.
     fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
-        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
+        debug_assert!(self.phase == ReplyPhase::Body, "the body comes between head and end");
         if self.framing == Framing::None || data.is_empty() {
             return Ok(false);
         }
@@ -177,7 +177,7 @@ impl Reply {
 
     /// Compresses body bytes, which are written when enough have been collected.
     async fn compress(&mut self, data: &[u8]) -> Result<(), Fault> {
-        debug_assert!(self.phase == Phase::Body, "the body comes between head and end");
+        debug_assert!(self.phase == ReplyPhase::Body, "the body comes between head and end");
         for slice in data.chunks(SLICE) {
             let Some(compressor) = &mut self.compressor else { return Ok(()) };
             let before = self.out.len();
@@ -224,7 +224,7 @@ impl Reply {
         self.is_written = true;
         // If the length is known, the last byte ends the body.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
-        let last = last.or((self.phase == Phase::Body && has_all).then_some(b""));
+        let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
         let part = Part {
             status: self.head_status,
             has_head: self.has_head,
@@ -234,7 +234,7 @@ impl Reply {
             data,
             is_chunked: self.is_chunked(),
             last,
-            may_wait: self.phase == Phase::Done && self.keep_alive,
+            may_wait: self.phase == ReplyPhase::Done && self.keep_alive,
         };
         let written = self.stream().write(part, self.is_buffered).await;
         self.empty();

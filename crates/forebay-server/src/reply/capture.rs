@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use forebay_net::fault::Fault;
 
-use super::{Length, Phase, Reply};
+use super::{Length, Reply, ReplyPhase};
 
 /// Decides about a reply, once its head is complete.
 pub trait Recorder {
@@ -135,7 +135,7 @@ impl Reply {
         let is_withheld = capture.is_withheld();
         if is_withheld {
             self.empty();
-            self.phase = Phase::Waiting;
+            self.phase = ReplyPhase::Waiting;
             self.status = 0;
         }
         let has_body = capture.limit().is_some() && capture.is_whole;

@@ -1,6 +1,6 @@
 //! Internal redirects: a file or another route's answer in place of an origin's reply.
 
-use forebay_wire::sendfile::{self, Place};
+use forebay_wire::sendfile::{self, NamedFile};
 
 /// Replacement of an origin's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum InternalRedirect {
     /// A file.
     File {
         /// Location of the file.
-        place: Place,
+        place: NamedFile,
         /// Field lines of the origin's reply that are sent to the client with the file.
         fields: Vec<u8>,
     },

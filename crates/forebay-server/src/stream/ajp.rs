@@ -12,7 +12,7 @@ use forebay_wire::ajp13::{
 };
 
 use super::Stream;
-use crate::ajp::stream::{Ajp, COPIED, FILE_PACKETS, Framing, malformed};
+use crate::ajp::stream::{AjpStream, COPIED, FILE_PACKETS, PacketFraming, malformed};
 use crate::part::Part;
 
 impl Stream {
@@ -20,7 +20,7 @@ impl Stream {
     /// end.
     pub(super) async fn read_body(
         &self,
-        stream: &Ajp,
+        stream: &AjpStream,
         buffer: &mut Vec<u8>,
         limit: Duration,
     ) -> io::Result<usize> {
@@ -45,7 +45,7 @@ impl Stream {
     /// Writes a part of a reply as packets. Drops interim replies, which AJP does not have.
     pub(super) async fn write_packets(
         &self,
-        stream: &Ajp,
+        stream: &AjpStream,
         part: Part<'_>,
         keeps: bool,
     ) -> io::Result<()> {
@@ -75,13 +75,13 @@ impl Stream {
         if is_copied {
             return self.write_pieces(&mut [IoSlice::new(&out)], keeps, false).await;
         }
-        let framing = Framing::new(body, stream.packet_size);
+        let framing = PacketFraming::new(body, stream.packet_size);
         let (head, end) = out.split_at(head_len);
         self.write_pieces(&mut framing.pieces(head, body, end), keeps, false).await
     }
 
     /// Answers 502 in place of a reply whose head fits no packet.
-    async fn refuse_head(&self, stream: &Ajp, error: AjpError) -> io::Result<()> {
+    async fn refuse_head(&self, stream: &AjpStream, error: AjpError) -> io::Result<()> {
         self.thread().log_limited(Level::Warn, &format!(
             "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \
              max_packet_size of mod_jk or ProxyIOBufferSize of mod_proxy_ajp"
@@ -99,7 +99,7 @@ impl Stream {
     /// Sends a range of a file, a few packets at a time.
     pub(super) async fn send_file_packets(
         &self,
-        stream: &Ajp,
+        stream: &AjpStream,
         file: BorrowedFd<'_>,
         mut offset: u64,
         mut length: u64,

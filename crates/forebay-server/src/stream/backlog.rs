@@ -7,7 +7,7 @@ use std::task::Poll;
 use forebay_net::limit::Limit;
 
 use super::Stream;
-use crate::backlog::{Progress, Queue};
+use crate::backlog::{PauseReason, Queue};
 
 impl Stream {
     /// Writes all of `pieces` as fast as the client accepts them. If `keeps`, the backlog stores
@@ -45,8 +45,8 @@ impl Stream {
             }
             // Wait for room only after a write has found none.
             match self.write_backlog()? {
-                Progress::Blocked => self.wait_for_room().await?,
-                Progress::Turn => tokio::task::yield_now().await,
+                PauseReason::Blocked => self.wait_for_room().await?,
+                PauseReason::Turn => tokio::task::yield_now().await,
             }
         }
     }
@@ -60,8 +60,8 @@ impl Stream {
     pub async fn drain(&self) -> io::Result<()> {
         while self.has_backlog() {
             match self.write_backlog()? {
-                Progress::Blocked => self.wait_for_room().await?,
-                Progress::Turn => tokio::task::yield_now().await,
+                PauseReason::Blocked => self.wait_for_room().await?,
+                PauseReason::Turn => tokio::task::yield_now().await,
             }
         }
         Ok(())
@@ -110,9 +110,9 @@ impl Stream {
         })
     }
 
-    fn write_backlog(&self) -> io::Result<Progress> {
+    fn write_backlog(&self) -> io::Result<PauseReason> {
         let mut state = self.backlog().0.borrow_mut();
-        let Some(queue) = state.as_mut() else { return Ok(Progress::Blocked) };
+        let Some(queue) = state.as_mut() else { return Ok(PauseReason::Blocked) };
         let progress = queue.write(|pieces| self.try_write(pieces, false))?;
         if queue.is_empty() {
             let trailers = queue.trailers.take();

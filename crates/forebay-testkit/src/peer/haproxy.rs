@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{Peer, filled_in, installed, on_free_port_when};
 use crate::DEADLINE;
 use crate::process::Process;
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 
 /// Configuration before the caller's part.
 const DEFAULTS: &str = "defaults
@@ -30,6 +30,6 @@ pub fn haproxy(sections: &str) -> Option<Peer> {
     // In the foreground, HAProxy writes no process ID, but it ends if the port is in use.
     Some(on_free_port_when(start, |_, port| {
         let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
-        Stream::connect(&address, DEADLINE).is_ok()
+        TestStream::connect(&address, DEADLINE).is_ok()
     }))
 }

@@ -17,7 +17,7 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// Line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct PeerEntry {
     /// Debian package, or name of a Go program.
     pub(super) package: &'static str,
     /// Sign that the package is installed.
@@ -39,7 +39,7 @@ pub(super) enum Sign {
     Go(&'static str),
 }
 
-impl Entry {
+impl PeerEntry {
     /// Returns the line of a package.
     ///
     /// # Panics
@@ -102,11 +102,11 @@ pub(super) fn matches(pattern: &str) -> Vec<PathBuf> {
     found
 }
 
-fn entries() -> impl Iterator<Item = Entry> {
+fn entries() -> impl Iterator<Item = PeerEntry> {
     LIST.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(parse)
 }
 
-fn parse(line: &'static str) -> Entry {
+fn parse(line: &'static str) -> PeerEntry {
     let mut words = line.split_whitespace();
     let mut word =
         || words.next().unwrap_or_else(|| panic!("scripts/peers: {line:?} lacks a word"));
@@ -120,7 +120,7 @@ fn parse(line: &'static str) -> Entry {
         _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
     };
     assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");
-    Entry { package, sign }
+    PeerEntry { package, sign }
 }
 
 fn children(folder: &Path, start: &str, end: &str) -> Vec<PathBuf> {
@@ -151,13 +151,13 @@ mod tests {
         unique.dedup();
         assert_eq!(unique.len(), packages.len());
         assert!(unique.contains(&"haproxy"), "{unique:?}");
-        assert_eq!(Entry::of_program("ab").package, "apache2-utils");
+        assert_eq!(PeerEntry::of_program("ab").package, "apache2-utils");
     }
 
     #[test]
     #[should_panic(expected = "the package no-such-server is not in scripts/peers")]
     fn a_peer_that_the_list_lacks_is_a_failure() {
-        Entry::of_package("no-such-server");
+        PeerEntry::of_package("no-such-server");
     }
 
     #[test]

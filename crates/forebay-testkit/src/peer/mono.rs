@@ -5,7 +5,7 @@ use std::process::Command;
 use super::{Peer, has, on_free_port_when, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
-use crate::stream::{Address, Stream};
+use crate::stream::{Address, TestStream};
 
 /// Starts the server on a Unix socket with the application in `site` and further `options` such as
 /// "/multiplex=True". The sources of handlers in `site` are compiled at their first request.
@@ -27,7 +27,7 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
         // The server neither writes its process ID nor prints when it listens.
         on_free_port_when(start, |_, port| {
             let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
-            Stream::connect(&address, crate::DEADLINE).is_ok()
+            TestStream::connect(&address, crate::DEADLINE).is_ok()
         })
     })
 }

@@ -10,13 +10,13 @@ use forebay_net::socket::Socket;
 use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::{Length, Reply};
-use forebay_wire::ajp13::{Event, MOST_PACKET, ReplyDecoder, ReplyHead};
+use forebay_wire::ajp13::{MOST_PACKET, PacketEvent, ReplyDecoder, ReplyHead};
 use forebay_wire::http1::{KnownField, list_has};
 
 use super::upload::{BodyDemand, Packets};
 use crate::reply_pump::FramedPump;
 use crate::sticky::Sticky;
-use crate::upstream::{Attempt, Backend, Connection};
+use crate::upstream::{Attempt, Backend, BackendConnection};
 
 /// Size of a receive buffer, in bytes.
 pub const INBOX: usize = 16 * 1024;
@@ -41,7 +41,7 @@ pub enum Disposition {
 /// A request and its reply over one connection.
 pub struct Session<'a> {
     pub attempt: &'a Attempt<'a>,
-    pub connection: &'a Connection,
+    pub connection: &'a BackendConnection,
     /// Sticky session rules, and the container that the request named.
     pub sticky: Option<(&'a Sticky, Option<usize>)>,
 }
@@ -132,25 +132,25 @@ impl ReplyReading<'_> {
             let start = at;
             at += step.consumed;
             match step.event {
-                Some(Event::Head) => {
+                Some(PacketEvent::Head) => {
                     self.session.attempt.answered();
                     pump.holds_head = self.head.content_length.is_some_and(|length| length > 0)
                         && !reply.is_to_head();
                     self.begin(reply);
                 }
-                Some(Event::Body(range)) => {
+                Some(PacketEvent::Body(range)) => {
                     pump.holds_head = false;
                     let part = start + range.start..start + range.end;
                     body = join(self.inbox, body, part);
                 }
                 // A flush before the head has no meaning.
-                Some(Event::Flush) => pump.holds_head &= !decoder.has_head(),
-                Some(Event::WantsBody(length)) if self.demand.raise(length) => {}
-                Some(Event::WantsBody(_)) => {
+                Some(PacketEvent::Flush) => pump.holds_head &= !decoder.has_head(),
+                Some(PacketEvent::WantsBody(length)) if self.demand.raise(length) => {}
+                Some(PacketEvent::WantsBody(_)) => {
                     let message = format!("{} asks for two packets at once", backend.name());
                     return Err(Fault::backend(502, message));
                 }
-                Some(Event::End { reuse }) => {
+                Some(PacketEvent::End { reuse }) => {
                     if !body.is_empty() {
                         reply.push(&self.inbox[body]).await?;
                     }

@@ -17,13 +17,13 @@ use std::time::Duration;
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
-use forebay_wire::fastcgi::{self, Decoder, Event, ProtocolStatus};
+use forebay_wire::fastcgi::{self, Decoder, ProtocolStatus, RecordEvent};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
-use crate::upstream::{Connection, Outlet, SharedConnection};
+use crate::upstream::{BackendConnection, Outlet, SharedConnection};
 
 /// Interval of idle checks.
 const PRUNING: Duration = Duration::from_millis(500);
@@ -109,7 +109,7 @@ impl MuxConnection {
     }
 
     /// Reads and writes until the connection breaks or is no longer needed.
-    pub async fn run(self: Rc<Self>, connection: Connection) {
+    pub async fn run(self: Rc<Self>, connection: BackendConnection) {
         let socket = &connection.socket;
         let outcome = tokio::select! {
             outcome = self.read(socket) => outcome,
@@ -178,8 +178,8 @@ impl MuxConnection {
     }
 
     /// Passes one event to its request.
-    fn take(&self, id: u16, event: Event, input: &[u8]) -> Result<(), String> {
-        if matches!(event, Event::Values(_)) {
+    fn take(&self, id: u16, event: RecordEvent, input: &[u8]) -> Result<(), String> {
+        if matches!(event, RecordEvent::Values(_)) {
             return Ok(());
         }
         let Some(state) = self.requests.borrow().get(&id).cloned() else {
@@ -189,8 +189,8 @@ impl MuxConnection {
             };
         };
         match event {
-            Event::Stdout(_) if state.is_left.get() => {}
-            Event::Stdout(range) => {
+            RecordEvent::Stdout(_) if state.is_left.get() => {}
+            RecordEvent::Stdout(range) => {
                 let mut output = state.output.borrow_mut();
                 if output.len() + range.len() > self.max_buffered {
                     state.finish(End::TooMuch);
@@ -200,9 +200,9 @@ impl MuxConnection {
                     state.ready.notify_one();
                 }
             }
-            Event::Stderr(_) if state.is_left.get() => {}
-            Event::Stderr(range) => state.stderr.log(&self.thread, &self.name, &input[range]),
-            Event::End { status, .. } => {
+            RecordEvent::Stderr(_) if state.is_left.get() => {}
+            RecordEvent::Stderr(range) => state.stderr.log(&self.thread, &self.name, &input[range]),
+            RecordEvent::End { status, .. } => {
                 self.requests.borrow_mut().remove(&id);
                 self.capacity_changed.notify_one();
                 if !state.is_left.replace(true) {
@@ -210,7 +210,7 @@ impl MuxConnection {
                 }
                 state.finish(End::Complete(status));
             }
-            Event::Values(_) => {}
+            RecordEvent::Values(_) => {}
         }
         Ok(())
     }
@@ -263,13 +263,13 @@ impl MuxConnection {
 }
 
 impl SharedConnection for MuxConnection {
-    type Stream = Stream;
+    type Stream = RequestStream;
 
     fn is_broken(&self) -> bool {
         self.is_broken.get()
     }
 
-    fn begin(self: &Rc<Self>) -> Option<Stream> {
+    fn begin(self: &Rc<Self>) -> Option<RequestStream> {
         let mut requests = self.requests.borrow_mut();
         // Numbers are used in turn, so that a late record of an ended request has no other owner.
         let aborted = self.aborted.borrow();
@@ -285,7 +285,7 @@ impl SharedConnection for MuxConnection {
         requests.insert(id, state.clone());
         self.live.set(self.live.get() + 1);
         self.changed.notify_one();
-        Some(Stream { connection: self.clone(), state, id, is_begun: Cell::new(false) })
+        Some(RequestStream { connection: self.clone(), state, id, is_begun: Cell::new(false) })
     }
 }
 
@@ -307,7 +307,7 @@ impl RequestState {
 }
 
 /// A request's share of a connection. Dropping it early aborts the request.
-pub struct Stream {
+pub struct RequestStream {
     connection: Rc<MuxConnection>,
     state: Rc<RequestState>,
     id: u16,
@@ -322,7 +322,7 @@ pub enum StreamEvent {
     End(ProtocolStatus),
 }
 
-impl Stream {
+impl RequestStream {
     /// Returns the number of the request.
     pub fn id(&self) -> u16 {
         self.id
@@ -378,13 +378,13 @@ impl Stream {
     }
 }
 
-impl Outlet for Stream {
+impl Outlet for RequestStream {
     async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault> {
         self.send(pieces.concat()).await
     }
 }
 
-impl Drop for Stream {
+impl Drop for RequestStream {
     fn drop(&mut self) {
         if self.connection.is_broken.get() || self.state.is_left.get() {
             return;

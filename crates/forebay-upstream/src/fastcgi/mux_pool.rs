@@ -11,12 +11,12 @@ use std::time::Duration;
 use forebay_conf as conf;
 use forebay_net::fault::Fault;
 use forebay_net::thread::Thread;
-use forebay_wire::fastcgi::{self, Decoder, Event};
+use forebay_wire::fastcgi::{self, Decoder, RecordEvent};
 use tokio::time::Instant;
 
 use super::INBOX;
-use super::mux_connection::{MuxConnection, Stream};
-use crate::upstream::{Backend, Connection, Multiplexed, SharedConnection};
+use super::mux_connection::{MuxConnection, RequestStream};
+use crate::upstream::{Backend, BackendConnection, Multiplexed, SharedConnection};
 
 /// Time limit of the application's answer.
 const ASKING: Duration = Duration::from_millis(250);
@@ -71,7 +71,7 @@ impl MuxPool {
     }
 
     /// Returns a stream for another request; `None` if the application does not multiplex.
-    pub async fn stream(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
+    pub async fn stream(&self, backend: &Backend) -> Result<Option<RequestStream>, Fault> {
         // No permit: the threads have equal shares of `max_connections`.
         let acquire = async |_| Ok(());
         let open = async |()| self.open(backend).await;
@@ -79,7 +79,7 @@ impl MuxPool {
     }
 
     /// Returns a stream of a new connection.
-    async fn open(&self, backend: &Backend) -> Result<Option<Stream>, Fault> {
+    async fn open(&self, backend: &Backend) -> Result<Option<RequestStream>, Fault> {
         if !matches!(self.support.get(), MuxSupport::Yes) && !self.query_support(backend).await? {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl MuxPool {
     }
 
     /// Returns what is known without waiting.
-    fn find(&self) -> Option<Option<Stream>> {
+    fn find(&self) -> Option<Option<RequestStream>> {
         if self.support.get().is_no(Instant::now()) {
             return Some(None);
         }
@@ -146,7 +146,7 @@ enum Answer {
 }
 
 /// Asks over a connection that is then closed (as php-fpm does itself).
-async fn query_support(connection: Connection) -> Answer {
+async fn query_support(connection: BackendConnection) -> Answer {
     let has_spoken = Cell::new(false);
     let query = async {
         let socket = &connection.socket;
@@ -164,7 +164,7 @@ async fn query_support(connection: Connection) -> Answer {
             has_spoken.set(true);
             let Ok(step) = decoder.decode(&inbox) else { return Some(Answer::No) };
             match step.event {
-                Some(Event::Values(range)) => {
+                Some(RecordEvent::Values(range)) => {
                     return Some(streams_of(&inbox[range]).map_or(Answer::No, Answer::Yes));
                 }
                 Some(_) => return Some(Answer::No),

@@ -8,7 +8,7 @@ use forebay_server::exchange::Exchange;
 use forebay_server::spool::Spooled;
 use forebay_wire::fastcgi::ProtocolStatus;
 
-use super::mux_connection::{Stream, StreamEvent};
+use super::mux_connection::{RequestStream, StreamEvent};
 use super::{ConnectionSource, Fastcgi, check_end};
 use crate::output::Output;
 use crate::reply_pump::ReplyPump;
@@ -19,14 +19,18 @@ use crate::upstream::{BodyEncoder, Source, send_and_read, upload};
 pub struct Shared<'a> {
     origin: &'a Fastcgi,
     source: &'a ConnectionSource<'a>,
-    stream: &'a Stream,
+    stream: &'a RequestStream,
     /// True if the whole request was sent.
     is_sent: Cell<bool>,
 }
 
 impl<'a> Shared<'a> {
     /// Creates a request to `origin` on `stream`.
-    pub fn new(origin: &'a Fastcgi, source: &'a ConnectionSource<'a>, stream: &'a Stream) -> Self {
+    pub fn new(
+        origin: &'a Fastcgi,
+        source: &'a ConnectionSource<'a>,
+        stream: &'a RequestStream,
+    ) -> Self {
         Self { origin, source, stream, is_sent: Cell::new(false) }
     }
 

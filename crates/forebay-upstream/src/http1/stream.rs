@@ -9,7 +9,7 @@ use forebay_server::body::Body;
 use forebay_server::exchange::Exchange;
 use forebay_server::reply::Reply;
 use forebay_wire::http1::{
-    BodyDecoder, Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
+    BodyDecoder, Http1Limits, RequestFraming, ResponseFraming, ResponseHead, ResponseParser,
 };
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 
@@ -19,7 +19,7 @@ use crate::http::attempt::{Buffers, INBOX, ProxyAttempt};
 use crate::http::reply_head::ReplyHead;
 use crate::reply_pump::FramedPump;
 use crate::upgrade;
-use crate::upstream::{BodyEncoder, Connection, Source, ToBackend, announce, upload};
+use crate::upstream::{BackendConnection, BodyEncoder, Source, ToBackend, announce, upload};
 
 /// Use of a connection after the reply.
 pub enum Disposition {
@@ -48,7 +48,7 @@ impl ProxyAttempt<'_> {
     /// Sends one request over `connection` and passes its reply on.
     pub async fn run(
         &self,
-        connection: &Connection,
+        connection: &BackendConnection,
         exchange: &mut Exchange,
     ) -> Result<Disposition, Fault> {
         let (backend, socket) = (self.backend(), &connection.socket);
@@ -82,7 +82,7 @@ impl ProxyAttempt<'_> {
     /// Passes the reply on, and sends the request's body before or during that.
     async fn pass_reply(
         &self,
-        connection: &Connection,
+        connection: &BackendConnection,
         exchange: &mut Exchange,
         buffers: &mut Buffers,
     ) -> Result<Disposition, Fault> {
@@ -114,7 +114,7 @@ impl ProxyAttempt<'_> {
 struct ReplyReading<'a> {
     attempt: &'a ProxyAttempt<'a>,
     request: &'a Request,
-    connection: &'a Connection,
+    connection: &'a BackendConnection,
     inbox: &'a mut Vec<u8>,
     head: &'a mut ResponseHead,
 }
@@ -218,7 +218,7 @@ impl<'a> ReplyReading<'a> {
     /// on.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
-        let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), to_head));
+        let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), to_head));
         let mut any = false;
         loop {
             if self.inbox.len() == self.inbox.capacity() {

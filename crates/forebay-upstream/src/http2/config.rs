@@ -1,6 +1,6 @@
 //! Limits and windows of a connection to a backend.
 
-use forebay_wire::http1::Limits;
+use forebay_wire::http1::Http1Limits;
 use forebay_wire::http2::Config;
 use forebay_wire::http2::hpack::ListLimits;
 
@@ -21,7 +21,7 @@ const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
 /// Returns the limits for a backend's frames.
 pub(super) fn config() -> Config {
-    let limits = Limits::default();
+    let limits = Http1Limits::default();
     Config {
         list: ListLimits { size: limits.head, fields: limits.fields },
         output: OUTPUT,

@@ -28,9 +28,9 @@ const MOST_INTERIM: usize = 256;
 const INTERIM_BYTES: usize = 64 * 1024;
 
 /// A connection that requests share.
-pub struct Connection {
+pub struct Http2Connection {
     pub(super) thread: Rc<Thread>,
-    pub(super) link: upstream::Connection,
+    pub(super) link: upstream::BackendConnection,
     pub(super) life: Option<Arc<Life>>,
     pub(super) codec: RefCell<http2::Connection>,
     name: String,
@@ -75,7 +75,7 @@ pub(super) struct StreamState {
     pub data: RefCell<Vec<u8>>,
     /// Trailers as lines.
     pub trailers: RefCell<Vec<u8>>,
-    pub end: Cell<Option<End>>,
+    pub end: Cell<Option<StreamEnd>>,
     /// True after the head of the reply has arrived.
     has_begun: Cell<bool>,
     /// True after the whole request was sent.
@@ -87,7 +87,7 @@ pub(super) struct StreamState {
 
 /// Outcome of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     /// The reply is complete.
     Whole,
     /// The backend or the codec reset the stream.
@@ -112,13 +112,13 @@ impl SharedStream for StreamState {
     }
 
     fn fail_stalled(&self) {
-        self.finish(End::Stalled);
+        self.finish(StreamEnd::Stalled);
     }
 }
 
 impl StreamState {
     /// Ends the stream. Only the first end counts.
-    fn finish(&self, end: End) {
+    fn finish(&self, end: StreamEnd) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
         }
@@ -137,13 +137,13 @@ impl StreamState {
     }
 }
 
-impl Connection {
+impl Http2Connection {
     /// Creates a connection over `link` that is closed after `idle_time` without requests.
     /// [`Connection::run`] drives it. It notifies `capacity_changed` when it may have room again.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
-        link: upstream::Connection,
+        link: upstream::BackendConnection,
         idle_time: Duration,
         capacity_changed: Rc<Notify>,
     ) -> Rc<Self> {
@@ -271,7 +271,7 @@ impl Connection {
         let id = state.id.get();
         self.streams.remove(id);
         let mut codec = self.codec.borrow_mut();
-        if state.end.get() == Some(End::Whole) && state.has_sent.get() {
+        if state.end.get() == Some(StreamEnd::Whole) && state.has_sent.get() {
             codec.discard(id, Self::now());
         } else {
             codec.reset(id, ErrorCode::CANCEL, Self::now());
@@ -320,7 +320,7 @@ impl Connection {
                     *state.head.borrow_mut() = Some((head, end));
                     wake_waiting(&state.waits.reader);
                     if end {
-                        state.finish(End::Whole);
+                        state.finish(StreamEnd::Whole);
                     }
                 }
                 None => self.codec.borrow_mut().recycle(head),
@@ -330,7 +330,7 @@ impl Connection {
                 if !state.inform(head) {
                     let now = Self::now();
                     self.codec.borrow_mut().reset(stream, ErrorCode::ENHANCE_YOUR_CALM, now);
-                    state.finish(End::Interim);
+                    state.finish(StreamEnd::Interim);
                 }
             }
             Event::Data { stream, data, end } => match self.streams.find(stream) {
@@ -338,7 +338,7 @@ impl Connection {
                     state.data.borrow_mut().extend_from_slice(&input[data]);
                     wake_waiting(&state.waits.reader);
                     if end {
-                        state.finish(End::Whole);
+                        state.finish(StreamEnd::Whole);
                     }
                 }
                 None => self.codec.borrow_mut().discard(stream, Self::now()),
@@ -346,13 +346,13 @@ impl Connection {
             Event::Trailers { stream, head } => {
                 if let Some(state) = self.streams.find(stream) {
                     head.write_trailers(&mut state.trailers.borrow_mut());
-                    state.finish(End::Whole);
+                    state.finish(StreamEnd::Whole);
                 }
                 self.codec.borrow_mut().recycle(head);
             }
             Event::Reset { stream, cause } => {
                 if let Some(state) = self.streams.find(stream) {
-                    state.finish(End::Reset(cause));
+                    state.finish(StreamEnd::Reset(cause));
                     self.end_turn(stream);
                 }
                 if let Cause::Rule(Rule::Abuse(_)) = cause {
@@ -381,7 +381,11 @@ impl Connection {
         // backend may leave it open and send nothing more.
         *self.failure.borrow_mut() = why;
         let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
-        self.streams.all().iter().filter(unanswered).for_each(|s| s.finish(End::ConnectionLost));
+        self.streams
+            .all()
+            .iter()
+            .filter(unanswered)
+            .for_each(|s| s.finish(StreamEnd::ConnectionLost));
     }
 
     /// Returns true if the backend allows no streams and never has on this connection.
@@ -407,9 +411,9 @@ impl Connection {
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
             // While there are streams, only writes have a time limit.
-            _ if self.link.socket.is_expired() => End::Stalled,
-            true => End::ConnectionLost,
-            false => End::Unsent,
+            _ if self.link.socket.is_expired() => StreamEnd::Stalled,
+            true => StreamEnd::ConnectionLost,
+            false => StreamEnd::Unsent,
         };
         self.streams.all().iter().for_each(|stream| stream.finish(end));
         self.settled.notify_waiters();
@@ -434,7 +438,7 @@ impl Connection {
     }
 }
 
-impl SharedConnection for Connection {
+impl SharedConnection for Http2Connection {
     type Stream = Stream;
 
     fn begin(self: &Rc<Self>) -> Option<Stream> {

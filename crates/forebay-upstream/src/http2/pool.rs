@@ -9,14 +9,14 @@ use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 
-use super::connection::Connection;
+use super::connection::Http2Connection;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, ConnectionOrigin, Multiplexed};
 
 /// Path of a request to the backend.
 pub enum AssignedStream {
     /// An HTTP/1.1 connection for this request alone.
-    Alone(upstream::Connection),
+    Alone(upstream::BackendConnection),
     /// A stream of a shared HTTP/2 connection.
     Shared(Stream),
 }
@@ -34,7 +34,7 @@ impl AssignedStream {
 /// The connections of one thread to one backend.
 pub struct Http2Pool {
     thread: Rc<Thread>,
-    connections: Multiplexed<Connection>,
+    connections: Multiplexed<Http2Connection>,
     /// True for HTTP/2 by prior knowledge: the backend is not asked for its version.
     has_prior_knowledge: bool,
     /// True if the last TLS connection negotiated HTTP/1.1.
@@ -118,7 +118,11 @@ impl Http2Pool {
     }
 
     /// Turns a new connection into an [`AssignedStream`], depending on its HTTP version.
-    fn take_up(&self, backend: &Backend, connection: upstream::Connection) -> AssignedStream {
+    fn take_up(
+        &self,
+        backend: &Backend,
+        connection: upstream::BackendConnection,
+    ) -> AssignedStream {
         if !self.has_prior_knowledge && !connection.is_http2 {
             self.is_http1.set(true);
             self.connections.capacity_changed().notify_one();
@@ -126,7 +130,7 @@ impl Http2Pool {
         }
         self.is_http1.set(false);
         let capacity_changed = self.connections.capacity_changed().clone();
-        let shared = Connection::new(
+        let shared = Http2Connection::new(
             self.thread.clone(),
             backend,
             connection,

@@ -10,7 +10,7 @@ use forebay_net::socket::yield_to_readers;
 use forebay_wire::http2::{self, ErrorCode};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::connection::Connection;
+use super::connection::Http2Connection;
 
 /// Bytes to read at a time, usually and after a large read.
 const INBOX: usize = 16 * 1024;
@@ -28,7 +28,7 @@ enum Ready {
 }
 
 struct Task<'a> {
-    connection: &'a Connection,
+    connection: &'a Http2Connection,
     /// Bytes that were read but are no whole frame yet.
     input: Vec<u8>,
     /// True if the last read returned [`INBOX`] bytes or more. More data follows, so later reads
@@ -40,7 +40,7 @@ struct Task<'a> {
     nudges: Option<UnboundedReceiver<()>>,
 }
 
-impl Connection {
+impl Http2Connection {
     /// Reads and writes until the connection breaks or is no longer needed.
     pub async fn run(self: Rc<Self>) {
         let nudges = self.link.permit().map(|permit| permit.join().1);
@@ -90,15 +90,18 @@ impl Task<'_> {
 
     /// Decodes the bytes that were read.
     fn receive(&mut self) -> Result<(), String> {
-        let now = Connection::now();
+        let now = Http2Connection::now();
         let (connection, mut at) = (self.connection, 0);
         let is_first = !self.input.is_empty() && self.input.starts_with(b"HTTP/1.");
         loop {
             let step = connection.codec.borrow_mut().receive(&self.input[at..], now);
-            let http2::Step { consumed, event } = step.map_err(|error| match is_first {
-                true => "it speaks HTTP/1.1, not HTTP/2: write http:// in place of h2c://".into(),
-                false => error.to_string(),
-            })?;
+            let http2::ReceivedEvent { consumed, event } =
+                step.map_err(|error| match is_first {
+                    true => {
+                        "it speaks HTTP/1.1, not HTTP/2: write http:// in place of h2c://".into()
+                    }
+                    false => error.to_string(),
+                })?;
             let Some(event) = event else {
                 at += consumed;
                 break;

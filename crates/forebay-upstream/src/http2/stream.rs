@@ -11,12 +11,12 @@ use forebay_net::limit::Limit;
 use forebay_wire::fields::{self, FieldRef};
 use forebay_wire::http2::{Cause, ErrorCode, Head, RequestPseudo, SendError};
 
-use super::connection::{Connection, End, StreamState};
+use super::connection::{Http2Connection, StreamEnd, StreamState};
 use crate::upstream::Backend;
 
 /// A request's stream, reserved or open. Dropping it early resets the stream.
 pub struct Stream {
-    connection: Rc<Connection>,
+    connection: Rc<Http2Connection>,
     state: Rc<StreamState>,
 }
 
@@ -33,12 +33,12 @@ pub enum StreamEvent {
 }
 
 impl Stream {
-    pub(super) fn new(connection: Rc<Connection>) -> Self {
+    pub(super) fn new(connection: Rc<Http2Connection>) -> Self {
         let state = Rc::<StreamState>::default();
         Self { connection, state }
     }
 
-    pub(super) fn connection(&self) -> &Rc<Connection> {
+    pub(super) fn connection(&self) -> &Rc<Http2Connection> {
         &self.connection
     }
 
@@ -66,7 +66,7 @@ impl Stream {
             return Err(Fault::backend(504, message));
         }
         if !connection.has_settings() {
-            return Err(self.fault(End::ConnectionLost));
+            return Err(self.fault(StreamEnd::ConnectionLost));
         }
         Ok(connection.codec.borrow().peer_takes_extended_connect())
     }
@@ -125,7 +125,8 @@ impl Stream {
     /// Sends as much as the windows and the output allow now, and returns its length.
     pub(super) fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
         let id = self.state.id.get();
-        let sent = self.connection.codec.borrow_mut().send_data(id, data, ends, Connection::now());
+        let sent =
+            self.connection.codec.borrow_mut().send_data(id, data, ends, Http2Connection::now());
         self.connection.end_turn(id);
         self.connection.wake();
         if let Ok(taken) = sent {
@@ -137,7 +138,7 @@ impl Stream {
     /// Returns the fault after a failed send.
     fn unsendable(&self) -> Fault {
         match self.state.end.get() {
-            Some(end) if end != End::Whole => self.fault(end),
+            Some(end) if end != StreamEnd::Whole => self.fault(end),
             // The backend has answered in full without reading the rest of the request.
             _ => {
                 let name = self.connection.name();
@@ -161,7 +162,7 @@ impl Stream {
         }
         match state.end.get() {
             None => Ok(None),
-            Some(End::Whole) => Ok(Some(StreamEvent::End(state.trailers.take()))),
+            Some(StreamEnd::Whole) => Ok(Some(StreamEvent::End(state.trailers.take()))),
             Some(end) => Err(self.fault(end)),
         }
     }
@@ -175,7 +176,7 @@ impl Stream {
         buffer.clear();
         std::mem::swap(buffer, &mut data);
         let mut codec = self.connection.codec.borrow_mut();
-        codec.consume(self.state.id.get(), buffer.len(), Connection::now());
+        codec.consume(self.state.id.get(), buffer.len(), Http2Connection::now());
         let has_output = !codec.output().is_empty();
         drop(codec);
         if has_output {
@@ -223,36 +224,38 @@ impl Stream {
 
     /// Returns true if the backend requires HTTP/1.1 for the request (HTTP_1_1_REQUIRED).
     pub fn is_for_http1(&self) -> bool {
-        self.state.end.get() == Some(End::Reset(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
+        self.state.end.get() == Some(StreamEnd::Reset(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
     }
 
     /// Returns the fault for an end that does not complete the reply.
-    fn fault(&self, end: End) -> Fault {
+    fn fault(&self, end: StreamEnd) -> Fault {
         let name = self.connection.name();
         let fault = |message: String| Fault::backend(502, message);
         match end {
-            End::Reset(Cause::Peer(ErrorCode::REFUSED_STREAM)) => {
+            StreamEnd::Reset(Cause::Peer(ErrorCode::REFUSED_STREAM)) => {
                 let message = format!("{name} refuses the request (REFUSED_STREAM)");
                 Fault::backend(503, message).retry(Retry::Unprocessed)
             }
-            End::Reset(Cause::Unprocessed) => {
+            StreamEnd::Reset(Cause::Unprocessed) => {
                 fault(format!("{name} closed the connection (GOAWAY) before it took the request"))
                     .retry(Retry::Unprocessed)
             }
-            End::Reset(Cause::Peer(ErrorCode::CANCEL)) => {
+            StreamEnd::Reset(Cause::Peer(ErrorCode::CANCEL)) => {
                 fault(format!("{name} cancelled the stream (CANCEL)")).cancelled()
             }
-            End::Reset(Cause::Peer(code)) => fault(format!("{name} reset the stream ({code})")),
-            End::Reset(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
-            End::Interim => fault(format!("{name}: too many interim replies (1xx)")),
-            End::Stalled => {
+            StreamEnd::Reset(Cause::Peer(code)) => {
+                fault(format!("{name} reset the stream ({code})"))
+            }
+            StreamEnd::Reset(Cause::Rule(rule)) => fault(format!("{name}: {rule}")),
+            StreamEnd::Interim => fault(format!("{name}: too many interim replies (1xx)")),
+            StreamEnd::Stalled => {
                 Fault::backend(504, format!("{name} takes no more data")).limited_by(Limit::Write)
             }
-            End::Unsent => {
+            StreamEnd::Unsent => {
                 let why = self.connection.failure();
                 fault(format!("connection to {name}: {why}")).retry(Retry::Yes)
             }
-            End::ConnectionLost | End::Whole => {
+            StreamEnd::ConnectionLost | StreamEnd::Whole => {
                 let why = self.connection.failure();
                 fault(format!("connection to {name}: {why}")).retry(Retry::IfReused)
             }

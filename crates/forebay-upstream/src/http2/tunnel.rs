@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_server::tunnel::Duplex;
 use forebay_wire::http2::ErrorCode;
 
-use super::connection::{Connection, End};
+use super::connection::{Http2Connection, StreamEnd};
 use super::stream::Stream;
 
 /// A stream that carries bytes in both directions.
@@ -47,7 +47,7 @@ impl Duplex for StreamTunnel {
         match self.0.state().end.get() {
             _ if self.is_expired() => Ok(0),
             None => Err(ErrorKind::WouldBlock.into()),
-            Some(End::Whole) => Ok(0),
+            Some(StreamEnd::Whole) => Ok(0),
             Some(_) => Err(self.lost()),
         }
     }
@@ -74,7 +74,7 @@ impl Duplex for StreamTunnel {
 
     fn reset(&self) {
         let (connection, id) = (self.0.connection(), self.0.state().id.get());
-        connection.codec.borrow_mut().reset(id, ErrorCode::CANCEL, Connection::now());
+        connection.codec.borrow_mut().reset(id, ErrorCode::CANCEL, Http2Connection::now());
         connection.wake();
     }
 }

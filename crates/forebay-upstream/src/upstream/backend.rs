@@ -86,7 +86,7 @@ impl BackendOptions {
 }
 
 /// A connection to a backend.
-pub struct Connection {
+pub struct BackendConnection {
     /// The socket.
     pub socket: Socket,
     /// True if it has served a request before.
@@ -100,7 +100,7 @@ pub struct Connection {
     wait: Cell<Option<Wait>>,
 }
 
-impl Connection {
+impl BackendConnection {
     /// Returns the earlier use of the connection.
     pub fn past(&self) -> ConnectionOrigin {
         if self.is_reused { ConnectionOrigin::Kept } else { ConnectionOrigin::New }
@@ -189,7 +189,7 @@ impl Backend {
 
     /// Returns true if the connection goes to a former address.
     #[inline]
-    fn is_former(&self, connection: &Connection) -> bool {
+    fn is_former(&self, connection: &BackendConnection) -> bool {
         match &self.endpoint {
             Endpoint::Name(name) => connection.generation != name.generation(),
             Endpoint::Tcp(_) | Endpoint::Unix(_) => false,
@@ -227,16 +227,16 @@ impl Backend {
     }
 
     /// Returns an idle connection unless `fresh`, else a new one.
-    pub async fn connect(&self, fresh: bool) -> Result<Connection, Fault> {
+    pub async fn connect(&self, fresh: bool) -> Result<BackendConnection, Fault> {
         self.connect_by(fresh, self.alpn).await
     }
 
     /// Opens an HTTP/1.1 connection, even if the backend also supports HTTP/2.
-    pub async fn connect_http1(&self) -> Result<Connection, Fault> {
+    pub async fn connect_http1(&self) -> Result<BackendConnection, Fault> {
         self.connect_by(true, Alpn::Http11).await
     }
 
-    async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<Connection, Fault> {
+    async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
             return Ok(self.reused(socket, permit));
@@ -253,10 +253,10 @@ impl Backend {
         }
     }
 
-    fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> Connection {
+    fn reused(&self, socket: Socket, permit: Option<ConnectionPermit>) -> BackendConnection {
         let wait = Cell::new(self.idle.reuse());
         let generation = self.generation.get();
-        Connection { socket, is_reused: true, is_http2: false, generation, permit, wait }
+        BackendConnection { socket, is_reused: true, is_http2: false, generation, permit, wait }
     }
 
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
@@ -272,21 +272,24 @@ impl Backend {
     }
 
     /// Opens a connection for sharing.
-    pub async fn connect_with_permit(&self, right: ConnectionRight) -> Result<Connection, Fault> {
+    pub async fn connect_with_permit(
+        &self,
+        right: ConnectionRight,
+    ) -> Result<BackendConnection, Fault> {
         let connection = self.open(right.0).await?;
         connection.forget_wait();
         Ok(connection)
     }
 
     /// Returns true if the connection exceeds `max_connections`, which only a shared one may do.
-    pub fn is_beyond_limit(&self, connection: &Connection) -> bool {
+    pub fn is_beyond_limit(&self, connection: &BackendConnection) -> bool {
         self.permits.is_some() && connection.permit.is_none()
     }
 
     /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
     /// a kept connection just when the request is sent. So the connection is checked first. If the
     /// backend is not known to keep connections, only one that has been idle for a while is used.
-    pub async fn connect_non_idempotent(&self) -> Result<Connection, Fault> {
+    pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
         // If connections are limited, each may hold a process of the backend: use any of them.
@@ -308,7 +311,7 @@ impl Backend {
 
     /// Returns a connection that has been idle for a while, or a new one. Younger idle ones stay
     /// and will show if the backend keeps them.
-    async fn connect_settled(&self) -> Result<Connection, Fault> {
+    async fn connect_settled(&self) -> Result<BackendConnection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
                 return Ok(self.reused(socket, permit));
@@ -324,7 +327,7 @@ impl Backend {
     }
 
     /// Opens a connection with its permit.
-    async fn open(&self, permit: Option<ConnectionPermit>) -> Result<Connection, Fault> {
+    async fn open(&self, permit: Option<ConnectionPermit>) -> Result<BackendConnection, Fault> {
         self.open_by(permit, self.alpn).await
     }
 
@@ -332,13 +335,20 @@ impl Backend {
         &self,
         permit: Option<ConnectionPermit>,
         alpn: Alpn,
-    ) -> Result<Connection, Fault> {
+    ) -> Result<BackendConnection, Fault> {
         let (limit, generation) = (self.connect_timeout, self.current_generation());
         let wait = Cell::new(self.idle.open());
         match tokio::time::timeout(limit, self.open_secured(alpn)).await {
             Ok(Ok((socket, is_http2))) => {
                 socket.limit_writes(self.thread.settings().timeouts.write);
-                Ok(Connection { socket, is_reused: false, is_http2, generation, permit, wait })
+                Ok(BackendConnection {
+                    socket,
+                    is_reused: false,
+                    is_http2,
+                    generation,
+                    permit,
+                    wait,
+                })
             }
             Ok(Err(error)) => {
                 let name = &self.name;
@@ -418,7 +428,7 @@ impl Backend {
 
     /// Keeps a connection after its whole reply was read, unless it must close for a new one that
     /// is overdue.
-    pub fn keep(&self, connection: Connection) {
+    pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {
             self.idle.record_keeping();

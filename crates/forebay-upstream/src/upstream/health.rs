@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::log::ErrorLog;
-use forebay_wire::http1::{Limits, ResponseHead, ResponseParser};
+use forebay_wire::http1::{Http1Limits, ResponseHead, ResponseParser};
 use forebay_wire::reply::{ReplyReader, ReplyStep};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -19,7 +19,7 @@ use super::{Endpoint, Group};
 mod http2;
 
 /// One backend to check.
-pub struct Check {
+pub struct HealthCheck {
     /// Group of the backend.
     pub group: Arc<Group>,
     /// Number of the backend in its group.
@@ -45,7 +45,7 @@ pub struct Checker {
 
 impl Checker {
     /// Starts the thread, unless there is nothing to check.
-    pub fn start(checks: Vec<Check>, errors: &ErrorLog) -> io::Result<Option<Self>> {
+    pub fn start(checks: Vec<HealthCheck>, errors: &ErrorLog) -> io::Result<Option<Self>> {
         if checks.is_empty() {
             return Ok(None);
         }
@@ -64,8 +64,8 @@ impl Checker {
     }
 }
 
-async fn watch(check: Check, errors: ErrorLog) {
-    let Check { group, index, name, health, .. } = &check;
+async fn watch(check: HealthCheck, errors: ErrorLog) {
+    let HealthCheck { group, index, name, health, .. } = &check;
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut is_well = group.is_well(*index);
@@ -97,7 +97,7 @@ fn no_answer(limit: Duration) -> String {
 }
 
 /// Sends one check. Returns the reason if it fails.
-async fn request(check: &Check) -> Result<(), String> {
+async fn request(check: &HealthCheck) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
@@ -118,7 +118,7 @@ async fn request(check: &Check) -> Result<(), String> {
 }
 
 async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
-    check: &Check,
+    check: &HealthCheck,
     mut stream: S,
 ) -> Result<u16, String> {
     if check.speaks_http2 {
@@ -135,7 +135,7 @@ async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     }
     out.extend_from_slice(request.as_bytes());
     stream.write_all(&out).await.map_err(|error| error.to_string())?;
-    let mut heads = ReplyReader::new(ResponseParser::new(Limits::default(), false));
+    let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
     let mut head = ResponseHead::default();
     let mut bytes = Vec::new();
     loop {

@@ -129,8 +129,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         let (limit, is_connecting) = (backend.connect_timeout(), Cell::new(false));
         let found_or_opened = async {
             match self.find_or_acquire(find, acquire).await? {
-                Turn::Found(found) => Ok(found),
-                Turn::Open(right, _opening) => {
+                NextStep::Found(found) => Ok(found),
+                NextStep::Open(right, _opening) => {
                     is_connecting.set(true);
                     open(right).await
                 }
@@ -151,11 +151,11 @@ impl<C: SharedConnection> Multiplexed<C> {
         &self,
         find: impl Fn() -> Option<T>,
         acquire: impl AsyncFn(bool) -> Result<R, Fault>,
-    ) -> Result<Turn<'_, C, T, R>, Fault> {
+    ) -> Result<NextStep<'_, C, T, R>, Fault> {
         let _first = self.queue.lock().await;
         loop {
             if let Some(found) = find() {
-                return Ok(Turn::Found(found));
+                return Ok(NextStep::Found(found));
             }
             if !self.may_open() {
                 self.capacity_changed.notified().await;
@@ -167,10 +167,10 @@ impl<C: SharedConnection> Multiplexed<C> {
                 right = acquire(is_alone) => {
                     let right = right?;
                     self.is_opening.set(true);
-                    return Ok(Turn::Open(right, Opening(self)));
+                    return Ok(NextStep::Open(right, Opening(self)));
                 }
                 found = self.find_later(&find, is_alone) => if let Some(found) = found {
-                    return Ok(Turn::Found(found));
+                    return Ok(NextStep::Found(found));
                 },
             }
         }
@@ -205,7 +205,7 @@ impl<C: SharedConnection> Multiplexed<C> {
 }
 
 /// Next step of a request that found no room.
-enum Turn<'a, C, T, R> {
+enum NextStep<'a, C, T, R> {
     /// Room was found after all.
     Found(T),
     /// The request opens a connection with this permit.

@@ -56,7 +56,7 @@ pub enum Endpoint {
 pub struct Name {
     host: String,
     port: u16,
-    found: Mutex<Found>,
+    found: Mutex<ResolvedAddresses>,
     /// Signals the first result.
     first: Condvar,
     /// Number of changes of the addresses.
@@ -66,7 +66,7 @@ pub struct Name {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct ResolvedAddresses {
     addresses: Arc<[SocketAddr]>,
     /// Addresses that could not be connected to, with the time of the failure.
     failed: Vec<(SocketAddr, Instant)>,
@@ -91,7 +91,7 @@ impl Name {
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn found(&self) -> MutexGuard<'_, ResolvedAddresses> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

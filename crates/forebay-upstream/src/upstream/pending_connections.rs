@@ -41,11 +41,11 @@ pub struct PendingConnections {
     usual: AtomicU64,
     /// True while a thread runs [`watch`].
     is_watched: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PendingState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PendingState {
     /// Increasing numbers and start times of the waiting connections.
     waiting: VecDeque<(u64, Instant)>,
     /// Connections for which another was closed, and the times of that.
@@ -130,7 +130,7 @@ impl PendingConnections {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    fn is_first_overdue(&self, state: &State) -> bool {
+    fn is_first_overdue(&self, state: &PendingState) -> bool {
         state.waiting.front().is_some_and(|(_, since)| since.elapsed() >= self.patience())
     }
 
@@ -155,7 +155,7 @@ impl PendingConnections {
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
-        let State { waiting, asked, holders, next: opened, .. } = &mut *state;
+        let PendingState { waiting, asked, holders, next: opened, .. } = &mut *state;
         let mut next = None;
         let mut asks = false;
         for &(number, since) in waiting.iter().filter(|(number, _)| number >= asked) {
@@ -174,7 +174,7 @@ impl PendingConnections {
         next.map(|(_, due)| due)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PendingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Connections to one backend.
 pub struct Permits {
-    state: Mutex<State>,
+    state: Mutex<PermitState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PermitState {
     available: usize,
     idle: usize,
     waiters: VecDeque<Waiter>,
@@ -63,7 +63,9 @@ pub enum Grant {
 impl Permits {
     /// Creates the limit: at most `most` connections.
     pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { available: most, ..State::default() }) })
+        Arc::new(Self {
+            state: Mutex::new(PermitState { available: most, ..PermitState::default() }),
+        })
     }
 
     /// Registers a holder of idle connections. The receiver gets a message when it should give one
@@ -107,12 +109,12 @@ impl Permits {
         ConnectionPermit { permits: self.clone(), is_idle: Cell::new(false), heir: Cell::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PermitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PermitState {
     fn next_waiter(&mut self) -> Option<Waiter> {
         std::iter::from_fn(|| self.waiters.pop_front()).find(|waiter| !waiter.sender.is_closed())
     }

@@ -67,9 +67,9 @@ pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
 }
 
 /// Parser of a payload.
-pub(super) struct Reader<'a>(pub &'a [u8]);
+pub(super) struct PayloadReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> PayloadReader<'a> {
     pub fn byte(&mut self) -> Result<u8, AjpError> {
         let (&byte, rest) = self.0.split_first().ok_or(AjpError::Length)?;
         self.0 = rest;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::codes::REPLY_FIELDS;
-use super::packet::{Reader, payload};
+use super::packet::{PayloadReader, payload};
 use super::{AjpError, TO_FRONT, kind};
 use crate::Span;
 use crate::fields::Fields;
@@ -23,7 +23,7 @@ pub struct ReplyHead {
 
 /// Meaning of a packet. Ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum PacketEvent {
     /// The head was read.
     Head,
     /// The next piece of the body, never empty.
@@ -41,11 +41,11 @@ pub enum Event {
 
 /// Result of one call of [`ReplyDecoder::decode`]. No event asks for more input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedPacket {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// Event in the consumed bytes.
-    pub event: Option<Event>,
+    pub event: Option<PacketEvent>,
 }
 
 /// Decoder of the packets of one reply.
@@ -63,7 +63,7 @@ impl ReplyHead {
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }
     }
 
-    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpError> {
+    fn read(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         self.fields.clear();
         self.status = reader.int()?;
         if !(200..=999).contains(&self.status) {
@@ -92,21 +92,25 @@ impl ReplyDecoder {
 
     /// Decodes the next event in `input`, which starts with the first unconsumed byte. A head is
     /// read into `head`. Bytes after the end of the reply are not read.
-    pub fn decode(&mut self, input: &[u8], head: &mut ReplyHead) -> Result<Step, AjpError> {
+    pub fn decode(
+        &mut self,
+        input: &[u8],
+        head: &mut ReplyHead,
+    ) -> Result<DecodedPacket, AjpError> {
         if self.has_ended {
-            return Ok(Step { consumed: 0, event: None });
+            return Ok(DecodedPacket { consumed: 0, event: None });
         }
         let Some(payload) = payload(input, TO_FRONT, self.packet_size)? else {
-            return Ok(Step { consumed: 0, event: None });
+            return Ok(DecodedPacket { consumed: 0, event: None });
         };
         let consumed = payload.end;
-        let mut reader = Reader(&input[payload.clone()]);
+        let mut reader = PayloadReader(&input[payload.clone()]);
         let event = match reader.byte()? {
             kind::SEND_HEADERS if self.has_head => return Err(AjpError::SecondHead),
             kind::SEND_HEADERS => {
                 head.read(&mut reader)?;
                 self.has_head = true;
-                Event::Head
+                PacketEvent::Head
             }
             kind::SEND_BODY_CHUNK => {
                 let length = usize::from(reader.int()?);
@@ -116,22 +120,22 @@ impl ReplyDecoder {
                 }
                 reader.0 = b"";
                 match (length, self.has_head) {
-                    (0, _) => Event::Flush,
+                    (0, _) => PacketEvent::Flush,
                     (_, false) => return Err(AjpError::NoHead),
-                    _ => Event::Body(payload.start + 3..payload.start + 3 + length),
+                    _ => PacketEvent::Body(payload.start + 3..payload.start + 3 + length),
                 }
             }
             kind::END_RESPONSE if !self.has_head => return Err(AjpError::NoHead),
             kind::END_RESPONSE => {
                 self.has_ended = true;
-                Event::End { reuse: reader.byte()? != 0 }
+                PacketEvent::End { reuse: reader.byte()? != 0 }
             }
-            kind::GET_BODY_CHUNK => Event::WantsBody(usize::from(reader.int()?)),
+            kind::GET_BODY_CHUNK => PacketEvent::WantsBody(usize::from(reader.int()?)),
             other => return Err(AjpError::Kind(other)),
         };
         if !reader.0.is_empty() {
             return Err(AjpError::Length);
         }
-        Ok(Step { consumed, event: Some(event) })
+        Ok(DecodedPacket { consumed, event: Some(event) })
     }
 }

@@ -3,7 +3,7 @@
 use super::codes::{
     ARE_DONE, ATTRIBUTES, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method,
 };
-use super::packet::{Reader, payload};
+use super::packet::{PayloadReader, payload};
 use super::{AjpError, Attribute, TO_CONTAINER, kind};
 use crate::Span;
 use crate::fields::Fields;
@@ -57,7 +57,7 @@ pub fn parse_request(
 ) -> Result<Option<(Incoming, usize)>, AjpError> {
     let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
     let len = payload.end;
-    let mut reader = Reader(&input[payload]);
+    let mut reader = PayloadReader(&input[payload]);
     let incoming = match reader.byte()? {
         kind::FORWARD_REQUEST => {
             head.read(&mut reader)?;
@@ -83,7 +83,7 @@ impl RequestHead {
         Some(self.request_attributes.iter().find(named)?.1.of(bytes))
     }
 
-    fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpError> {
+    fn read(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         self.clear();
         let code = reader.byte()?;
         self.protocol = self.fields.append(reader.required_text()?);
@@ -110,7 +110,7 @@ impl RequestHead {
         Ok(())
     }
 
-    fn read_attributes(&mut self, reader: &mut Reader<'_>) -> Result<(), AjpError> {
+    fn read_attributes(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         loop {
             match reader.byte()? {
                 ARE_DONE => return Ok(()),

@@ -1,6 +1,6 @@
 //! Heads of "non-parsed header" output (RFC 3875 section 5): HTTP, as printed by scripts.
 
-use crate::http1::{HeadError, Limits, Progress, ResponseHead, ResponseParser};
+use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
 
 /// Head of non-parsed header output.
 #[derive(Clone, Debug, Default)]
@@ -14,13 +14,13 @@ pub struct NphHead {
 /// Parser of such a head from a growing buffer. Each head needs a new parser.
 #[derive(Clone, Copy, Debug)]
 pub struct NphParser {
-    limits: Limits,
+    limits: Http1Limits,
     to_head: bool,
 }
 
 impl NphParser {
     /// Creates a parser of the reply to a request. `to_head` is true if its method was HEAD.
-    pub fn new(limits: Limits, to_head: bool) -> Self {
+    pub fn new(limits: Http1Limits, to_head: bool) -> Self {
         Self { limits, to_head }
     }
 
@@ -31,7 +31,7 @@ impl NphParser {
             return if is_full { Err(HeadError::TooLarge) } else { Ok(Progress::Partial) };
         };
         // Each LF may have become a CRLF, which doubles the size at most.
-        let limits = Limits { head: 2 * self.limits.head, ..self.limits };
+        let limits = Http1Limits { head: 2 * self.limits.head, ..self.limits };
         head.bytes = bytes;
         match ResponseParser::new(limits, self.to_head).parse(&head.bytes, &mut head.head)? {
             Progress::Complete(len) if len == head.bytes.len() => Ok(Progress::Complete(end)),

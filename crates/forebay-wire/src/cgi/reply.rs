@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use crate::Span;
-use crate::http1::{Field, KnownField, Limits, Progress, is_field_value, is_tchar};
+use crate::http1::{Field, Http1Limits, KnownField, Progress, is_field_value, is_tchar};
 
 use super::CgiError;
 
@@ -40,12 +40,12 @@ impl ReplyHead {
 pub struct ReplyParser {
     line: usize,
     searched: usize,
-    limits: Limits,
+    limits: Http1Limits,
 }
 
 impl ReplyParser {
     /// Creates a parser with these limits. The limit of targets is not used.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Http1Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 

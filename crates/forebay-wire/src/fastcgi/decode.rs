@@ -46,7 +46,7 @@ pub enum ProtocolStatus {
 
 /// Meaning of a piece of the reply. Ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RecordEvent {
     /// Output of the application.
     Stdout(Range<usize>),
     /// Text for the error log.
@@ -65,13 +65,13 @@ pub enum Event {
 
 /// Result of one call of [`Decoder::decode`]. No event asks for more input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedRecord {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// Request ID of the event; 0 without an event, or for an event of the connection.
     pub id: u16,
     /// Event in the consumed bytes.
-    pub event: Option<Event>,
+    pub event: Option<RecordEvent>,
 }
 
 /// Decoder of the records of one request's reply, or of several on one connection. Content is
@@ -105,14 +105,14 @@ impl Decoder {
     }
 
     /// Decodes the next event in `input`, which starts with the first unconsumed byte.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, FastcgiError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedRecord, FastcgiError> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
             if self.content > 0 {
                 let is_wanted_whole = matches!(self.kind, kind::END_REQUEST | kind::VALUES);
                 if is_wanted_whole && rest.len() < self.content || rest.is_empty() {
-                    return Ok(Step { consumed: at, id: 0, event: None });
+                    return Ok(DecodedRecord { consumed: at, id: 0, event: None });
                 }
                 let taken = rest.len().min(self.content);
                 self.content -= taken;
@@ -120,12 +120,12 @@ impl Decoder {
                 at += taken;
                 if event.is_some() {
                     at += self.skip_padding(&input[at..]);
-                    return Ok(Step { consumed: at, id: self.id, event });
+                    return Ok(DecodedRecord { consumed: at, id: self.id, event });
                 }
             }
             at += self.skip_padding(&input[at..]);
             if self.padding > 0 || self.ended || input.len() - at < HEADER {
-                return Ok(Step { consumed: at, id: 0, event: None });
+                return Ok(DecodedRecord { consumed: at, id: 0, event: None });
             }
             self.header(&input[at..at + HEADER])?;
             at += HEADER;
@@ -166,11 +166,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn event(&mut self, content: &[u8], at: usize) -> Option<Event> {
+    fn event(&mut self, content: &[u8], at: usize) -> Option<RecordEvent> {
         let range = at..at + content.len();
         match self.kind {
-            kind::STDOUT => Some(Event::Stdout(range)),
-            kind::STDERR => Some(Event::Stderr(range)),
+            kind::STDOUT => Some(RecordEvent::Stdout(range)),
+            kind::STDERR => Some(RecordEvent::Stderr(range)),
             kind::END_REQUEST => {
                 self.ended = self.only.is_some();
                 let app_status =
@@ -181,9 +181,9 @@ impl Decoder {
                     2 => ProtocolStatus::Overloaded,
                     _ => ProtocolStatus::Refused,
                 };
-                Some(Event::End { app_status, status })
+                Some(RecordEvent::End { app_status, status })
             }
-            kind::VALUES if self.only.is_none() => Some(Event::Values(range)),
+            kind::VALUES if self.only.is_none() => Some(RecordEvent::Values(range)),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ const TRAILER_LIMIT: usize = 8 * 1024;
 
 /// Result of one call of [`BodyDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedBody {
     /// Number of consumed bytes of the input, including framing.
     pub consumed: usize,
     /// Payload in the consumed bytes; empty if more input is needed or only framing was read.
@@ -24,7 +24,7 @@ pub struct Step {
     pub done: bool,
 }
 
-impl Step {
+impl DecodedBody {
     fn framing(consumed: usize) -> Self {
         Self { consumed, data: 0..0, done: false }
     }
@@ -33,14 +33,14 @@ impl Step {
 /// Decoder of one body. Payload is never copied: it is returned as a range of the input.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
-    state: State,
+    state: BodyState,
     trailer: usize,
     /// Lines of the trailer section that may be forwarded; `None` if they are dropped.
     kept: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Length(u64),
     Close,
     Size,
@@ -54,23 +54,23 @@ impl BodyDecoder {
     /// Creates a decoder of a request body.
     pub fn request(framing: RequestFraming) -> Self {
         Self::new(match framing {
-            RequestFraming::None => State::Done,
-            RequestFraming::Length(length) => State::Length(length),
-            RequestFraming::Chunked => State::Size,
+            RequestFraming::None => BodyState::Done,
+            RequestFraming::Length(length) => BodyState::Length(length),
+            RequestFraming::Chunked => BodyState::Size,
         })
     }
 
     /// Creates a decoder of a response body.
     pub fn response(framing: ResponseFraming) -> Self {
         Self::new(match framing {
-            ResponseFraming::None | ResponseFraming::Length(0) => State::Done,
-            ResponseFraming::Length(length) => State::Length(length),
-            ResponseFraming::Chunked => State::Size,
-            ResponseFraming::Close => State::Close,
+            ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
+            ResponseFraming::Length(length) => BodyState::Length(length),
+            ResponseFraming::Chunked => BodyState::Size,
+            ResponseFraming::Close => BodyState::Close,
         })
     }
 
-    fn new(state: State) -> Self {
+    fn new(state: BodyState) -> Self {
         Self { state, trailer: 0, kept: None }
     }
 
@@ -87,87 +87,99 @@ impl BodyDecoder {
 
     /// Returns true if the body is complete.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == BodyState::Done
     }
 
     /// Returns true if the body is complete when the connection closes now.
     pub fn ends_at_close(&self) -> bool {
-        matches!(self.state, State::Close | State::Done)
+        matches!(self.state, BodyState::Close | BodyState::Done)
     }
 
     /// Reports that the connection has closed, which may complete the body.
     pub fn close(&mut self) {
-        if self.state == State::Close {
-            self.state = State::Done;
+        if self.state == BodyState::Close {
+            self.state = BodyState::Done;
         }
     }
 
     /// Decodes the next piece of payload in `input`, which starts with the first unconsumed byte.
     ///
     /// A step without data that is not done and has consumed nothing asks for more input.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, HttpError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedBody, HttpError> {
         let mut at = 0;
         loop {
             let rest = &input[at..];
             let mut step = match self.state {
-                State::Done => return Ok(Step { consumed: at, data: 0..0, done: true }),
-                State::Close => Step { consumed: rest.len(), data: 0..rest.len(), done: false },
-                State::Length(left) => self.payload(rest, left, State::Length, State::Done),
-                State::Chunk(left) => self.payload(rest, left, State::Chunk, State::ChunkEnd),
-                State::Size => self.size(rest)?,
-                State::ChunkEnd => self.chunk_end(rest)?,
-                State::Trailer => self.trailer_line(rest)?,
+                BodyState::Done => return Ok(DecodedBody { consumed: at, data: 0..0, done: true }),
+                BodyState::Close => {
+                    DecodedBody { consumed: rest.len(), data: 0..rest.len(), done: false }
+                }
+                BodyState::Length(left) => {
+                    self.payload(rest, left, BodyState::Length, BodyState::Done)
+                }
+                BodyState::Chunk(left) => {
+                    self.payload(rest, left, BodyState::Chunk, BodyState::ChunkEnd)
+                }
+                BodyState::Size => self.size(rest)?,
+                BodyState::ChunkEnd => self.chunk_end(rest)?,
+                BodyState::Trailer => self.trailer_line(rest)?,
             };
-            let stalled = step.consumed == 0 && self.state != State::Done;
+            let stalled = step.consumed == 0 && self.state != BodyState::Done;
             step.data = step.data.start + at..step.data.end + at;
             at += step.consumed;
             if stalled || !step.data.is_empty() {
                 step.consumed = at;
-                step.done = self.state == State::Done;
+                step.done = self.state == BodyState::Done;
                 return Ok(step);
             }
         }
     }
 
-    fn payload(&mut self, rest: &[u8], left: u64, go_on: fn(u64) -> State, end: State) -> Step {
+    fn payload(
+        &mut self,
+        rest: &[u8],
+        left: u64,
+        go_on: fn(u64) -> BodyState,
+        end: BodyState,
+    ) -> DecodedBody {
         let taken = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let left = left - taken as u64;
         self.state = if left == 0 { end } else { go_on(left) };
-        Step { consumed: taken, data: 0..taken, done: false }
+        DecodedBody { consumed: taken, data: 0..taken, done: false }
     }
 
-    fn size(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+    fn size(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
         let window = &rest[..rest.len().min(LINE_LIMIT)];
         let Some(lf) = memchr(b'\n', window) else {
             check_partial_size(window)?;
             let full = window.len() == LINE_LIMIT;
-            return if full { Err(HttpError::ChunkExtension) } else { Ok(Step::framing(0)) };
+            return if full { Err(HttpError::ChunkExtension) } else { Ok(DecodedBody::framing(0)) };
         };
         let line = rest[..lf].strip_suffix(b"\r").ok_or(HttpError::ChunkSize)?;
         let size = parse_size(line)?;
-        self.state = if size == 0 { State::Trailer } else { State::Chunk(size) };
-        Ok(Step::framing(lf + 1))
+        self.state = if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
+        Ok(DecodedBody::framing(lf + 1))
     }
 
-    fn chunk_end(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+    fn chunk_end(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
         match rest {
             [b'\r', b'\n', ..] => {
-                self.state = State::Size;
-                Ok(Step::framing(2))
+                self.state = BodyState::Size;
+                Ok(DecodedBody::framing(2))
             }
-            [] | [b'\r'] => Ok(Step::framing(0)),
+            [] | [b'\r'] => Ok(DecodedBody::framing(0)),
             _ => Err(HttpError::ChunkEnd),
         }
     }
 
     /// Checks one trailer line, then drops it unless it may be forwarded. Fields for framing or
     /// routing are rejected (RFC 9110 section 6.5.1).
-    fn trailer_line(&mut self, rest: &[u8]) -> Result<Step, HttpError> {
+    fn trailer_line(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
         let room = TRAILER_LIMIT - self.trailer;
         let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
-        let Some(line) = line else { return Ok(Step::framing(0)) };
+        let Some(line) = line else { return Ok(DecodedBody::framing(0)) };
         if line.len() == 2 {
-            self.state = State::Done;
+            self.state = BodyState::Done;
         } else {
             let field = check_trailer(rest, line)?;
             if let Some(kept) = self.kept.as_mut().filter(|_| may_be_trailer(field.name.of(rest))) {
@@ -175,7 +187,7 @@ impl BodyDecoder {
             }
         }
         self.trailer += line.len();
-        Ok(Step::framing(line.len()))
+        Ok(DecodedBody::framing(line.len()))
     }
 }
 

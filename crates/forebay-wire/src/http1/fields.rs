@@ -9,7 +9,7 @@ use super::{HeadError, Progress};
 
 /// Limits of a message head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct Http1Limits {
     /// Maximum size of a head in bytes, including the blank line.
     pub head: usize,
     /// Maximum number of field lines.
@@ -21,7 +21,7 @@ pub struct Limits {
     pub get_body: bool,
 }
 
-impl Default for Limits {
+impl Default for Http1Limits {
     fn default() -> Self {
         Self { head: 32 * 1024, fields: 100, target: 8 * 1024, get_body: false }
     }
@@ -254,7 +254,7 @@ impl Lines {
 pub(super) fn parse(
     lines: &mut Lines,
     bytes: &[u8],
-    limits: &Limits,
+    limits: &Http1Limits,
     fields: &mut Vec<Field>,
 ) -> Result<Progress, HeadError> {
     while let Some(line) = lines.next(bytes, limits.head)? {

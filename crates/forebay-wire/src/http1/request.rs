@@ -6,7 +6,7 @@ use super::chars::is_token;
 use super::fields::{self, Lines, is_disguised_framing};
 use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::target::{self, TargetForm, is_host};
-use super::{Field, HeadError, KnownField, Limits, Progress, Version};
+use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
 
 /// Delimitation of a request body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl RequestHead {
 pub struct RequestParser {
     lines: Lines,
     started: bool,
-    limits: Limits,
+    limits: Http1Limits,
 }
 
 impl RequestParser {
     /// Creates a parser with these limits.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Http1Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
@@ -131,7 +131,7 @@ impl RequestParser {
 fn parse_start_line(
     bytes: &[u8],
     line: Span,
-    limits: &Limits,
+    limits: &Http1Limits,
     head: &mut RequestHead,
 ) -> Result<(), HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];

@@ -5,7 +5,7 @@ use crate::Span;
 use super::fields::{self, Lines};
 use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::request::parse_version;
-use super::{Field, HeadError, KnownField, Limits, Progress, Version};
+use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
 
 /// Delimitation of a response body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +57,12 @@ pub struct ResponseParser {
     lines: Lines,
     started: bool,
     head_request: bool,
-    limits: Limits,
+    limits: Http1Limits,
 }
 
 impl ResponseParser {
     /// Creates a parser of the reply to a request. `head_request` is true if its method was HEAD.
-    pub fn new(limits: Limits, head_request: bool) -> Self {
+    pub fn new(limits: Http1Limits, head_request: bool) -> Self {
         Self { limits, head_request, ..Self::default() }
     }
 

@@ -44,7 +44,7 @@ use round_trip::RoundTrip;
 use streams::{Stream, Streams};
 
 pub use config::Config;
-pub use event::{Cause, Event, Step};
+pub use event::{Cause, Event, ReceivedEvent};
 pub use send::{RequestPseudo, SendError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

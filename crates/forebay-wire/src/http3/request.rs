@@ -14,7 +14,7 @@ const LARGEST_UNKNOWN: u64 = 16 * 1024;
 
 /// Event of a request stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum RequestEvent {
     /// A field section is complete: the head, or the trailers after it.
     Section,
     /// The head is longer than allowed, and was not read.
@@ -25,15 +25,15 @@ pub enum Event {
 
 /// Result of one call of [`RequestDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DecodedFrame {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// Event in the consumed bytes; `None` if more input is needed.
-    pub event: Option<Event>,
+    pub event: Option<RequestEvent>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum FrameStage {
     /// Before the head.
     Head,
     /// Data or trailers may follow.
@@ -45,7 +45,7 @@ enum Stage {
 /// Decoder of the stream of one request, in pieces of any size.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
-    stage: Stage,
+    stage: FrameStage,
     header: HeaderDecoder,
     /// Type of the frame whose payload is arriving, and its remaining length.
     frame: Option<(u64, u64)>,
@@ -61,7 +61,7 @@ impl RequestDecoder {
     /// Creates a decoder. Encoded field sections may have at most `largest_section` bytes.
     pub fn new(largest_section: usize) -> Self {
         Self {
-            stage: Stage::Head,
+            stage: FrameStage::Head,
             header: HeaderDecoder::default(),
             frame: None,
             section: Vec::new(),
@@ -93,7 +93,7 @@ impl RequestDecoder {
     }
 
     /// Decodes `input` until an event. The caller repeats the call with the unconsumed rest.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, Http3Error> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedFrame, Http3Error> {
         let mut rest = input;
         loop {
             let (kind, left) = match self.frame {
@@ -103,7 +103,7 @@ impl RequestDecoder {
                     self.begin_frame(header.kind, header.length)?;
                     if header.kind == frame::HEADERS && self.is_too_large(header.length) {
                         let consumed = input.len() - rest.len();
-                        return Ok(Step { consumed, event: Some(Event::TooLarge) });
+                        return Ok(DecodedFrame { consumed, event: Some(RequestEvent::TooLarge) });
                     }
                     (header.kind, header.length)
                 }
@@ -115,21 +115,21 @@ impl RequestDecoder {
             let left = left - taken as u64;
             self.frame = (left > 0).then_some((kind, left));
             let event = match kind {
-                frame::DATA if taken > 0 => Some(Event::Data(start..start + taken)),
+                frame::DATA if taken > 0 => Some(RequestEvent::Data(start..start + taken)),
                 frame::HEADERS => {
                     self.section.extend_from_slice(piece);
-                    (left == 0).then_some(Event::Section)
+                    (left == 0).then_some(RequestEvent::Section)
                 }
                 _ => None,
             };
             if event.is_some() {
-                return Ok(Step { consumed: start + taken, event });
+                return Ok(DecodedFrame { consumed: start + taken, event });
             }
             if left > 0 {
                 break;
             }
         }
-        Ok(Step { consumed: input.len(), event: None })
+        Ok(DecodedFrame { consumed: input.len(), event: None })
     }
 
     /// Reports the end of the stream. Fails if the request is incomplete.
@@ -138,7 +138,7 @@ impl RequestDecoder {
             return Err(Http3Error::frame());
         }
         match (self.stage, self.content_left) {
-            (Stage::Head, _) => {
+            (FrameStage::Head, _) => {
                 Err(Http3Error::stream(Rule::Incomplete, ErrorCode::REQUEST_INCOMPLETE))
             }
             (_, Some(1..)) => Err(Http3Error::malformed(Rule::ContentLength)),
@@ -152,18 +152,18 @@ impl RequestDecoder {
 
     fn begin_frame(&mut self, kind: u64, length: u64) -> Result<(), Http3Error> {
         match (kind, self.stage) {
-            (frame::HEADERS, Stage::Head) => self.stage = Stage::Body,
-            (frame::HEADERS, Stage::Body) if self.is_too_large(length) => {
+            (frame::HEADERS, FrameStage::Head) => self.stage = FrameStage::Body,
+            (frame::HEADERS, FrameStage::Body) if self.is_too_large(length) => {
                 return Err(Http3Error::malformed(Rule::Trailers));
             }
-            (frame::HEADERS, Stage::Body) => {
+            (frame::HEADERS, FrameStage::Body) => {
                 if self.content_left.is_some_and(|left| left > 0) {
                     return Err(Http3Error::malformed(Rule::ContentLength));
                 }
-                self.stage = Stage::Ended;
+                self.stage = FrameStage::Ended;
             }
-            (frame::DATA, Stage::Body) if length == 0 => self.price += budget::EMPTY_DATA,
-            (frame::DATA, Stage::Body) => self.begin_data(length)?,
+            (frame::DATA, FrameStage::Body) if length == 0 => self.price += budget::EMPTY_DATA,
+            (frame::DATA, FrameStage::Body) => self.begin_data(length)?,
             (frame::DATA | frame::HEADERS, _) => return Err(Http3Error::unexpected()),
             (
                 frame::CANCEL_PUSH

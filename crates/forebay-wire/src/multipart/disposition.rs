@@ -11,7 +11,7 @@ use super::MultipartError;
 
 /// Head of a part. Spans refer to the decoder's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct PartHead {
     /// Name of the form's field, with the escapes between the quotes; see [`plain`].
     pub name: Span,
     /// File name, if the part is a file, with the escapes between the quotes. The client chose the
@@ -23,7 +23,7 @@ pub struct Part {
     pub head: Span,
 }
 
-impl Part {
+impl PartHead {
     pub(super) fn shift(&mut self, by: usize) {
         let spans = [Some(&mut self.name), self.filename.as_mut(), self.content_type.as_mut()];
         for span in spans.into_iter().flatten().chain([&mut self.head]) {
@@ -51,7 +51,7 @@ pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Parses a head: lines that end with CRLF, each a field.
-pub(super) fn parse(head: &[u8]) -> Result<Part, MultipartError> {
+pub(super) fn parse(head: &[u8]) -> Result<PartHead, MultipartError> {
     let mut disposition = None;
     let mut content_type = None;
     let mut start = 0;
@@ -70,7 +70,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Part, MultipartError> {
     }
     let disposition = disposition.ok_or(MultipartError::Disposition)?;
     let (name, filename) = names(head, disposition).ok_or(MultipartError::Disposition)?;
-    Ok(Part { name, filename, content_type, head: Span::new(0, head.len()) })
+    Ok(PartHead { name, filename, content_type, head: Span::new(0, head.len()) })
 }
 
 fn field(head: &[u8], line: Span) -> Result<(Span, Span), MultipartError> {

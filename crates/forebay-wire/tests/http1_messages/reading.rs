@@ -38,7 +38,7 @@ pub fn requests(pieces: &[&[u8]]) -> Outcome {
 
 /// Responses to requests of `method`: `status reason version keep|close {Name: value; ...} body`.
 pub fn responses(method: &str, pieces: &[&[u8]]) -> Outcome {
-    let fresh = || ResponseParser::new(Limits::default(), method == "HEAD");
+    let fresh = || ResponseParser::new(Http1Limits::default(), method == "HEAD");
     let mut parser = fresh();
     let mut head = ResponseHead::default();
     read(pieces, |bytes| {

@@ -4,7 +4,7 @@
 use crate::error::Exit;
 use crate::lifecycle_wait::{await_end, await_ready};
 use crate::pool::Pool;
-use crate::process::{self, Place, Process};
+use crate::process::{self, Confinement, Process};
 use crate::spec::{AppSpec, Kind};
 use crate::supervisor::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Started};
 use crate::worker::{Killed, Worker, WorkerShared, WorkerState};
@@ -26,14 +26,14 @@ const LAST_MOMENT: Duration = Duration::from_secs(1);
 pub(super) struct WorkerKind {
     spec: AppSpec,
     rules: Rules,
-    place: Place,
+    place: Confinement,
     pool: Arc<Pool>,
     /// `None` if it cannot be started, because there is no shell.
     group_reaper: Option<GroupReaper>,
 }
 
 impl WorkerKind {
-    pub(super) fn new(spec: AppSpec, place: Place, pool: Arc<Pool>) -> WorkerKind {
+    pub(super) fn new(spec: AppSpec, place: Confinement, pool: Arc<Pool>) -> WorkerKind {
         let rules = Rules {
             name: spec.name.clone(),
             workers: spec.workers,

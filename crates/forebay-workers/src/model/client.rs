@@ -4,7 +4,7 @@ use super::{Attempt, Attempts, one_of};
 use crate::checkout::checkout;
 use crate::control::{self, Body, Mark};
 use crate::error::WorkerFault;
-use crate::lease::{Event, Lease};
+use crate::lease::{Lease, LeaseEvent};
 use crate::shared::AppShared;
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 /// The plan of a client.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct ClientPlan {
     pub(super) thread: ThreadId,
     body: usize,
     may_be_prefetched: bool,
@@ -25,10 +25,10 @@ pub(super) struct Plan {
     reads_every: Duration,
 }
 
-impl Plan {
-    pub(super) fn random(thread: &ThreadId) -> Plan {
+impl ClientPlan {
+    pub(super) fn random(thread: &ThreadId) -> ClientPlan {
         let rarely = |one_in: u32| fastrand::u32(..one_in) == 0;
-        Plan {
+        ClientPlan {
             thread: *thread,
             body: *one_of(&[0, 0, 0, 10, 60_000, 300_000]),
             may_be_prefetched: !rarely(5),
@@ -40,7 +40,7 @@ impl Plan {
     }
 }
 
-pub(super) async fn client(shared: Arc<AppShared>, plan: Plan, attempts: Attempts) {
+pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: Attempts) {
     let body = vec![b'x'; plan.body];
     for _ in 0..3 {
         let number = attempts.borrow().len();
@@ -70,7 +70,7 @@ pub(super) async fn client(shared: Arc<AppShared>, plan: Plan, attempts: Attempt
 
 async fn take_reply(
     mut lease: Lease,
-    plan: Plan,
+    plan: ClientPlan,
     number: usize,
     attempts: &Attempts,
 ) -> Result<(), WorkerFault> {
@@ -86,11 +86,11 @@ async fn take_reply(
         let event = lease.read(&mut reply).await?;
         let whole = &attempts.borrow()[number].reply;
         match event {
-            Event::Output(_) => {
+            LeaseEvent::Output(_) => {
                 let (own, other) = (show(whole), show(&reply));
                 assert!(whole.starts_with(&reply), "{other} in place of {own} for {number}");
             }
-            Event::End(_) => {
+            LeaseEvent::End(_) => {
                 assert!(*whole == reply, "{} of {} bytes", reply.len(), whole.len());
                 break;
             }

@@ -4,7 +4,7 @@
 //! request says little about a process that has a hundred. Each read stores the time. A tunnel does
 //! not, as it runs apart from its origin.
 
-use super::Place;
+use super::ProcessAddress;
 use crate::error::Exit;
 use crate::worker::{WorkerState, WorkerStatus};
 use forebay_process::descendants::{Usage, is_exiting, usage_below};
@@ -32,21 +32,21 @@ pub struct Life {
     heard: AtomicU64,
     /// The program's process id; 0 until the guardian has reported it.
     pid: AtomicU32,
-    end: watch::Sender<Option<Outcome>>,
+    end: watch::Sender<Option<InstanceEnd>>,
 }
 
 /// The kind of a process's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum InstanceEnd {
     /// The process was asked to end, or stopped by itself.
     Orderly,
     /// The process failed: any exit code but 0, any signal but SIGTERM.
     Crash,
 }
 
-impl Outcome {
-    pub(super) fn of(exit: Exit, was_stopped: bool) -> Outcome {
-        if was_stopped || exit.is_orderly() { Outcome::Orderly } else { Outcome::Crash }
+impl InstanceEnd {
+    pub(super) fn of(exit: Exit, was_stopped: bool) -> InstanceEnd {
+        if was_stopped || exit.is_orderly() { InstanceEnd::Orderly } else { InstanceEnd::Crash }
     }
 }
 
@@ -73,11 +73,11 @@ impl Life {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
         let reported = tokio::time::timeout(limit, end.wait_for(Option::is_some)).await;
-        matches!(reported, Ok(Ok(end)) if *end == Some(Outcome::Crash))
+        matches!(reported, Ok(Ok(end)) if *end == Some(InstanceEnd::Crash))
     }
 
     /// Records the end; the first report counts.
-    pub(super) fn ended(&self, end: Outcome) {
+    pub(super) fn ended(&self, end: InstanceEnd) {
         self.end.send_if_modified(|known| known.is_none() && known.replace(end).is_none());
     }
 
@@ -101,7 +101,7 @@ pub(super) struct Instance {
     pub(super) id: u64,
     /// The name for clients. It is random, so that clients cannot guess the names of others.
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: ProcessAddress,
     pub(super) started: Instant,
     /// The process is replaced after this many requests.
     pub(super) limit: u64,
@@ -113,7 +113,7 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(id: u64, place: Place, guardian: u32, limit: u64) -> Instance {
+    pub(super) fn new(id: u64, place: ProcessAddress, guardian: u32, limit: u64) -> Instance {
         Instance {
             id,
             name: format!("{:016x}", RandomState::new().hash_one(id)),

@@ -5,7 +5,7 @@
 //! started after it has accepted and closed an empty connection, or has lived for a second (as in
 //! Server::Starter).
 
-use super::Place;
+use super::ProcessAddress;
 use super::instance::{Instance, Life};
 use crate::error::Unavailable;
 use crate::health::Health;
@@ -30,7 +30,7 @@ pub(super) struct InstancePool {
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: Vec<Entry>,
+    entries: Vec<PoolEntry>,
     waiters: Waiters<oneshot::Sender<Result<Permit, Unavailable>>>,
     /// Start of the search for the process with the most free permits.
     turn: usize,
@@ -39,7 +39,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PoolEntry {
     instance: Arc<Instance>,
     stage: Stage,
     under_way: usize,
@@ -104,7 +104,8 @@ impl InstancePool {
     fn permit(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Permit> {
         let count = inner.entries.len();
         let turn = inner.turn;
-        let free = |entry: &Entry| entry.stage == Stage::Serving && entry.under_way < self.permits;
+        let free =
+            |entry: &PoolEntry| entry.stage == Stage::Serving && entry.under_way < self.permits;
         let at = |id| inner.entries.iter().position(|entry| entry.instance.id == id && free(entry));
         let best = match wanted.and_then(at) {
             Some(wanted) => wanted,
@@ -147,7 +148,7 @@ impl InstancePool {
         let mut inner = self.lock();
         inner.starts += 1;
         let now = Instant::now();
-        inner.entries.push(Entry {
+        inner.entries.push(PoolEntry {
             instance,
             stage: Stage::Starting,
             under_way: 0,
@@ -207,7 +208,7 @@ impl InstancePool {
     }
 
     pub(super) fn snapshots(&self) -> Vec<Snapshot> {
-        let snapshot = |entry: &Entry| Snapshot {
+        let snapshot = |entry: &PoolEntry| Snapshot {
             id: entry.instance.id,
             stage: entry.stage,
             requests: entry.instance.requests.load(Ordering::Relaxed),
@@ -235,7 +236,7 @@ impl InstancePool {
     }
 
     pub(super) fn health(&self) -> Health {
-        let of = |entry: &Entry| (entry.instance.clone(), entry.stage, entry.under_way);
+        let of = |entry: &PoolEntry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
         // Reads memory use without the lock.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
@@ -282,7 +283,7 @@ impl Waiter for oneshot::Sender<Result<Permit, Unavailable>> {
 }
 
 impl Inner {
-    fn entry(&mut self, id: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, id: u64) -> Option<&mut PoolEntry> {
         self.entries.iter_mut().find(|entry| entry.instance.id == id)
     }
 }
@@ -299,7 +300,7 @@ impl Permit {
     }
 
     /// Returns the address of the process.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ProcessAddress {
         &self.instance.place
     }
 
@@ -373,7 +374,7 @@ mod tests {
     #[test]
     fn a_process_taken_for_hung_gets_no_further_request() {
         let pool = Arc::new(InstancePool::new(1));
-        let place = Place::Unix("/nowhere".into());
+        let place = ProcessAddress::Unix("/nowhere".into());
         pool.add(Arc::new(Instance::new(1, place, 0, u64::MAX)));
         pool.serve(1);
         let Ok(Taken::Permit(permit)) = pool.take(1, None) else { panic!("the permit is free") };
@@ -412,7 +413,7 @@ mod tests {
                 8 if !turns.is_empty() => drop(turns.swap_remove(fastrand::usize(..turns.len()))),
                 9 => {
                     last_id += 1;
-                    let place = Place::Unix("/nowhere".into());
+                    let place = ProcessAddress::Unix("/nowhere".into());
                     pool.add(Arc::new(Instance::new(last_id, place, 0, u64::MAX)));
                     pool.serve(fastrand::u64(1..=last_id));
                 }

@@ -1,7 +1,7 @@
 //! Instances as a kind of process for the supervisor. They are ready when they listen, requests
 //! connect to them directly, and their guardians forward orders.
 
-use super::instance::{Instance, Outcome};
+use super::instance::{Instance, InstanceEnd};
 use super::instance_pool::InstancePool;
 use super::reports::{await_end, report};
 use super::start::{self, Started as StartedInstance};
@@ -153,7 +153,7 @@ impl ProcessKind for InstanceKind {
         // Prevents requests to a socket on which no process listens.
         self.pool.retire(process.instance.id);
         process.exit = Some(exit);
-        process.instance.life.ended(Outcome::of(exit, was_stopped));
+        process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
     /// Returns false: a guardian reports the end of its program first.
@@ -179,7 +179,7 @@ impl ProcessKind for InstanceKind {
     fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
         // The guardian may have been killed with its program, for example by a control group
         // without memory.
-        process.instance.life.ended(Outcome::of(reaped, !crashed));
+        process.instance.life.ended(InstanceEnd::of(reaped, !crashed));
         self.pool.remove(process.instance.id, crashed);
     }
 

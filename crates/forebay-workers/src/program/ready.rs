@@ -1,6 +1,6 @@
 //! The readiness of a process.
 
-use super::Place;
+use super::ProcessAddress;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,7 @@ const LIVED: Duration = Duration::from_secs(1);
 
 /// Waits until the process listens; never returns if it does not. Calls `share` if this user may
 /// not connect to its socket.
-pub(super) async fn listens(place: &Place, share: impl Fn()) {
+pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = connect(place).await {
         if error.kind() == io::ErrorKind::PermissionDenied {
@@ -27,7 +27,7 @@ pub(super) async fn listens(place: &Place, share: impl Fn()) {
 
 /// Waits until the process accepts connections from its inherited socket. The kernel accepts them
 /// from the start, so this opens an empty connection and waits until the process closes it.
-pub(super) async fn takes_connections(place: &Place) {
+pub(super) async fn takes_connections(place: &ProcessAddress) {
     let closed = async {
         match connect(place).await {
             Ok(mut stream) => stream.wait_for_close().await,
@@ -37,19 +37,19 @@ pub(super) async fn takes_connections(place: &Place) {
     let _ = tokio::time::timeout(LIVED, closed).await;
 }
 
-enum Stream {
+enum ProbeStream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-async fn connect(place: &Place) -> io::Result<Stream> {
+async fn connect(place: &ProcessAddress) -> io::Result<ProbeStream> {
     match place {
-        Place::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-        Place::Tcp(address) => TcpStream::connect(address).await.map(Stream::Tcp),
+        ProcessAddress::Unix(path) => UnixStream::connect(path).await.map(ProbeStream::Unix),
+        ProcessAddress::Tcp(address) => TcpStream::connect(address).await.map(ProbeStream::Tcp),
     }
 }
 
-impl Stream {
+impl ProbeStream {
     async fn wait_for_close(&mut self) {
         let mut byte = [0];
         let _ = match self {

@@ -1,6 +1,6 @@
 //! Starts one process of a program: its private directory, its socket, its guardian.
 
-use super::{Listening, Place, ProgramSpec};
+use super::{Listening, ProcessAddress, ProgramSpec};
 use forebay_process::{
     Child, HelpedChild, HelpedLaunch, HelpedRoom, Helper, Identity, Launch, found_descriptors,
     myself,
@@ -48,7 +48,7 @@ pub(super) struct Started {
     pub(super) link: UnixStream,
     /// Output of the program. Non-blocking.
     pub(super) log: OwnedFd,
-    pub(super) place: Place,
+    pub(super) place: ProcessAddress,
     /// Its private directory; `None` if the helper has made it and removes it.
     pub(super) room: Option<TempDir>,
 }
@@ -219,7 +219,11 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
 
 /// Returns the address of the process, and the socket that it inherits. Opens a Unix socket only if
 /// `room` belongs to this process.
-fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Option<OwnedFd>)> {
+fn place(
+    listen: Listening,
+    room: &Path,
+    is_own: bool,
+) -> io::Result<(ProcessAddress, Option<OwnedFd>)> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = room.join("socket");
     if socket.as_os_str().len() > LONGEST_PATH {
@@ -229,19 +233,19 @@ fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Opt
         )));
     }
     Ok(match listen {
-        Listening::Socket => (Place::Unix(socket), None),
+        Listening::Socket => (ProcessAddress::Unix(socket), None),
         Listening::Port => {
             // The port was free a moment ago. If another process takes it, the program ends, and
             // gets a new port.
-            (Place::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
+            (ProcessAddress::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
         }
         Listening::Inherit | Listening::Stdin => {
             let listener = is_own.then(|| UnixListener::bind(&socket)).transpose()?;
-            (Place::Unix(socket), listener.map(OwnedFd::from))
+            (ProcessAddress::Unix(socket), listener.map(OwnedFd::from))
         }
         Listening::InheritPort => {
             let listener = TcpListener::bind(any_port)?;
-            (Place::Tcp(listener.local_addr()?), Some(listener.into()))
+            (ProcessAddress::Tcp(listener.local_addr()?), Some(listener.into()))
         }
     })
 }
@@ -250,15 +254,15 @@ fn place(listen: Listening, room: &Path, is_own: bool) -> io::Result<(Place, Opt
 struct Words<'a> {
     spec: &'a ProgramSpec,
     room: &'a Path,
-    place: &'a Place,
+    place: &'a ProcessAddress,
     host: Option<&'a Path>,
 }
 
 impl Words<'_> {
     fn fill_in(&self, text: &str) -> String {
         let (socket, port) = match self.place {
-            Place::Unix(path) => (path.to_string_lossy().into_owned(), String::new()),
-            Place::Tcp(address) => (String::new(), address.port().to_string()),
+            ProcessAddress::Unix(path) => (path.to_string_lossy().into_owned(), String::new()),
+            ProcessAddress::Tcp(address) => (String::new(), address.port().to_string()),
         };
         let text = match self.host {
             Some(host) => text.replace("{host}", &host.to_string_lossy()),
@@ -273,8 +277,8 @@ impl Words<'_> {
     /// Returns the name of the address in the convention of Server::Starter.
     fn name_of_place(&self) -> OsString {
         match self.place {
-            Place::Unix(path) => path.into(),
-            Place::Tcp(address) => address.to_string().into(),
+            ProcessAddress::Unix(path) => path.into(),
+            ProcessAddress::Tcp(address) => address.to_string().into(),
         }
     }
 }
@@ -296,7 +300,7 @@ mod tests {
     #[test]
     fn words_are_filled_in_and_other_braces_stay() {
         let spec = ProgramSpec::new("a", Vec::new(), Listening::Port);
-        let place = Place::Tcp(([127, 0, 0, 1], 81).into());
+        let place = ProcessAddress::Tcp(([127, 0, 0, 1], 81).into());
         let words = Words { spec: &spec, room: Path::new("/r"), place: &place, host: None };
         assert_eq!(words.fill_in("{dir}{room}:{port} {x} {"), "//r:81 {x} {");
         assert_eq!(words.name_of_place(), "127.0.0.1:81");

@@ -1,6 +1,6 @@
 //! The end of processes, requested or not, and the consequences.
 
-use super::{Ending, Entry, Fault, ProcessKind, Stage, Supervisor};
+use super::{Ending, Fault, ProcessEntry, ProcessKind, Stage, Supervisor};
 use crate::error::Exit;
 use crate::starts::Failed;
 use std::time::Duration;
@@ -138,7 +138,7 @@ impl<K: ProcessKind> Supervisor<K> {
     }
 
     /// Returns the next step for a process if nothing else happens, and its time.
-    pub(super) fn next_step(&self, entry: &Entry<K::Process>) -> Option<(Instant, Step)> {
+    pub(super) fn next_step(&self, entry: &ProcessEntry<K::Process>) -> Option<(Instant, Step)> {
         let rules = self.kind.rules();
         let closing = self.closing.as_ref().map(|closing| closing.until);
         let busy_end =
@@ -187,7 +187,7 @@ impl Ending {
     }
 }
 
-impl<P> Entry<P> {
+impl<P> ProcessEntry<P> {
     /// Returns true if the start of the process succeeded: it has had a request, or has lasted.
     pub(super) fn has_proved(&self) -> bool {
         self.was_ready && (self.seen.requests > 0 || self.started.elapsed() >= EARLY)

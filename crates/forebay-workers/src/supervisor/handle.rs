@@ -1,7 +1,7 @@
 //! The handle of a supervisor.
 
 use super::{Command, ProcessKind, Supervisor};
-use crate::stderr::Log;
+use crate::stderr::WorkerLog;
 use crate::thread::{self, FirstStart};
 use forebay_process::StartError;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ impl Handle {
     /// the thread starts the first processes.
     pub(crate) fn start<K: ProcessKind>(
         name: &str,
-        log: Log,
+        log: WorkerLog,
         make: impl FnOnce() -> K + Send + 'static,
     ) -> Result<(Handle, FirstStart), StartError> {
         let (commands, thread, first) = thread::start(name, move |inbox, first| {

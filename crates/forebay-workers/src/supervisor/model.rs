@@ -53,18 +53,18 @@ struct World {
     is_quiet: bool,
 }
 
-struct Kind {
+struct ModelKind {
     rules: Rules,
     world: Rc<RefCell<World>>,
 }
 
-impl Kind {
+impl ModelKind {
     fn with<T>(&self, id: u64, act: impl FnOnce(&mut Played) -> T) -> T {
         act(self.world.borrow_mut().processes.get_mut(&id).expect("a process that is there"))
     }
 }
 
-impl ProcessKind for Kind {
+impl ProcessKind for ModelKind {
     type Process = u64;
     type Ready = ();
     const NOUN: (&'static str, &'static str) = ("process", "processes");
@@ -73,7 +73,7 @@ impl ProcessKind for Kind {
         &self.rules
     }
 
-    fn start(&mut self, new: New<()>) -> io::Result<Started<Kind>> {
+    fn start(&mut self, new: New<()>) -> io::Result<Started<ModelKind>> {
         if self.world.borrow().is_broken {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -231,7 +231,7 @@ fn run(seed: u64) {
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     LocalSet::new().block_on(&runtime, async {
         let world = Rc::new(RefCell::new(World::default()));
-        let kind = Kind { rules, world: world.clone() };
+        let kind = ModelKind { rules, world: world.clone() };
         let (commands, inbox) = mpsc::unbounded_channel();
         let (first, _started) = std::sync::mpsc::channel();
         let supervisor = Supervisor::new(kind, Arc::new(|_: &str| {}), first);

@@ -1,7 +1,7 @@
 //! Ends idle processes, and replaces processes that have reached a limit (requests, age, memory,
 //! CPU time) or whose files have changed. None of them has failed.
 
-use super::{Entry, LOOK_INTERVAL, ProcessKind, Stage, Supervisor};
+use super::{LOOK_INTERVAL, ProcessEntry, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
@@ -19,8 +19,9 @@ impl<K: ProcessKind> Supervisor<K> {
     pub(super) fn end_idle(&mut self, now: Instant) {
         let rules = self.kind.rules();
         let (min, limit) = (rules.workers.min, rules.idle_timeout);
-        let is_over =
-            |entry: &&Entry<K::Process>| entry.is_idle() && entry.seen.idle_since + limit <= now;
+        let is_over = |entry: &&ProcessEntry<K::Process>| {
+            entry.is_idle() && entry.seen.idle_since + limit <= now
+        };
         let idle = self.entries.values().filter(is_over);
         let mut idle: Vec<_> = idle.map(|entry| (entry.seen.idle_since, entry.seen.id)).collect();
         idle.sort();
@@ -71,7 +72,7 @@ impl<K: ProcessKind> Supervisor<K> {
     }
 
     /// Returns the limit that a process exceeds, as words for the log.
-    fn excess(&self, entry: &Entry<K::Process>) -> Option<&'static str> {
+    fn excess(&self, entry: &ProcessEntry<K::Process>) -> Option<&'static str> {
         let max_memory = self.kind.rules().max_memory;
         if max_memory.is_none() && entry.max_cpu.is_none() {
             return None;

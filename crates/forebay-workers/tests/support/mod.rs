@@ -2,7 +2,7 @@
 #![allow(dead_code, missing_docs)]
 
 use forebay_workers::{
-    App, AppSpec, Body, EndKind, Event, Kind, Lease, PerlMode, WorkerFault, Workers,
+    App, AppSpec, Body, EndKind, Kind, Lease, LeaseEvent, PerlMode, WorkerFault, Workers,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::future::Future;
@@ -99,7 +99,7 @@ pub async fn finish(lease: &mut Lease) -> Reply {
     let mut output = Vec::new();
     loop {
         let event = tokio::time::timeout(DEADLINE, lease.read(&mut output)).await;
-        if let Event::End(kind) = event.expect("a reply in time")? {
+        if let LeaseEvent::End(kind) = event.expect("a reply in time")? {
             return Ok((kind, String::from_utf8_lossy(&output).into_owned()));
         }
     }

@@ -10,7 +10,7 @@ use forebay_load::{Arrivals, Capacity, Control, Error, Outcome, Search, Spec, St
 use serde_json::{Value, json};
 
 use super::report::figure;
-use super::{Args, fail, report};
+use super::{BenchArgs, fail, report};
 
 /// Default duration of a step.
 const STEP: Duration = Duration::from_secs(3);
@@ -23,7 +23,7 @@ const UNSURE: u8 = 4;
 const ALL_OF_IT: f64 = 0.9;
 
 /// Searches for the rate, and prints and writes the result.
-pub fn run(args: &Args, spec: &Spec, arrivals: Arrivals, interrupt: &Interrupt) -> ExitCode {
+pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interrupt) -> ExitCode {
     let control = Control { cancelled: interrupt.flag(), ..Control::default() };
     let step = args.duration.unwrap_or(STEP);
     let search = Search { goals: args.find_rate.clone(), step, arrivals };

@@ -42,7 +42,7 @@ pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
 }
 
 /// Directories for a comparison.
-pub struct Place<'a> {
+pub struct WorkDirectories<'a> {
     /// The experiment file, if there is one.
     pub file: Option<&'a Path>,
     /// Parent directory of checkouts.
@@ -53,7 +53,11 @@ pub struct Place<'a> {
 
 /// Adds the configurations that `label` names to the plan, if they start differently now. Returns
 /// saved results of the others.
-pub fn prepare(plan: &mut Plan, label: &str, place: &Place<'_>) -> Result<Vec<Results>, String> {
+pub fn prepare(
+    plan: &mut Plan,
+    label: &str,
+    place: &WorkDirectories<'_>,
+) -> Result<Vec<Results>, String> {
     let path = name(label).ok().map(|name| saved_path(plan, &name));
     match path.filter(|path| path.is_file()) {
         Some(path) => of_saved(plan, label, &path),
@@ -93,7 +97,7 @@ fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, S
 }
 
 /// Returns the experiment of a revision, which is checked out and built.
-fn of_revision(plan: &Plan, revision: &str, place: &Place<'_>) -> Result<Plan, String> {
+fn of_revision(plan: &Plan, revision: &str, place: &WorkDirectories<'_>) -> Result<Plan, String> {
     let Some(file) = place.file.and_then(Path::file_name) else {
         return Err(wrong(revision, "nothing was saved under this name"));
     };

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use forebay_testkit::port;
-use forebay_testkit::stream::{Address, Stream};
+use forebay_testkit::stream::{Address, TestStream};
 
 use super::identity;
 
@@ -73,7 +73,7 @@ impl Hostile {
                 }
                 let cases = cases.clone();
                 thread::spawn(move || {
-                    drop(serve_connection(Stream::Tcp(stream), protocol, &cases))
+                    drop(serve_connection(TestStream::Tcp(stream), protocol, &cases))
                 });
             }
         });
@@ -92,14 +92,14 @@ impl Hostile {
 impl Drop for Hostile {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let _wake = Stream::connect(&self.address, Duration::from_secs(1));
+        let _wake = TestStream::connect(&self.address, Duration::from_secs(1));
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
     }
 }
 
-fn serve_connection(mut stream: Stream, protocol: Protocol, cases: &[Case]) -> io::Result<()> {
+fn serve_connection(mut stream: TestStream, protocol: Protocol, cases: &[Case]) -> io::Result<()> {
     stream.set_patience(forebay_testkit::DEADLINE)?;
     let mut unread = Vec::new();
     loop {
@@ -169,7 +169,7 @@ pub fn end(status: u8) -> Vec<u8> {
 }
 
 /// Reads a head; what follows it may be a body that nobody reads.
-fn read_http(stream: &mut Stream, unread: &mut Vec<u8>) -> io::Result<String> {
+fn read_http(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<String> {
     let end = loop {
         match unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
             Some(at) => break at + 4,
@@ -182,7 +182,7 @@ fn read_http(stream: &mut Stream, unread: &mut Vec<u8>) -> io::Result<String> {
 }
 
 /// Reads records up to the end of the parameters and, where it is empty, of standard input.
-fn read_fastcgi(stream: &mut Stream, unread: &mut Vec<u8>) -> io::Result<String> {
+fn read_fastcgi(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<String> {
     let mut params = Vec::new();
     loop {
         while unread.len() < 8 {
@@ -212,7 +212,7 @@ fn request_uri(params: &[u8]) -> String {
     value.map(|byte| char::from(*byte)).collect()
 }
 
-fn fill(stream: &mut Stream, unread: &mut Vec<u8>) -> io::Result<()> {
+fn fill(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<()> {
     let mut bytes = [0; 16 * 1024];
     let count = stream.read(&mut bytes)?;
     unread.extend_from_slice(&bytes[..count]);

@@ -7,7 +7,7 @@ use crate::error::Problem;
 use crate::file::{self, At, TextOr};
 use crate::plan::{Activation, Backend, Scheme, Upstream};
 use crate::resolve::value::{required, text, within};
-use crate::resolve::{Context, Outcome, peer};
+use crate::resolve::{Context, Resolution, peer};
 use crate::suggest;
 
 pub(super) fn backends(
@@ -15,7 +15,7 @@ pub(super) fn backends(
     scheme: Scheme,
     table: &Range<usize>,
     typed: &Option<To>,
-) -> Outcome<Vec<Backend>> {
+) -> Resolution<Vec<Backend>> {
     let typed = required(typed, table, "to", example(scheme))?;
     let items = typed.items();
     if items.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn backends(
             .help(format!("a route or group has at most {}", Upstream::MOST)));
     }
     let mut to: Vec<_> =
-        items.iter().map(|at| backend(context, scheme, at)).collect::<Outcome<_>>()?;
+        items.iter().map(|at| backend(context, scheme, at)).collect::<Resolution<_>>()?;
     if to.iter().all(|backend| backend.backup) {
         return Err(Problem::new(&typed.span, "every server here is a backup")
             .help("leave `backup` out of at least one"));
@@ -48,7 +48,7 @@ pub(super) fn backends(
 fn all_have_names_of_their_own(
     items: &[At<&TextOr<file::Backend>>],
     to: &[Backend],
-) -> Outcome<()> {
+) -> Resolution<()> {
     for (index, backend) in to.iter().enumerate() {
         let same = |other: &Backend| other.route.is_some() && other.route == backend.route;
         if to[..index].iter().any(same) {
@@ -61,7 +61,11 @@ fn all_have_names_of_their_own(
 }
 
 /// Returns the index in `to` of the server that replaces the one at `index`.
-fn redirect(typed: &TextOr<file::Backend>, index: usize, to: &[Backend]) -> Outcome<Option<usize>> {
+fn redirect(
+    typed: &TextOr<file::Backend>,
+    index: usize,
+    to: &[Backend],
+) -> Resolution<Option<usize>> {
     let TextOr::Table(file::Backend { redirect: Some(at), .. }) = typed else { return Ok(None) };
     let name = text(at)?;
     match to.iter().position(|backend| backend.route.as_deref() == Some(name)) {
@@ -96,7 +100,7 @@ fn backend(
     context: &Context<'_>,
     scheme: Scheme,
     typed: &At<&TextOr<file::Backend>>,
-) -> Outcome<Backend> {
+) -> Resolution<Backend> {
     let table = match typed.value {
         TextOr::Text(place) => return server(context, scheme, &typed.with(place)),
         TextOr::Table(table) => table,
@@ -135,7 +139,7 @@ fn backend(
 }
 
 /// Returns a server that is given by its address alone.
-fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Outcome<Backend> {
+fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Resolution<Backend> {
     if typed.value.starts_with(GROUP) {
         let message = format!("\"{}\" names a group, not a server", typed.value);
         return Err(Problem::new(&typed.span, message)

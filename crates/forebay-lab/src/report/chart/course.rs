@@ -28,7 +28,7 @@ pub struct Chart {
 type Line = Vec<(f64, f64)>;
 
 /// Figure at the end of a configuration's lines: its value and its text.
-type End<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
+type FinalFigure<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
 
 /// Content of a chart with lines.
 struct LineChart<'a> {
@@ -37,7 +37,7 @@ struct LineChart<'a> {
     /// Lines by configuration and trial.
     lines: Vec<Vec<Line>>,
     /// Figure at the end of a configuration's lines.
-    end: End<'a>,
+    end: FinalFigure<'a>,
     label: &'a dyn Fn(f64) -> String,
 }
 

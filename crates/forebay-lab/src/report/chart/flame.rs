@@ -44,12 +44,12 @@ struct Graph<'a> {
     screen: Screen,
     totals: Vec<[u64; 2]>,
     /// Position by node index; `None` if the box is too narrow.
-    boxes: Vec<Option<Place>>,
+    boxes: Vec<Option<BoxPosition>>,
     levels: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct BoxPosition {
     left: f64,
     width: f64,
     level: usize,
@@ -68,16 +68,16 @@ impl<'a> Graph<'a> {
             callees[nodes[index].caller].push(index);
         }
         let mut boxes = vec![None; nodes.len()];
-        boxes[0] = Some(Place { left: margin, width: all * scale, level: 0 });
+        boxes[0] = Some(BoxPosition { left: margin, width: all * scale, level: 0 });
         let mut levels = 1;
         // Callers precede their callees in `nodes`.
         for caller in 0..nodes.len() {
-            let Some(Place { mut left, level, .. }) = boxes[caller] else { continue };
+            let Some(BoxPosition { mut left, level, .. }) = boxes[caller] else { continue };
             levels = levels.max(level + 1);
             callees[caller].sort_unstable_by_key(|&index| stacks.name(index));
             for &index in &callees[caller] {
                 let width = widths[index] * scale;
-                boxes[index] = Some(Place { left, width, level: level + 1 });
+                boxes[index] = Some(BoxPosition { left, width, level: level + 1 });
                 left += width;
             }
         }
@@ -88,7 +88,7 @@ impl<'a> Graph<'a> {
         let height = ROW * self.levels as f64 + 4.0;
         let mut svg = Svg::new(self.screen, height, label);
         let drawn = self.boxes.iter().enumerate();
-        let mut drawn: Vec<(usize, Place)> =
+        let mut drawn: Vec<(usize, BoxPosition)> =
             drawn.filter_map(|(index, place)| Some((index, (*place)?))).collect();
         // The order of the input must not affect the drawing.
         drawn.sort_by(|(_, a), (_, b)| a.level.cmp(&b.level).then(a.left.total_cmp(&b.left)));

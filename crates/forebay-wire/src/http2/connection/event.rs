@@ -7,7 +7,7 @@ use crate::http2::error::{ErrorCode, HeadRule, Rule};
 
 /// Result of [`Connection::receive`](super::Connection::receive).
 #[derive(Debug, Default)]
-pub struct Step {
+pub struct ReceivedEvent {
     /// Number of consumed bytes of the input.
     pub consumed: usize,
     /// Event in the consumed bytes; `None` if more input is needed.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::budget;
 use super::streams::{Half, RequestKind};
-use super::{Cause, Connection, Event, Identifiers, Inbound, Reading, Role, Step, Stream};
+use super::{Cause, Connection, Event, Identifiers, Inbound, Reading, ReceivedEvent, Role, Stream};
 use crate::http2::error::{Abuse, HeadRule, Http2Error, Rule, Scope};
 use crate::http2::frame::{DEFAULT_FRAME, Frame, HEADER_LEN, Header, Kind, PREFACE, flags};
 use crate::http2::hpack::Decoded;
@@ -23,27 +23,27 @@ impl Connection {
     /// A frame other than DATA is processed only when it is complete, so the caller needs a buffer
     /// of 16,393 bytes. An error concerns the connection, and the output then contains a GOAWAY
     /// with the reason.
-    pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<Step, Http2Error> {
+    pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<ReceivedEvent, Http2Error> {
         let mut at = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
-                return Ok(Step { consumed: at, event: Some(event) });
+                return Ok(ReceivedEvent { consumed: at, event: Some(event) });
             }
             if !self.can_receive() {
-                return Ok(Step { consumed: at, event: None });
+                return Ok(ReceivedEvent { consumed: at, event: None });
             }
             let (consumed, found) = self.next(&input[at..], now);
             match found {
                 Ok(Some(Event::Data { stream, data, end })) => {
                     let data = data.start + at..data.end + at;
                     let event = Some(Event::Data { stream, data, end });
-                    return Ok(Step { consumed: at + consumed, event });
+                    return Ok(ReceivedEvent { consumed: at + consumed, event });
                 }
                 Ok(None) if consumed == 0 && self.events.is_empty() => {
-                    return Ok(Step { consumed: at, event: None });
+                    return Ok(ReceivedEvent { consumed: at, event: None });
                 }
                 Ok(None) => {}
-                Ok(event) => return Ok(Step { consumed: at + consumed, event }),
+                Ok(event) => return Ok(ReceivedEvent { consumed: at + consumed, event }),
                 Err(error) => self.fail(error, now)?,
             }
             at += consumed;

@@ -5,7 +5,7 @@ use crate::fields::{Entry as Field, Fields};
 use crate::http1::{KnownField, is_field_value};
 
 use super::static_table::{self, ENTRIES};
-use super::table::{Entry, Flaw, Table};
+use super::table::{DynamicTable, Entry, Flaw};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
 
 /// Limits of the result of one block.
@@ -29,14 +29,14 @@ pub struct Decoded {
 /// Decoder of the blocks of one direction of a connection. Each block is decoded once and in order.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    table: Table,
+    table: DynamicTable,
     /// Maximum table size that the settings allow.
     allowed: usize,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: Table::new(DEFAULT_TABLE), allowed: DEFAULT_TABLE }
+        Self { table: DynamicTable::new(DEFAULT_TABLE), allowed: DEFAULT_TABLE }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::fields::FieldRef;
 use crate::http1::has_upper_case;
 
 use super::static_table::{self, ENTRIES, hash};
-use super::table::{Entry, Table};
+use super::table::{DynamicTable, Entry};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman, integer};
 
 /// Number of slots that find entries by hash, and of slots for hashes of fields sent once.
@@ -30,7 +30,7 @@ const NOT_INDEXED: u8 = 0x00;
 /// Encoder of the blocks of one direction of a connection, in the order of sending.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    table: Table,
+    table: DynamicTable,
     /// Our own limit of the table size.
     wanted: usize,
     /// Pending size update for the peer: the smallest size since the last block, and the current
@@ -55,7 +55,7 @@ impl Encoder {
     /// Creates an encoder whose table uses at most `wanted` bytes, regardless of the peer's limit.
     pub fn new(wanted: usize) -> Self {
         let (slots, seen, lower) = (Vec::new(), Vec::new(), Vec::new());
-        let table = Table::new(DEFAULT_TABLE);
+        let table = DynamicTable::new(DEFAULT_TABLE);
         let mut encoder = Self { table, wanted, update: None, slots, seen, lower };
         encoder.set_allowed(DEFAULT_TABLE);
         encoder

@@ -45,7 +45,7 @@ impl Entry {
 
 /// Entries, evicted so that the sum of their sizes never exceeds `limit`.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct DynamicTable {
     /// Bytes of the entries in the order of insertion, after some of evicted entries.
     bytes: Vec<u8>,
     /// Offset of `bytes[0]` in terms of `Entry::start`.
@@ -58,7 +58,7 @@ pub(super) struct Table {
     limit: usize,
 }
 
-impl Table {
+impl DynamicTable {
     pub fn new(limit: usize) -> Self {
         let (bytes, entries) = (Vec::new(), VecDeque::new());
         Self { bytes, base: 0, entries, inserted: 0, size: 0, limit }
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_and_memory_stays_bounded() {
-        let mut table = Table::new(200);
+        let mut table = DynamicTable::new(200);
         for number in 0..10_000u32 {
             let name = format!("name-{number}");
             table.insert(name.as_bytes(), b"value", Entry::new(name.as_bytes(), b"value"));
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_entry_larger_than_the_table_empties_it() {
-        let mut table = Table::new(100);
+        let mut table = DynamicTable::new(100);
         table.insert(b"a", b"b", Entry::new(b"a", b"b"));
         table.insert(b"a", &[b'v'; 68], Entry::new(b"a", &[b'v'; 68]));
         assert_eq!((table.len(), table.size()), (0, 0));
