@@ -1,5 +1,5 @@
-//! SCGI and uwsgi as a web server. Each request has its own connection, whose end is the end of the
-//! reply.
+//! The web server's side of SCGI and uwsgi. Each request has its own connection. The connection's
+//! end ends the reply, unless the reply has a length of its own.
 //!
 //! With either protocol, some applications send an HTTP reply and others a CGI reply. The first
 //! bytes show the form.

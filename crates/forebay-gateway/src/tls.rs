@@ -57,7 +57,8 @@ impl SiteTls {
         }
     }
 
-    /// Returns warnings about the certificates of `plan`, the plan that these were read from.
+    /// Returns warnings about the certificates of `plan`, and about backends whose certificates are
+    /// not verified. `self` was loaded from `plan`.
     pub fn doubts(&self, plan: &Plan) -> Vec<Finding> {
         let sites = plan.sites.iter().zip(&self.sites).enumerate();
         let doubts = sites.filter_map(|(at, (site, tls))| {

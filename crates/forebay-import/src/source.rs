@@ -105,7 +105,7 @@ impl Reader {
         Ok(Text { name: name.into(), text })
     }
 
-    /// Ends the file that was opened last.
+    /// Marks the file that was opened last as read.
     pub fn close(&mut self) {
         self.open.pop();
     }

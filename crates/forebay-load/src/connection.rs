@@ -17,7 +17,7 @@ use crate::target::Dialled;
 use crate::transport::Transport;
 use crate::worker::{Drive, InFlight, ThreadState};
 
-/// A connection of the load generator. When its socket closes, the connection opens a new one.
+/// A connection of the load generator. If its socket was closed, the next request opens a new one.
 #[derive(Debug)]
 pub(crate) struct LoadConnection<C: Session, T: Transport> {
     id: usize,
@@ -46,7 +46,7 @@ enum Phase {
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
-    /// Has no more requests in this turn.
+    /// Has sent all requests that the current part of the run allows.
     Done,
 }
 
@@ -55,7 +55,7 @@ enum Phase {
 struct Exchange {
     /// Index of the request.
     request: usize,
-    /// Start of its latency.
+    /// The request was due at this time; its latency is measured from here.
     due: Instant,
     deadline: Instant,
     written: usize,

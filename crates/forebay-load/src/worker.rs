@@ -43,7 +43,8 @@ pub(crate) trait Drive {
     /// Returns the requests that have neither a reply nor a failure.
     fn in_flight(&self) -> InFlight;
 
-    /// Fails the active requests that have timed out.
+    /// Fails the active requests that have timed out. A connect that has timed out may try the next
+    /// address.
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState);
 }
 
@@ -92,7 +93,7 @@ pub(crate) struct ThreadState {
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
     pub mix: Mix,
-    /// Share of the planned rate that was missed in this turn.
+    /// Share of the planned requests that the current part of the run did not send in time.
     pub shortfall: f64,
     /// Number of connections that have requests left.
     pub active: usize,
@@ -148,7 +149,7 @@ const TICK: Duration = Duration::from_millis(50);
 const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
-    /// Creates a thread's state. A connection is identified by its index.
+    /// Creates the worker of one load thread. A connection is identified by its index.
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,

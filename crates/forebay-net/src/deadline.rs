@@ -34,7 +34,7 @@ pub use occupancy::{Activity, Occupancy};
 use outgoing::Outgoing;
 pub use watched::Watched;
 
-/// Interval between sweeps, and therefore the maximum delay of a deadline.
+/// Interval between sweeps. A deadline passes at most two intervals late.
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// Idle limit of a tunnel while the server stops.

@@ -1,4 +1,5 @@
-//! A serving thread without sockets, which serves links in memory (`memory`).
+//! A serving thread for tests. Its connections are in memory (`forebay_net::memory`) instead of
+//! sockets.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -95,7 +96,7 @@ impl MemoryGateway {
         self.context.replace_table(tables(&self.context.thread, listen));
     }
 
-    /// Finishes current requests and closes idle connections.
+    /// Closes idle connections, and lets current requests finish.
     pub fn stop(&self) {
         self.context.thread.stop();
     }

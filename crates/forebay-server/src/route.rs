@@ -24,7 +24,8 @@ use crate::reply::Rules;
 /// The sites of each listener, as one thread holds them.
 #[derive(Default)]
 pub struct Table {
-    /// Sites per listener, in the server's order of listeners; empty for a closed listener.
+    /// Sites per listener, in the server's order of listeners. A listener that the last reload closed
+    /// keeps its former sites until the next reload.
     pub listeners: Vec<Vec<Rc<Site>>>,
     /// Listeners that the last reload closed. Their connections end with the next reply.
     pub(crate) leaving: Vec<usize>,
@@ -278,7 +279,7 @@ impl Table {
     }
 
     /// Returns the site for `authority` (`host[:port]`) on a listener. The order of preference is:
-    /// exact host name, longest wildcard, first site for any host, first site.
+    /// exact host name, longest wildcard, first site without host names, first site of the listener.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
         let sites = self.listeners.get(listener)?;
         if let [site] = &sites[..] {

@@ -86,7 +86,7 @@ impl Scripts {
         Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
     }
 
-    /// Returns the finder; with `only_scripts` it skips data files.
+    /// Returns the finder; with `only_scripts` it refuses data files.
     pub fn only_scripts(self, only_scripts: bool) -> Self {
         Self { only_scripts, ..self }
     }

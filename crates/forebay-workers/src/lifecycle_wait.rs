@@ -25,8 +25,8 @@ pub(crate) async fn await_ready(
     }
 }
 
-/// Waits until the process has ended, and reaps it. Kills its process group first, unless it ended
-/// well or the application is shutting down.
+/// Waits until the process has ended, and reaps it. First kills the rest of its process group, if
+/// the process failed or the application is shutting down.
 pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, at_end: OwnedFd) -> Exit {
     let readable = sys::register(at_end, Interest::READABLE);
     loop {

@@ -1,12 +1,13 @@
 //! Starts the process of one worker.
 //!
 //! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is the
-//! script's descriptor 1. The prefetch queue is a fourth descriptor, which our own spawn supports
-//! (`sys/spawn.rs`). The control socket carries requests that do not fit the prefetch queue,
+//! script's descriptor 1. The prefetch queue is one more descriptor, which `sys/spawn.rs` passes on.
+//! The control socket carries requests that do not fit the prefetch queue,
 //! reports that the worker is ready, and closes when either side ends.
 //!
 //! After the output of a request the worker writes an end marker, with 16 random bytes from the
-//! request. Output, end and wake-up use one socket, and the next output can follow at once.
+//! request. Output and end marker use one socket, which also wakes the gateway. The next output can
+//! follow at once.
 
 use crate::executable;
 use crate::host::Host;

@@ -1,4 +1,4 @@
-//! Stored replies: their counts, and their removal with the token.
+//! Stored replies: their counts, and their removal, which requires `admin_token`.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub struct CacheRow {
 /// Replies to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// The replies.
+    /// Criterion for the replies.
     pub what: Purged,
     /// Only ends the lifetime, so that the origin can confirm the reply.
     pub is_soft: bool,
@@ -89,7 +89,7 @@ impl Purge {
                 b"url" => Purged::Url(value),
                 b"prefix" => Purged::Prefix(value),
                 b"tag" => Purged::Tag(value),
-                b"all" => Purged::All,
+                b"all" if value.is_empty() || value == b"1" => Purged::All,
                 b"soft" => {
                     is_soft = value != b"0";
                     continue;

@@ -2,7 +2,7 @@
 //!
 //! A template is parsed when the configuration is loaded, so that an unknown placeholder is an
 //! error at that time. A brace that does not enclose a name is text, because values of fields may
-//! contain JSON. `{{` is a brace before a letter.
+//! contain JSON. Before a letter, `{{` is one literal `{`.
 
 /// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Template {
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// Text; never empty.
+    /// Text that is the same for every request.
     Text(String),
     /// A value of the request.
     Value(Placeholder),

@@ -120,7 +120,7 @@ impl Stored {
         }
     }
 
-    /// Returns the reply after a 304 with these field lines has confirmed it.
+    /// Returns the field lines of the reply after a 304 with the lines `confirmed`.
     pub fn lines_after(&self, confirmed: &[u8]) -> Vec<u8> {
         let is_new = |line: &&[u8]| !is_named(line, &NOT_STORED) && !is_named(line, &NOT_UPDATED);
         let new: Vec<&[u8]> = confirmed.split_inclusive(|&b| b == b'\n').filter(is_new).collect();

@@ -87,8 +87,8 @@ struct Front {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goaway {
     Unsent,
-    /// The client may send further requests until the next tick but one, because GOAWAY may still
-    /// be on its way.
+    /// GOAWAY may not have reached the client. So it may send further requests until the second
+    /// tick from now.
     Announced(Ticks),
     Sent,
 }

@@ -1,7 +1,7 @@
-//! The head of a request for our own host of Rack applications (`hosts/rack.rb`): the variables of the
-//! request in place of an HTTP head.
+//! The head of a request for `hosts/rack.rb`, our own program that runs Rack applications. It has the
+//! variables of the request instead of HTTP fields.
 //!
-//! The host would have to make the variables from a head, and could not know all of them.
+//! The program would have to make the variables from the fields, and could not know all of them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -66,12 +66,12 @@ fn content_length(request: &Request) -> Option<u64> {
     }
 }
 
-/// Returns SCRIPT_NAME and PATH_INFO with the client's own escapes. After a change of the path
-/// (`fallback_to`), these are escapes of Forebay.
+/// Returns SCRIPT_NAME and PATH_INFO with the client's own escapes. If `fallback_to` changed the
+/// path, Forebay escapes it itself.
 fn encoded_parts<'a>(request: &'a Request, point: Option<&str>) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
     let parts = parts(request, point);
     let target = match parts.path_info {
-        // The client's repeated slashes are kept.
+        // The path of the client had repeated slashes, which only the original target still has.
         Cow::Owned(_) => request.original_target(),
         Cow::Borrowed(_) => request.target(),
     };

@@ -139,7 +139,7 @@ impl StreamState {
 
 impl Http2Connection {
     /// Creates a connection over `link` that is closed after `idle_time` without requests.
-    /// [`Connection::run`] drives it. It notifies `capacity_changed` when it may have room again.
+    /// [`Http2Connection::run`] drives it. It notifies `capacity_changed` when it may have room again.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,

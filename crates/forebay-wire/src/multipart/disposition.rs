@@ -34,9 +34,8 @@ impl PartHead {
 
 /// Returns a name without the backslashes that old browsers put before quotes.
 ///
-/// Current browsers write `%22` for a quote, but also for these three characters, so percent
-/// escapes stay unchanged. Other backslashes stay unchanged, too, because Windows paths contain
-/// them.
+/// Current browsers write a quote as `%22`, and a typed `%22` unchanged. The two look alike, so
+/// percent escapes stay. Other backslashes stay, too, because Windows paths contain them.
 pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     if memmem::find(name, b"\\\"").is_none() {
         return Cow::Borrowed(name);

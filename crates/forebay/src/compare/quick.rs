@@ -1,10 +1,11 @@
-//! Experiment without a file: running servers, and commands that start servers.
+//! Experiment from arguments instead of a file: servers that already run, and servers that it starts.
 
 use std::path::Path;
 
 use forebay_lab::Plan;
 
-/// Total measured time, without starts and warm-ups: a first result within a minute.
+/// Aim for the total measured time, without starts and warm-ups. With up to six servers, the first
+/// result takes less than a minute.
 const MEASURED_MS: u64 = 36_000;
 const ROUNDS: u64 = 12;
 /// Longer trials take too long for a first result, shorter ones have too few slices.
@@ -48,7 +49,7 @@ pub fn plan(
     }
     let mut plan = Plan::parse(Path::new("command-line"), &text)
         .map_err(|problem| format!("error: {}", problem.plain()))?;
-    // A complete URL replaces the path of the load.
+    // The given URLs contain their paths, so nothing is appended.
     plan.configurations[..urls.len()].iter_mut().for_each(|each| each.path = Some(String::new()));
     Ok(plan)
 }

@@ -1,4 +1,5 @@
-//! Frames without a payload for the caller: settings, windows, resets, priorities, GOAWAY.
+//! Frames that the connection handles itself: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, priorities
+//! and GOAWAY.
 
 use std::time::Instant;
 
