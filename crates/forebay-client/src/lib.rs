@@ -1,8 +1,8 @@
 //! Client roles of protocols on one connection, without sockets and without a clock. They convert
 //! requests to bytes to write, and received bytes to replies.
 //!
-//! The owner of the connection drives a [`Session`]: [`Http1`] for HTTP/1.1, [`Fastcgi`] for
-//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`Ajp`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the parts of a
+//! The owner of the connection drives a [`Session`]: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for
+//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the parts of a
 //! reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The traits are separate
 //! so that a session with one exchange neither looks up exchanges nor reads the clock.
 #![forbid(unsafe_code)]

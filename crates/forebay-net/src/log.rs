@@ -78,7 +78,7 @@ impl LogQueue {
     }
 }
 
-/// Receiving end of a [`Queue`].
+/// Receiving end of a [`LogQueue`].
 struct Queued {
     receiver: Receiver<Message>,
     queued: Arc<AtomicUsize>,

@@ -1,6 +1,6 @@
 //! TLS with `rustls`: sessions on sockets, handshakes, and the certificates of sites.
 //!
-//! A [`Session`] is a layer in a [`Socket`](crate::socket::Socket), below reads and writes, so that
+//! A [`TlsSession`] is a layer in a [`Socket`](crate::socket::Socket), below reads and writes, so that
 //! servers and origins need not know about TLS. Certificates are loaded once for all threads
 //! (`server`).
 

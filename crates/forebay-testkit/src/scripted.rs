@@ -41,12 +41,12 @@ pub enum ScriptStep {
 }
 
 impl ScriptStep {
-    /// Returns [`Step::Send`] of text or bytes.
+    /// Returns [`ScriptStep::Send`] of text or bytes.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(bytes.as_ref().to_vec())
     }
 
-    /// Returns [`Step::Expect`] of text or bytes.
+    /// Returns [`ScriptStep::Expect`] of text or bytes.
     pub fn expect(bytes: impl AsRef<[u8]>) -> Self {
         Self::Expect(bytes.as_ref().to_vec())
     }
@@ -134,7 +134,7 @@ impl ScriptedBackend {
         self.stop()
     }
 
-    /// Works as [`Backend::records`].
+    /// Works as [`ScriptedBackend::records`].
     ///
     /// # Panics
     /// Panics if a step failed or a script did not begin.

@@ -3,7 +3,7 @@
 //! Specifications: <https://www.rfc-editor.org/rfc/rfc7578>, RFC 2046 section 5.1 for the
 //! delimiters, and <https://html.spec.whatwg.org/#multipart-form-data> for the output of browsers.
 //!
-//! [`Decoder::decode`] gets the unconsumed bytes and returns ranges of them. Contents are never
+//! [`FormDecoder::decode`] gets the unconsumed bytes and returns ranges of them. Contents are never
 //! copied or stored. The decoder rejects input that two parsers may read differently: bare LF and
 //! folded lines in the heads of parts, delimiters with trailing bytes, and parts with no name or
 //! two names.
@@ -82,7 +82,7 @@ impl fmt::Display for MultipartError {
 
 impl std::error::Error for MultipartError {}
 
-/// Result of one call of [`Decoder::decode`].
+/// Result of one call of [`FormDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPart {
     /// Number of consumed bytes of the input.

@@ -56,7 +56,7 @@ pub enum EndKind {
     Aborted,
 }
 
-/// A worker for one request. If it is dropped before [`Event::End`], it kills the worker with the
+/// A worker for one request. If it is dropped before [`LeaseEvent::End`], it kills the worker with the
 /// processes of the script, and a new worker replaces it.
 pub struct Lease {
     app: Arc<AppShared>,
@@ -186,7 +186,7 @@ impl Lease {
     }
 
     /// Returns true if the end of the script is known and the next [`read`](Lease::read) returns
-    /// without waiting. After [`Event::Output`], this distinguishes a complete reply from one that
+    /// without waiting. After [`LeaseEvent::Output`], this distinguishes a complete reply from one that
     /// continues.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()

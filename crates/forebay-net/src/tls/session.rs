@@ -88,7 +88,7 @@ impl TlsSession {
         Ok(buffer.len() - begun)
     }
 
-    /// Returns true if [`Session::take`] has bytes or the end without reading the socket.
+    /// Returns true if [`TlsSession::take`] has bytes or the end without reading the socket.
     pub fn has_answer(&self) -> bool {
         let mut state = self.0.borrow_mut();
         !matches!(state.connection.reader().fill_buf(), Err(error)
@@ -119,7 +119,7 @@ impl TlsSession {
         self.send(io, given, |writer| writer.write_vectored(pieces))
     }
 
-    /// Encrypts and sends some of `file`, as [`Session::write`].
+    /// Encrypts and sends some of `file`, as [`TlsSession::write`].
     pub fn send_file(
         &self,
         io: &Io,
