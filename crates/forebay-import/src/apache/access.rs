@@ -30,9 +30,25 @@ struct ClientRules {
     needs_user: bool,
 }
 
+impl ClientRules {
+    /// Adds the rules of a `RequireAll`, all of which a client must meet.
+    fn add_all_of(&mut self, together: Self) {
+        if together.denies_all {
+            // Nobody meets all of them, so they admit nobody.
+            self.denies_all = true;
+            return;
+        }
+        let is_restricted = !together.allow.is_empty() || together.needs_user;
+        self.grants_all |= together.grants_all && !is_restricted;
+        self.needs_user |= together.needs_user;
+        self.allow.extend(together.allow);
+        self.deny.extend(together.deny);
+    }
+}
+
 /// The directives that restrict access.
-const RULES: [&str; 8] =
-    ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny", "AuthMerging"];
+const RULES: [&str; 7] =
+    ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny"];
 
 /// Returns the access rules of layers. The last layer with rules replaces those before it.
 pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
@@ -42,7 +58,7 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let mut gate = Gate::default();
     let Some(layer) = layers.iter().rev().find(has_rules) else { return gate };
     let mut rules = ClientRules::default();
-    for directive in layer.iter() {
+    for directive in *layer {
         read(cx, directive, &mut rules, &mut gate, false);
     }
     let order = layer.iter().rfind(|directive| is(directive, "Order"));
@@ -60,6 +76,12 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         rules.denies_all = true;
     }
     finish(cx, layers, rules, &mut gate);
+    if let Some(merging) = last(layers, "AuthMerging")
+        && !merging.arg(0).eq_ignore_ascii_case("off")
+    {
+        // The rules of an outer section count, too, and only those of one section are translated.
+        close(cx, merging, &mut gate);
+    }
     gate
 }
 
@@ -76,7 +98,16 @@ fn read(
     } else if is(directive, "RequireAny") && !is_not {
         inside.iter().for_each(|inner| read(cx, inner, rules, gate, false));
     } else if is(directive, "RequireAll") && !is_not {
-        inside.iter().for_each(|inner| read(cx, inner, rules, gate, false));
+        let mut together = ClientRules::default();
+        inside.iter().for_each(|inner| read(cx, inner, &mut together, gate, false));
+        // A list of addresses admits each of them, so it cannot say that a client is in two.
+        let places = inside.iter().filter(|inner| {
+            is(inner, "Require") && ["ip", "local"].contains(&&*inner.arg(0).to_ascii_lowercase())
+        });
+        if places.count() > 1 {
+            close(cx, directive, gate);
+        }
+        rules.add_all_of(together);
     } else if is(directive, "RequireNone") {
         inside.iter().for_each(|inner| read(cx, inner, rules, gate, true));
     } else if is(directive, "Allow") || is(directive, "Deny") {
@@ -111,7 +142,9 @@ fn require(
     match kind.to_ascii_lowercase().as_str() {
         "all" => {
             let grants = rest.first().is_some_and(|word| word.eq_ignore_ascii_case("granted"));
-            if grants != is_not { rules.grants_all = true } else { rules.denies_all = true }
+            rules.denies_all |= grants == is_not;
+            // A negated line can only refuse.
+            rules.grants_all |= grants && !is_not;
         }
         "ip" => {
             for who in rest {
@@ -213,6 +246,74 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
 #[cfg(test)]
 mod tests {
     use super::network;
+    use crate::{Language, import};
+
+    #[test]
+    fn rules_are_never_weaker_than_those_of_apache() {
+        // The rules of /a, and lines that its route must have.
+        for (rules, wanted) in [
+            ("Require ip 10.0.0.0/8", "allow = [\"10.0.0.0/8\"]"),
+            ("Require ip 10.0.0.0/8\nRequire all granted", ""),
+            (
+                "<RequireAll>\nRequire all granted\nRequire ip 10.0.0.0/8\n</RequireAll>",
+                "allow = [\"10.0.0.0/8\"]",
+            ),
+            (
+                "<RequireAll>\nRequire all granted\nRequire not ip 10.0.0.5\n</RequireAll>",
+                "deny = [\"10.0.0.5\"]",
+            ),
+            (
+                "<RequireAll>\nRequire ip 10.0.0.0/8\nRequire all denied\n</RequireAll>",
+                "deny = \"all\"",
+            ),
+            (
+                "<RequireAll>\nRequire ip 10.0.0.0/8\nRequire ip 10.1.0.0/16\n</RequireAll>",
+                "status = 403",
+            ),
+            ("<RequireNone>\nRequire all granted\n</RequireNone>", "deny = \"all\""),
+            ("AuthMerging And\nRequire ip 10.0.0.0/8", "status = 403"),
+        ] {
+            let found = route(&format!("<Location /a>\n{rules}\n</Location>"));
+            assert!(found.contains(wanted), "{rules}:\n{found}");
+            if wanted.is_empty() {
+                assert!(!found.contains("allow") && !found.contains("deny"), "{rules}:\n{found}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_section_without_rules_keeps_those_outside_it() {
+        let outer = "<Location /a>\nRequire ip 10.0.0.0/8\n</Location>";
+        for merging in ["Off", "And", "Or"] {
+            let inner = format!("{outer}\n<Location /a/b>\nAuthMerging {merging}\n</Location>");
+            let text = site(&inner);
+            let routes: Vec<&str> = text.split("[[site.route]]").skip(1).collect();
+            assert!(!routes.is_empty(), "{text}");
+            for route in routes.iter().filter(|route| route.contains("/a/b")) {
+                let is_restricted = route.contains("10.0.0.0/8") || route.contains("403");
+                assert!(is_restricted, "{merging}:\n{text}");
+            }
+        }
+    }
+
+    /// Returns the route of `/a`, else the whole site.
+    fn route(sections: &str) -> String {
+        let text = site(sections);
+        let found = text.split("[[site.route]]").skip(1).find(|route| route.contains("\"/a"));
+        found.unwrap_or(&text).to_owned()
+    }
+
+    /// Returns the translation of a site that passes requests to a backend.
+    fn site(sections: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("apache2.conf");
+        let text = format!(
+            "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\n\
+             ProxyPass / http://127.0.0.1:9/\n{sections}\n</VirtualHost>\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        import(Language::Apache, &file).unwrap().toml
+    }
 
     #[test]
     fn networks_of_all_forms() {
