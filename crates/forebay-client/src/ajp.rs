@@ -119,7 +119,7 @@ impl<S: Sink> Session for AjpClient<S> {
             at += step.consumed;
             match step.event {
                 Some(PacketEvent::Head) if self.sink.wants_fields() => {
-                    for field in self.head.fields.iter() {
+                    for field in &self.head.fields {
                         self.sink.field(field.name, field.value);
                     }
                 }

@@ -322,7 +322,7 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn farewell(&self) -> Option<String> {
-        self.goaway.map(|code| format!("GOAWAY, {}", code))
+        self.goaway.map(|code| format!("GOAWAY, {code}"))
     }
 
     fn is_settled(&self) -> bool {

@@ -98,7 +98,7 @@ pub enum StreamError {
 impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Reset(code) => write!(f, "the server reset the stream ({})", code),
+            Self::Reset(code) => write!(f, "the server reset the stream ({code})"),
             Self::Refused => f.write_str("the server refused the stream (REFUSED_STREAM)"),
             Self::Malformed(malformed) => malformed.fmt(f),
             Self::Unprocessed => f.write_str(

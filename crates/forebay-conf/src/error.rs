@@ -198,9 +198,8 @@ impl Details {
             return;
         }
         let is_outside = sources.from_outside.contains(&self.span.start);
-        let hide = |text: &str| match is_outside {
-            true => sources.hide_parts(&sources.hide(text)),
-            false => sources.hide(text),
+        let hide = |text: &str| {
+            if is_outside { sources.hide_parts(&sources.hide(text)) } else { sources.hide(text) }
         };
         self.message = hide(&self.message);
         self.label = hide(&self.label);

@@ -38,9 +38,10 @@ impl Plan {
             Problem::new(&span, &finding.message).help(&finding.help)
         };
         let mut problems: Vec<_> = findings.iter().map(problem).collect();
-        match self.has_file() {
-            false => ConfError::elsewhere(problems.swap_remove(0)),
-            true => ConfError::in_sources(sources, problems),
+        if self.has_file() {
+            ConfError::in_sources(sources, problems)
+        } else {
+            ConfError::elsewhere(problems.swap_remove(0))
         }
     }
 

@@ -145,9 +145,10 @@ impl Reader<'_> {
             return Err(Problem::new(span, "`**` in a path would search whole directory trees")
                 .help("name each directory, as in [\"a/*.toml\", \"b/*.toml\"]"));
         }
-        let whole = match pattern.starts_with('/') {
-            true => pattern.to_owned(),
-            false => format!("{}/{pattern}", Pattern::escape(&base.to_string_lossy())),
+        let whole = if pattern.starts_with('/') {
+            pattern.to_owned()
+        } else {
+            format!("{}/{pattern}", Pattern::escape(&base.to_string_lossy()))
         };
         let options = MatchOptions {
             case_sensitive: true,

@@ -154,7 +154,7 @@ impl<'a, 's> Filling<'a, 's> {
 
     /// Fills in the keys of a table alone. `path` has the names of the tables above.
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
-        for (key, value) in from.iter() {
+        for (key, value) in from {
             let name = tree::name(key);
             let is_answer = ANSWERS.iter().any(|(answer, _)| *answer == name);
             let is_present = into.contains_key(name);
@@ -216,7 +216,7 @@ impl<'a, 's> Filling<'a, 's> {
             self.starts.push(value.span().start);
         }
         if let DeValue::Table(table) = value.get_ref() {
-            for (key, value) in table.iter() {
+            for (key, value) in table {
                 path.push(key.get_ref().to_string());
                 self.note(value, label, path);
                 path.pop();
@@ -281,7 +281,7 @@ impl Sets<'_> {
     fn check(&self) -> Vec<Problem> {
         let mut problems: Vec<_> = Vec::new();
         let mut done = HashSet::new();
-        for (name, set) in self.0.iter() {
+        for (name, set) in &self.0 {
             if let DeValue::Table(set) = set.get_ref() {
                 problems.extend(self.unknown(set));
             }

@@ -362,7 +362,11 @@ const LOOKED_AT: usize = 1000;
 
 fn finding(name: &str, error: &StartError) -> Finding {
     Finding {
-        key: ["app", name].iter().chain(error.key()).map(|part| part.to_string()).collect(),
+        key: ["app", name]
+            .iter()
+            .chain(error.key())
+            .map(std::string::ToString::to_string)
+            .collect(),
         message: error.what().to_owned(),
         help: error.advice().to_owned(),
     }

@@ -162,9 +162,10 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
             }
         },
         ExpectedAnswer::Route(name) => {
-            match route.and_then(|route| route.name.as_ref()) == Some(name) {
-                true => Outcome::Holds,
-                false => Outcome::Fails("another route answers".into()),
+            if route.and_then(|route| route.name.as_ref()) == Some(name) {
+                Outcome::Holds
+            } else {
+                Outcome::Fails("another route answers".into())
             }
         }
         ExpectedAnswer::Kind(kind, app) => {
@@ -225,12 +226,13 @@ fn judge_reply(
         (Some(to), Some(location)) => to == location || to == without_host(location, host),
         (Some(_), None) => false,
     };
-    match status == expected && leads_there {
-        true => Outcome::Holds,
-        false => Outcome::Fails(match location {
+    if status == expected && leads_there {
+        Outcome::Holds
+    } else {
+        Outcome::Fails(match location {
             Some(location) => format!("the answer is {status} {location}"),
             None => format!("the answer is {status}"),
-        }),
+        })
     }
 }
 

@@ -281,5 +281,5 @@ pub(crate) fn is_idempotent(method: &str) -> bool {
 
 /// Returns one thread per core, but never more than connections.
 pub(crate) fn default_threads(connections: usize) -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get()).min(connections).max(1)
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(connections).max(1)
 }

@@ -72,7 +72,7 @@ impl Request {
             .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(b"cookie"))
             .flat_map(|field| cookies(field.value.of(&self.bytes)));
         let named = lines.filter(|cookie| cookie.name == name.as_bytes());
-        test.holds(named.map(|cookie| cookie.unquoted()))
+        test.holds(named.map(forebay_wire::cookies::Cookie::unquoted))
     }
 
     fn meets_parameter(&self, name: &str, test: &ValueTest) -> bool {

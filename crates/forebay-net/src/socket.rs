@@ -253,7 +253,7 @@ impl Socket {
                 Io::Unix(stream) => stream.ready(Interest::READABLE).await,
                 Io::Memory(link) => return link.closed().await,
             };
-            if ready.map_or(true, |ready| ready.is_read_closed()) {
+            if ready.map_or(true, tokio::io::Ready::is_read_closed) {
                 return;
             }
             self.is_unread.set(true);

@@ -251,9 +251,10 @@ impl Parts {
                 recording::complete(&mut lines, &self.thread);
                 let stored = recording.stored(captured.status, &lines, &exchange.request, body);
                 let stored = store(lead, stored, stale);
-                match captured.is_withheld {
-                    true => Ok(Fetched::Stored(stored, Handled::Fetched)),
-                    false => Ok(Fetched::Sent),
+                if captured.is_withheld {
+                    Ok(Fetched::Stored(stored, Handled::Fetched))
+                } else {
+                    Ok(Fetched::Sent)
                 }
             }
         }

@@ -63,9 +63,12 @@ impl Files {
 
     async fn answer_or_keep(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let outcome = self.answer(exchange).await;
-        outcome.map_err(|fault| match fault.is_declined() && self.has(exchange.request.rest()) {
-            true => fault.kept_from_scripts(),
-            false => fault,
+        outcome.map_err(|fault| {
+            if fault.is_declined() && self.has(exchange.request.rest()) {
+                fault.kept_from_scripts()
+            } else {
+                fault
+            }
         })
     }
 

@@ -256,7 +256,7 @@ impl Launch {
         // After the change of user, which resets this setting.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
-        if getppid().map(|pid| pid.as_raw_pid()) != Some(parent) {
+        if getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {
             return Err("Forebay ended before the program began".to_owned());
         }
         Ok(())

@@ -148,11 +148,11 @@ pub fn spawn_tasks(thread: &Rc<Thread>) -> [JoinHandle<()>; 2] {
 
 /// Sends the collected output of the thread's sockets after each turn.
 async fn send(thread: Rc<Thread>) {
-    poll_fn(|context| {
+    poll_fn::<(), _>(|context| {
         thread.deadlines.poll_send(context);
         Poll::Pending
     })
-    .await
+    .await;
 }
 
 /// Advances the thread's clock and deadlines while there are connections or memory to trim.

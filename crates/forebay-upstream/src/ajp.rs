@@ -45,9 +45,10 @@ impl Ajp {
     pub fn new(thread: &Thread, upstream: Upstream, settings: conf::Ajp) -> Self {
         let sticky = Sticky::new(&settings.upstream);
         let servers = &settings.upstream.to;
-        let activations = match servers.iter().all(|to| to.activation == Activation::Active) {
-            true => Vec::new(),
-            false => servers.iter().map(activation_of).collect(),
+        let activations = if servers.iter().all(|to| to.activation == Activation::Active) {
+            Vec::new()
+        } else {
+            servers.iter().map(activation_of).collect()
         };
         Self { upstream, sticky, settings, activations, buffers: thread.free_list() }
     }

@@ -336,9 +336,10 @@ impl ConnectionSource<'_> {
         {
             return Ok(RequestConnection::Shared(stream));
         }
-        Ok(RequestConnection::Alone(match self.is_repeatable || fresh {
-            true => self.backend.connect(fresh).await?,
-            false => self.backend.connect_non_idempotent().await?,
+        Ok(RequestConnection::Alone(if self.is_repeatable || fresh {
+            self.backend.connect(fresh).await?
+        } else {
+            self.backend.connect_non_idempotent().await?
         }))
     }
 }

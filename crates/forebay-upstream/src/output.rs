@@ -127,9 +127,10 @@ impl Output {
     fn decide(&mut self) -> Vec<u8> {
         let Self::Undecided(Undecided { start, to_head, limit }) = self else { return Vec::new() };
         let start = std::mem::take(start);
-        *self = match start.starts_with(HTTP) {
-            true => Self::Raw(NphReply::of_server(*to_head, *limit)),
-            false => Self::Parsed(ScriptReply::new(*limit)),
+        *self = if start.starts_with(HTTP) {
+            Self::Raw(NphReply::of_server(*to_head, *limit))
+        } else {
+            Self::Parsed(ScriptReply::new(*limit))
         };
         start
     }

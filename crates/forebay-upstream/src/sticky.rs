@@ -40,10 +40,7 @@ impl Sticky {
     }
 
     fn backend(&self, value: &[u8]) -> Option<usize> {
-        let name = match self.routes {
-            true => &value[memchr::memrchr(b'.', value)? + 1..],
-            false => value,
-        };
+        let name = if self.routes { &value[memchr::memrchr(b'.', value)? + 1..] } else { value };
         self.names.iter().position(|known| known.as_bytes() == name)
     }
 

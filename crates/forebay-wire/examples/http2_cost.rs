@@ -129,7 +129,7 @@ fn encode_head() {
 fn measured_encode(encoder: &mut Encoder, fields: &Fields, out: &mut Vec<u8>) {
     encoder.begin(out);
     encoder.status(out, 200);
-    for field in fields.iter() {
+    for field in fields {
         encoder.field(out, field);
     }
     black_box(&out);
@@ -146,7 +146,7 @@ fn exchange() {
             send_request(&mut client, &path, &request);
         }
         move_bytes(&mut client, &mut server, |to, from, now| {
-            measured_server(to, from, &reply, now)
+            measured_server(to, from, &reply, now);
         });
         move_bytes(&mut server, &mut client, measured_client);
     }

@@ -152,9 +152,10 @@ impl Lease {
             };
             let has_output = buf.len() > start;
             let is_there = self.is_waiting || self.pending_control.is_some();
-            let wake = match worker.carryover.is_empty() && !is_there {
-                true => readable(worker, self.closed.is_some(), has_output).await,
-                false => Ok(Wake::Output),
+            let wake = if worker.carryover.is_empty() && !is_there {
+                readable(worker, self.closed.is_some(), has_output).await
+            } else {
+                Ok(Wake::Output)
             };
             let wake = wake.map_err(no_watch)?;
             // Output first: it precedes the messages on the control socket.

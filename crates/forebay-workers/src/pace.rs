@@ -68,9 +68,10 @@ impl Pace {
     /// Updates the score with one window.
     pub(crate) fn learn(&mut self, window: Window) {
         let between = WINDOW.saturating_sub(window.prefetched);
-        self.computing = match window.sleeps <= between + FEW {
-            true => MOST.min(self.computing + 1),
-            false => self.computing.saturating_sub(LESS),
+        self.computing = if window.sleeps <= between + FEW {
+            MOST.min(self.computing + 1)
+        } else {
+            self.computing.saturating_sub(LESS)
         };
     }
 }

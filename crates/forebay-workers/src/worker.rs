@@ -51,9 +51,10 @@ impl Worker {
             self.control = self.control.moved_here()?;
         }
         self.follow_thread();
-        let noise = match self.carryover.is_empty() {
-            true => self.control_noise(moved).or_else(|| self.output.noise()),
-            false => Some(Noise::Bytes),
+        let noise = if self.carryover.is_empty() {
+            self.control_noise(moved).or_else(|| self.output.noise())
+        } else {
+            Some(Noise::Bytes)
         };
         Ok((self, noise))
     }

@@ -241,7 +241,7 @@ impl BenchArgs {
                 .map_err(|error| format!("--body-file {}: {error}", file.display()))?,
             _ => Vec::new(),
         };
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
         let parts = match &self.requests_file {
             Some(_) if urls.len() > 1 => {

@@ -214,10 +214,7 @@ fn persistent_python_scripts() {
 
 #[test]
 fn php() {
-    let user = match rustix::process::geteuid().is_root() {
-        true => "\nuser = \"www-data\"",
-        false => "",
-    };
+    let user = if rustix::process::geteuid().is_root() { "\nuser = \"www-data\"" } else { "" };
     if !has_php_fpm() {
         return;
     }

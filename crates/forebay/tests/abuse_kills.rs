@@ -36,7 +36,7 @@ fn kill_under_load(forebay: &Forebay, path: &str, victims: impl Fn() -> Vec<u32>
             .collect();
         for kill in 0..KILLS {
             let before = served.load(Ordering::Relaxed);
-            let is_ended = || clients.iter().any(|client| client.is_finished());
+            let is_ended = || clients.iter().any(std::thread::ScopedJoinHandle::is_finished);
             let is_time = || served.load(Ordering::Relaxed) >= before + BETWEEN || is_ended();
             assert!(eventually(is_time), "{path} is no longer served: {}", forebay.output());
             let victims = victims();
@@ -166,10 +166,7 @@ fn processes_of_cgi_scripts() {
 /// A site with scripts that a program of its own runs, and the ids of the program's processes: the
 /// parents, each below a guard, or their children.
 fn of_a_program(keys: &str) -> (Forebay, impl Fn() -> Vec<u32>, impl Fn() -> Vec<u32>) {
-    let user = match rustix::process::geteuid().is_root() {
-        true => "user = \"www-data\"\n",
-        false => "",
-    };
+    let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"\n" } else { "" };
     let forebay = site(
         folder(),
         &format!("[[site.route]]\npath = \"/*\"\napp = \"php\"\n[app.php]\n{user}{keys}"),
@@ -301,7 +298,7 @@ fn costs_no_request(protocol: &str, keys: &str) {
             let is_time = || {
                 let mut all = served.iter().zip(before);
                 all.all(|(served, before)| served.load(Ordering::Relaxed) >= before + BETWEEN)
-                    || clients.iter().any(|client| client.is_finished())
+                    || clients.iter().any(std::thread::ScopedJoinHandle::is_finished)
             };
             let goes_on = eventually(is_time);
             if !goes_on || backends.len() == 1 {

@@ -25,10 +25,7 @@ const PATHS: [&str; 6] =
 /// Every other round the application changes, so that the old one has to be drained.
 fn configuration(round: usize, php: &str, fastcgi: &Hostile, http: &Hostile) -> String {
     let changed = round / 2;
-    let user = match rustix::process::geteuid().is_root() {
-        true => "user = \"www-data\"",
-        false => "",
-    };
+    let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" };
     format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n\
          [[site.route]]\npath = \"/own/*\"\napp = \"php\"\n\

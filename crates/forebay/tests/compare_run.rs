@@ -295,9 +295,10 @@ fn answer(stream: &mut std::net::TcpStream) {
     while let Ok(n @ 1..) = stream.read(&mut buffer) {
         unread.extend_from_slice(&buffer[..n]);
         if unread.ends_with(b"\r\n\r\n") {
-            let reply: &[u8] = match unread.starts_with(b"GET /any?thing HTTP/1.1\r\n") {
-                true => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
-                false => b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            let reply: &[u8] = if unread.starts_with(b"GET /any?thing HTTP/1.1\r\n") {
+                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+            } else {
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
             };
             unread.clear();
             if stream.write_all(reply).is_err() {

@@ -223,7 +223,7 @@ fn type_definitions(text: &str) -> Vec<(usize, String)> {
             _ => false,
         };
         if is_definition && rest.starts_with(|c: char| c.is_ascii_uppercase()) {
-            definitions.push((at + 1, first_name(rest).to_owned()));
+            definitions.push((at + 1, first_name(rest).clone()));
         }
     }
     definitions

@@ -23,15 +23,16 @@ fn site(folder: Folder, routes: &str) -> Forebay {
 }
 
 fn show(line: &str) -> String {
-    match line.contains("perl") {
-        true => format!(
+    if line.contains("perl") {
+        format!(
             "{line}\nprint \"{HEAD}\", join '|', map {{ $ENV{{$_}} // '' }} \
              qw(SCRIPT_NAME PATH_INFO DOCUMENT_ROOT REMOTE_USER OWN);\n"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{line}\nimport os\nprint(\"{HEAD}\" + '|'.join(os.environ.get(name, '') for name in \
              'SCRIPT_NAME PATH_INFO DOCUMENT_ROOT REMOTE_USER OWN'.split()), end='')\n"
-        ),
+        )
     }
 }
 

@@ -18,15 +18,14 @@ use support::{Forebay, pattern};
 fn hyper(connection: &mut Connection, open: &AtomicUsize) {
     open.fetch_add(1, Ordering::AcqRel);
     while let Some(asked) = connection.asked() {
-        match asked.body.is_empty() {
-            true => connection.answer(asked.id, &asked.query()),
-            false => {
-                connection.send(stdout(asked.id, "Content-Type: application/octet-stream\r\n\r\n"));
-                for piece in asked.body.chunks(8000) {
-                    connection.send(support::fastcgi::record(6, asked.id, piece));
-                }
-                connection.send(end(asked.id));
+        if asked.body.is_empty() {
+            connection.answer(asked.id, &asked.query());
+        } else {
+            connection.send(stdout(asked.id, "Content-Type: application/octet-stream\r\n\r\n"));
+            for piece in asked.body.chunks(8000) {
+                connection.send(support::fastcgi::record(6, asked.id, piece));
             }
+            connection.send(end(asked.id));
         }
         if !asked.keeps {
             break;

@@ -55,7 +55,7 @@ fn readings(path: &str) -> BTreeSet<String> {
             let byte = piece.get(..2).and_then(|two| u8::from_str_radix(two, 16).ok());
             match byte {
                 Some(byte) => {
-                    decoded.extend([char::from(byte)].into_iter().chain(piece[2..].chars()))
+                    decoded.extend([char::from(byte)].into_iter().chain(piece[2..].chars()));
                 }
                 None => decoded.extend(['%'].into_iter().chain(piece.chars())),
             }

@@ -228,7 +228,7 @@ fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
     }
     reload(&mut forebay, &configuration("new"));
     fs::write(forebay.folder.path().join("go"), "").unwrap();
-    let replies: Vec<_> = waiting.iter_mut().map(|client| client.reply()).collect();
+    let replies: Vec<_> = waiting.iter_mut().map(forebay_testkit::http::Client::reply).collect();
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     assert_eq!(replies[0].text(), "old");
     assert_eq!(forebay.get("/wait.pl").text(), "new");

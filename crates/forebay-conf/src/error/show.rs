@@ -81,9 +81,10 @@ impl Excerpt {
         let around = if context { LONGEST_LINE / 4 } else { 0 };
         let start = floor(&self.text, span.offset().saturating_sub(around)).max(line.start);
         let end = floor(&self.text, (span.offset() + span.len() + around).min(line.end));
-        match self.text[start..end].contains('\n') {
-            true => Err(MietteError::OutOfBounds),
-            false => Ok(start..end),
+        if self.text[start..end].contains('\n') {
+            Err(MietteError::OutOfBounds)
+        } else {
+            Ok(start..end)
         }
     }
 }
@@ -148,10 +149,7 @@ pub(super) fn visible(text: &str) -> String {
     }
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        match drives_terminal(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
+        if drives_terminal(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     shown
 }

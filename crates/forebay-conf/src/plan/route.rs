@@ -135,9 +135,10 @@ impl Access {
         }
         // A client without an address could have any, including one that `deny` names.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
-        match may_be_denied {
-            true => self.allow.contains(&Clients::Unix),
-            false => self.allow.is_empty() || is_in(&self.allow),
+        if may_be_denied {
+            self.allow.contains(&Clients::Unix)
+        } else {
+            self.allow.is_empty() || is_in(&self.allow)
         }
     }
 

@@ -91,9 +91,10 @@ fn pair(line: &str, status: u16) -> Result<Option<Pair>, (String, &'static str)>
     }
     // Lines of nginx's maps end in a semicolon.
     let mut words = line.strip_suffix(';').unwrap_or(line).split_whitespace();
-    let (old, new, third) = match (words.next(), words.next(), words.next(), words.next()) {
-        (Some(old), Some(new), third, None) => (old, new, third),
-        _ => return Err(("this line is not an old and a new address".into(), FORM)),
+    let (Some(old), Some(new), third, None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(("this line is not an old and a new address".into(), FORM));
     };
     let status = match third {
         None => status,

@@ -60,7 +60,7 @@ fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
             .help("a page has at most 1 MiB: link to large pictures"));
     }
     let bytes = std::fs::read(&path)
-        .map_err(|error| problem(reason(&error).to_string()).help("make it readable"))?;
+        .map_err(|error| problem(reason(&error).clone()).help("make it readable"))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| problem("it is not UTF-8".into()).help("save it as UTF-8"))?;
     let scope = Scope { is_page: true, ..Scope::default() };

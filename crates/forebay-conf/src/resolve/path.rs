@@ -102,9 +102,10 @@ fn absent(
             .help("check the permissions of every directory on the way");
     }
     let problem = Problem::new(&typed.span, format!("no such {what}: {}", path.display()));
-    let problem = match Path::new(typed.value.as_ref()).is_absolute() {
-        true => problem.label("does not exist"),
-        false => problem.label(format!("relative to {}", context.base(&typed.span).display())),
+    let problem = if Path::new(typed.value.as_ref()).is_absolute() {
+        problem.label("does not exist")
+    } else {
+        problem.label(format!("relative to {}", context.base(&typed.span).display()))
     };
     match neighbour(path) {
         Some(name) => problem.help(format!("did you mean \"{name}\"? It is in the same directory")),

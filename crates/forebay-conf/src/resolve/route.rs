@@ -428,9 +428,10 @@ fn path_pattern(typed: &At<&String>) -> Resolution<PathPattern> {
     if before.split('/').any(|part| part == "." || part == "..") || before.contains("//") {
         return Err(problem.help("paths are compared without `//`, `.` and `..`: leave them out"));
     }
-    Ok(match star {
-        true => PathPattern::Prefix(before.to_owned()),
-        false => PathPattern::Exact(before.to_owned()),
+    Ok(if star {
+        PathPattern::Prefix(before.to_owned())
+    } else {
+        PathPattern::Exact(before.to_owned())
     })
 }
 

@@ -64,9 +64,10 @@ pub(super) fn within<T: PartialOrd + Display + Copy>(
     if range.contains(&typed.value) {
         return Ok(typed.value);
     }
-    let (wrong, help) = match typed.value < *range.start() {
-        true => ("small", format!("the least is {}", range.start())),
-        false => ("large", format!("the most is {}", range.end())),
+    let (wrong, help) = if typed.value < *range.start() {
+        ("small", format!("the least is {}", range.start()))
+    } else {
+        ("large", format!("the most is {}", range.end()))
     };
     Err(Problem::new(&typed.span, format!("{} is too {wrong}", typed.value)).help(help))
 }

@@ -100,9 +100,10 @@ fn test(typed: &At<Values>) -> Resolution<ValueTest> {
     };
     let pattern = |at: At<&String>| {
         let value = no_control(at.value, &at)?;
-        Ok(match value.starts_with('~') {
-            true => ValuePattern::Regex(regex(value, &at)?),
-            false => ValuePattern::Exact(value.to_owned()),
+        Ok(if value.starts_with('~') {
+            ValuePattern::Regex(regex(value, &at)?)
+        } else {
+            ValuePattern::Exact(value.to_owned())
         })
     };
     match values.items() {

@@ -49,9 +49,10 @@ impl SharedUpstream {
         };
         let keeps_health = before.plan.health == plan.health;
         let group = Group::after(&before.group, &(&**plan).into(), index_before, keeps_health);
-        let tallies = match before.has_targets_of(plan) {
-            true => before.tallies.clone(),
-            false => Tallies::new(plan.to.len()),
+        let tallies = if before.has_targets_of(plan) {
+            before.tallies.clone()
+        } else {
+            Tallies::new(plan.to.len())
         };
         Self { plan: plan.clone(), group, tallies }
     }

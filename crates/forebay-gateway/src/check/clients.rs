@@ -28,9 +28,8 @@ pub fn unknown_owners(plan: &Plan) -> Vec<Finding> {
             ("socket_group", group, look_up(None, group)),
         ];
         let unknown = named.into_iter().filter_map(move |(key, name, outcome)| {
-            let who = match (name, outcome) {
-                (Some(_), Err(PrivilegeError::Unknown(who))) => who,
-                _ => return None,
+            let (Some(_), Err(PrivilegeError::Unknown(who))) = (name, outcome) else {
+                return None;
             };
             Some(Finding {
                 key: vec!["site".into(), at.to_string(), key.into()],

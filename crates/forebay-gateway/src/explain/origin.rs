@@ -142,9 +142,10 @@ fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: F
         return fault;
     }
     let is_run_by = |id| kept_from.iter().any(|&below| RouteId::of(site, below) == id);
-    match script_route(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
-        true => kept_from_scripts(),
-        false => fault.kept_from_scripts(),
+    if script_route(settings, &ScriptRoutes::of(site, plan), request).is_some_and(is_run_by) {
+        kept_from_scripts()
+    } else {
+        fault.kept_from_scripts()
     }
 }
 
@@ -185,7 +186,7 @@ fn files(
     }
     let (file, path) = found.map_err(|error| error.unwrap_or_else(missing))?;
     let metadata = file.metadata();
-    let is_directory = metadata.as_ref().is_ok_and(|metadata| metadata.is_dir());
+    let is_directory = metadata.as_ref().is_ok_and(std::fs::Metadata::is_dir);
     if !is_directory && metadata.is_ok_and(|metadata| !metadata.is_file()) {
         let why = "neither a file nor a directory";
         return Err(if is_read { Fault::client(403, why) } else { refused() });

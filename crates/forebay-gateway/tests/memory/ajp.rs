@@ -174,7 +174,7 @@ fn answered(reply: &[u8], seed: u64) -> std::io::Result<Message> {
             connection.link.finish();
             let _ = connection.rest().await;
         };
-        let (_, replied) = tokio::join!(answering, client.any_reply(false));
+        let ((), replied) = tokio::join!(answering, client.any_reply(false));
         answered = Some(replied);
         assert!(!container.has_visitor(), "asked once");
     });
@@ -616,7 +616,7 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
         // A container's packets may be larger than the gateway's.
         let large = [head(200, &[]), chunk(&[b'x'; 60_000]), end(true)].concat();
         let answering = connection.send(large);
-        let (_, reply) = tokio::join!(answering, client.reply(&request));
+        let ((), reply) = tokio::join!(answering, client.reply(&request));
         assert_eq!(reply.body.len(), 60_000);
     });
 }

@@ -70,9 +70,10 @@ fn bodies_are_asked_for_as_the_backend_reads_and_arrive_exactly() {
         for length in [0, 1, DATA - 1, DATA, DATA + 1, 3 * DATA, 100_000] {
             for is_known in [true, false] {
                 let length_text = length.to_string();
-                let fields = match is_known {
-                    true => [("Host", "h"), ("Content-Length", &*length_text)],
-                    false => [("Host", "h"), ("Transfer-Encoding", "chunked")],
+                let fields = if is_known {
+                    [("Host", "h"), ("Content-Length", &*length_text)]
+                } else {
+                    [("Host", "h"), ("Transfer-Encoding", "chunked")]
                 };
                 peer.send(Ask::new(POST, "/").fields(&fields).packet()).await;
                 let mut rest = &body[..length];
@@ -143,9 +144,10 @@ fn replies_come_in_packets_of_the_size_that_was_agreed_on() {
                 let answering = async {
                     let mut connection = backend.accept().await;
                     connection.request().await;
-                    let head = match is_known {
-                        true => format!("HTTP/1.1 200 Fine\r\nContent-Length: {length}\r\n\r\n"),
-                        false => "HTTP/1.1 200 Fine\r\n\r\n".to_owned(),
+                    let head = if is_known {
+                        format!("HTTP/1.1 200 Fine\r\nContent-Length: {length}\r\n\r\n")
+                    } else {
+                        "HTTP/1.1 200 Fine\r\n\r\n".to_owned()
                     };
                     connection.send(head).await;
                     connection.send(&body[..length]).await;

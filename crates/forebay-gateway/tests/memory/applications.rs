@@ -33,7 +33,7 @@ fn answered(route: &str, reply: &[u8], seed: u64) -> (std::io::Result<Message>, 
             connection.link.finish();
             let _ = connection.rest().await;
         };
-        let (_, replied) = tokio::join!(answering, client.any_reply(false));
+        let ((), replied) = tokio::join!(answering, client.any_reply(false));
         answered = Some((replied, world.errors()));
         assert!(!application.has_visitor(), "asked once");
     });

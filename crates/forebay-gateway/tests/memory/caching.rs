@@ -369,9 +369,10 @@ fn changes_invalidate_what_they_change() {
 fn a_reply_from_before_a_change_is_not_stored() {
     in_memory(&route("true"), async |world| {
         let application = Application::slow(world, Duration::from_secs(1), |request, number| {
-            match request.start.starts_with("GET") {
-                true => reply("Cache-Control: max-age=60\r\n", &number.to_string()),
-                false => reply("", ""),
+            if request.start.starts_with("GET") {
+                reply("Cache-Control: max-age=60\r\n", &number.to_string())
+            } else {
+                reply("", "")
             }
         });
         let mut reader = world.client();
@@ -484,13 +485,12 @@ fn bodies_on_their_way_take_no_more_memory_than_the_store() {
     in_memory(&format!("{server}{}", route("true")), async |world| {
         let half = "x".repeat(30_000);
         let application = Application::start(world, move |request, _| {
-            match request.start.contains("/slow") {
+            if request.start.contains("/slow") {
                 // The second half does not come.
-                true => {
-                    let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n";
-                    format!("{head}Content-Length: 60000\r\n\r\n{half}")
-                }
-                false => reply("Cache-Control: max-age=60\r\n", &half),
+                let head = "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n";
+                format!("{head}Content-Length: 60000\r\n\r\n{half}")
+            } else {
+                reply("Cache-Control: max-age=60\r\n", &half)
             }
         });
         let mut slow = Vec::new();

@@ -156,7 +156,7 @@ fn expect_100_continue_is_answered_when_the_body_is_wanted_and_not_before() {
 
 #[test]
 fn a_request_that_is_refused_by_its_length_is_not_asked_to_continue() {
-    let configuration = format!("{}max_body = \"3B\"\n", PROXIED);
+    let configuration = format!("{PROXIED}max_body = \"3B\"\n");
     in_memory(&configuration, async |world| {
         let mut client = world.client();
         let head =

@@ -426,7 +426,7 @@ fn one_that_dies_costs_what_may_not_be_repeated_and_nothing_else() {
             .until(|served| served.asked.values().filter(|asked| asked.is_whole).count() == 2)
             .await;
         let begun = ask(world, GET);
-        let (id, _) = loop {
+        let (id, ()) = loop {
             served.turn().await;
             if let Some(found) =
                 served.asked.iter().max_by_key(|(id, _)| **id).filter(|(id, _)| **id > 3)
@@ -658,7 +658,7 @@ fn a_reply_that_never_comes_ends_after_its_time_and_a_dead_connection_with_it() 
         let first = ask(world, GET);
         let mut served = backend.accept().await;
         served.request().await;
-        let (reply, _) = tokio::join!(first, served.until(|served| served.asked.contains_key(&1)));
+        let (reply, ()) = tokio::join!(first, served.until(|served| served.asked.contains_key(&1)));
         assert_eq!(reply.unwrap().unwrap().status(), 504);
         // The server answers the PING that follows: it is alive and gets requests again.
         served.codec.ping(tokio::time::Instant::now().into_std());

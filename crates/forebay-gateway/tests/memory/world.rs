@@ -199,9 +199,10 @@ fn settings(plan: &Plan) -> Settings {
 }
 
 fn with_site(configuration: &str) -> String {
-    match configuration.trim_start().starts_with("[[site.route]]") {
-        true => format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}"),
-        false => configuration.to_owned(),
+    if configuration.trim_start().starts_with("[[site.route]]") {
+        format!("[[site]]\nlisten = [\"{LISTEN}\"]\n{configuration}")
+    } else {
+        configuration.to_owned()
     }
 }
 

@@ -232,9 +232,10 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         if matcher.paths[0].is_empty() {
             continue;
         }
-        found.push(match is_redirect_target(&to) {
-            true => base(matcher.clone(), route(&matcher).redirect(&to, status)),
-            false => closed(cx, directive, matcher, next),
+        found.push(if is_redirect_target(&to) {
+            base(matcher.clone(), route(&matcher).redirect(&to, status))
+        } else {
+            closed(cx, directive, matcher, next)
         });
     }
     found

@@ -108,9 +108,10 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
             let value: String =
                 value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             let value = literal(value.trim(), cx.keys);
-            let value = match always && cx.keys.route("always") {
-                true => Value::Table(Table::default().with("value", value).with("always", true)),
-                false => Value::from(value),
+            let value = if always && cx.keys.route("always") {
+                Value::Table(Table::default().with("value", value).with("always", true))
+            } else {
+                Value::from(value)
             };
             let repeats = action == "add" && cx.keys.route("add_headers");
             route.keys.table(if repeats { "add_headers" } else { "set_headers" }).set(name, value);

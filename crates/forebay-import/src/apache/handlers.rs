@@ -31,9 +31,10 @@ pub fn handlers(
         let block = [section.inside()];
         let Some((target, _)) = targets::handler(&block).filter(|_| holds) else { continue };
         let text = section.args.last().map_or("", String::as_str);
-        let found = match is(section, "FilesMatch") {
-            true => classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher),
-            false => of_name(text),
+        let found = if is(section, "FilesMatch") {
+            classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher)
+        } else {
+            of_name(text)
         };
         let Some(matcher) = found.filter(|m| !m.suffixes.is_empty()) else {
             cx.note(section, "write a route with `fastcgi` for these scripts");

@@ -278,9 +278,10 @@ fn answer(
         });
         let status = status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(302);
         let to = redirect_target(&filled, keeps, cx.keys);
-        return match is_redirect_target(&to) {
-            true => Ok(route.redirect(&to, status)),
-            false => Err(format!("\"{to}\" is no target")),
+        return if is_redirect_target(&to) {
+            Ok(route.redirect(&to, status))
+        } else {
+            Err(format!("\"{to}\" is no target"))
         };
     }
     if !cx.keys.route("rewrite") {

@@ -146,7 +146,7 @@ fn options(directive: &Directive, table: &mut Table, is_group: bool) {
         let Some((name, value)) = argument.split_once('=') else { continue };
         match name.to_ascii_lowercase().as_str() {
             "timeout" => {
-                table.set_some("reply_timeout", duration(value).filter(|time| time != "0s"))
+                table.set_some("reply_timeout", duration(value).filter(|time| time != "0s"));
             }
             "connectiontimeout" if !is_group => {
                 table.set_some("connect_timeout", duration(value).filter(|time| time != "0s"));
@@ -164,7 +164,8 @@ fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
         is(directive, "Proxy") && directive.arg(0).trim_end_matches('/').eq_ignore_ascii_case(&url)
     };
     let hosts = cx.main.iter().filter(|directive| is(directive, "VirtualHost"));
-    let mut proxies = cx.main.iter().chain(hosts.flat_map(|host| host.inside()));
+    let mut proxies =
+        cx.main.iter().chain(hosts.flat_map(super::super::directive::Directive::inside));
     let block = proxies.find(is_this).ok_or_else(|| format!("there is no <Proxy {url}>"))?;
     let (mut to, mut first) = (Vec::new(), None);
     let mut table = Table::default();

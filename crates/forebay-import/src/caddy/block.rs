@@ -104,7 +104,7 @@ fn answer<'a>(
                 Some(to) => here.fallback = Some(to),
                 None if last.starts_with('=') || last.starts_with("{path}") => {}
                 None => {
-                    drop(cx.note(directive, "name the path for missing files in `fallback_to`"))
+                    drop(cx.note(directive, "name the path for missing files in `fallback_to`"));
                 }
             }
             return Vec::new();

@@ -141,7 +141,7 @@ fn option(
                         );
                     }
                     "versions" if line.args.iter().any(|v| v == "h2c") => {
-                        table.set("http_version", "2")
+                        table.set("http_version", "2");
                     }
                     "versions" | "compression" | "keepalive" | "read_buffer" | "write_buffer" => {}
                     "proxy_protocol" => table.set("send_proxy", line.arg(0)),

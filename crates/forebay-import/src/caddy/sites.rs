@@ -184,9 +184,8 @@ fn one_site(
         }
         _ => format!(":{port}"),
     };
-    match is_tls {
-        false => site.listen.push(bound(port)),
-        true => match certificate(cx, global, &site, block, directive) {
+    if is_tls {
+        match certificate(cx, global, &site, block, directive) {
             Some(tls) => {
                 site.listen.push(format!("https://{}", bound(port)));
                 if global.redirects && port == global.https_port {
@@ -201,7 +200,9 @@ fn one_site(
                 site.comments.push(text.into());
                 site.listen.push(format!("127.0.0.1:{port}"));
             }
-        },
+        }
+    } else {
+        site.listen.push(bound(port));
     }
     let is_taken = |other: &DraftSite| {
         other.listen.iter().any(|listen| site.listen.contains(listen))

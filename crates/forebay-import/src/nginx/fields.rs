@@ -77,9 +77,10 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
                 continue;
             }
         };
-        let value = match has_always && !all_always && field.arg(2) == "always" {
-            true => Value::from(Table::default().with("value", value).with("always", true)),
-            false => Value::from(value),
+        let value = if has_always && !all_always && field.arg(2) == "always" {
+            Value::from(Table::default().with("value", value).with("always", true))
+        } else {
+            Value::from(value)
         };
         let repeats = REPEATED.contains(&lower.as_str()) && cx.keys.route("add_headers");
         let key = if repeats { "add_headers" } else { "set_headers" };

@@ -150,7 +150,7 @@ impl Parser {
         }
         match KNOWN_FILES.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => {
-                found.extend(self.text(text, format!("{pattern} of Debian").into())?)
+                found.extend(self.text(text, format!("{pattern} of Debian").into())?);
             }
             None => found.push(directive(words.to_vec(), place, None)),
         }

@@ -96,9 +96,10 @@ fn harmless(text: &str) -> String {
     let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match commands(character) {
-            true => shown.extend(std::iter::repeat_n('?', character.len_utf8())),
-            false => shown.push(character),
+        if commands(character) {
+            shown.extend(std::iter::repeat_n('?', character.len_utf8()));
+        } else {
+            shown.push(character);
         }
     }
     shown

@@ -136,7 +136,7 @@ impl Pattern {
                             None => out.push(b'-'),
                         },
                         PatternPiece::Directive(letter) => {
-                            append_directive(*letter, entry, time, out)
+                            append_directive(*letter, entry, time, out);
                         }
                     }
                 }
@@ -156,7 +156,7 @@ fn append_directive(letter: u8, entry: &LogEntry<'_>, time: &str, out: &mut Vec<
             let _ = write!(out, "{}", request.server.ip().to_canonical());
         }
         b't' => {
-            let _ = write!(out, "[{}]", time);
+            let _ = write!(out, "[{time}]");
         }
         b'r' => append_request_line(request, out),
         b's' => encode::decimal(out, u64::from(entry.status)),

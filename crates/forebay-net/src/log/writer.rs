@@ -203,9 +203,10 @@ struct Troubles {
 impl Troubles {
     fn write(&mut self, target: &mut Target, lines: &[u8]) {
         // End the incomplete line first, so that it does not merge with the next one.
-        let outcome = match self.is_torn {
-            true => target.write(b"\n").and_then(|()| target.write(lines)),
-            false => target.write(lines),
+        let outcome = if self.is_torn {
+            target.write(b"\n").and_then(|()| target.write(lines))
+        } else {
+            target.write(lines)
         };
         match outcome {
             Ok(()) => {

@@ -68,10 +68,10 @@ impl Handshake {
             let mut variables = Vec::new();
             match self.version {
                 Some(ProtocolVersion::TLSv1_2) => {
-                    variables.push(("SSL_PROTOCOL", "TLSv1.2".into()))
+                    variables.push(("SSL_PROTOCOL", "TLSv1.2".into()));
                 }
                 Some(ProtocolVersion::TLSv1_3) => {
-                    variables.push(("SSL_PROTOCOL", "TLSv1.3".into()))
+                    variables.push(("SSL_PROTOCOL", "TLSv1.3".into()));
                 }
                 _ => {}
             }

@@ -221,7 +221,7 @@ impl ProgramApp {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
             (Side::Backend, 503, Retry::Yes) if self.options.overloaded_at_its_end => {
-                permit.leaves()
+                permit.leaves();
             }
             (Side::Backend, 504, _) => permit.was_silent(self.options.silence),
             _ => {}

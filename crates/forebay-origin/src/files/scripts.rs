@@ -120,12 +120,14 @@ impl ScriptRoute {
     }
 
     fn runs_named(&self, below: &[u8], start: &[u8]) -> bool {
-        let is_reached = |path: &String| match path.ends_with('/') || path.is_empty() {
-            true => self
-                .index
-                .as_ref()
-                .is_some_and(|i| [path.as_bytes(), i.as_bytes()].concat() == below),
-            false => path.as_bytes() == below,
+        let is_reached = |path: &String| {
+            if path.ends_with('/') || path.is_empty() {
+                self.index
+                    .as_ref()
+                    .is_some_and(|i| [path.as_bytes(), i.as_bytes()].concat() == below)
+            } else {
+                path.as_bytes() == below
+            }
         };
         if !self.only.is_empty() && !self.only.iter().any(is_reached) {
             return false;

@@ -157,7 +157,7 @@ fn parse(start: &[u8]) -> Language {
         return Language::Program;
     }
     let Some(line) = marked_line(start) else { return Language::Unmarked };
-    let words = line[2..].split(|b| b.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let words = line[2..].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let mut words = words.peekable();
     let Some(mut program) = words.next() else { return Language::Unmarked };
     if name_of(program) == b"env" {

@@ -108,15 +108,14 @@ impl Rooms {
             file.set_permissions(Permissions::from_mode(0o644))?;
         }
         let group = Gid::from_raw(self.group);
-        let listener = match request.listens {
-            false => None,
-            true => {
-                let path = room.join(SOCKET);
-                let listener = UnixListener::bind(&path)?;
-                chownat(CWD, &path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-                chmod(&path, Mode::from_raw_mode(OF_SOCKET))?;
-                Some(listener.into())
-            }
+        let listener = if request.listens {
+            let path = room.join(SOCKET);
+            let listener = UnixListener::bind(&path)?;
+            chownat(CWD, &path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+            chmod(&path, Mode::from_raw_mode(OF_SOCKET))?;
+            Some(listener.into())
+        } else {
+            None
         };
         let user = owner.user.as_ref().map(|(user, _)| Uid::from_raw(*user));
         chmod(room, Mode::from_raw_mode(OF_ROOM))?;

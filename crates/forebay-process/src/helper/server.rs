@@ -130,7 +130,7 @@ impl HelperServer {
             }
             if has_request && !self.take_request(&mut buffer)? {
                 is_open = false;
-                self.children.iter_mut().for_each(|started| started.abandon());
+                self.children.iter_mut().for_each(super::started::Started::abandon);
             }
             self.reap();
         }

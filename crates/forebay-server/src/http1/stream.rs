@@ -59,7 +59,7 @@ impl Http1 {
             }
             self.is_half_closed.set(true);
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -261,9 +261,12 @@ impl Http2 {
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
-        sent.map_err(|error| match self.waits.is_expired.get() {
-            true => ErrorKind::TimedOut.into(),
-            false => io::Error::new(ErrorKind::BrokenPipe, error),
+        sent.map_err(|error| {
+            if self.waits.is_expired.get() {
+                ErrorKind::TimedOut.into()
+            } else {
+                io::Error::new(ErrorKind::BrokenPipe, error)
+            }
         })
     }
 

@@ -124,12 +124,13 @@ impl Server {
         let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
         let accesses =
             |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
-        let other_logs = match accesses(&wanted.log) == accesses(&self.wanted.log) {
-            true => None,
-            false => Some(
+        let other_logs = if accesses(&wanted.log) == accesses(&self.wanted.log) {
+            None
+        } else {
+            Some(
                 Writer::open(&wanted.log)
                     .map_err(|error| format!("cannot open an access log: {error}"))?,
-            ),
+            )
         };
         self.listens.extend(new.into_iter().map(Some));
         self.addresses.extend(addresses);

@@ -187,7 +187,7 @@ impl ReplyReading<'_> {
         let head = &*self.head;
         reply.begin(head.status, head.reason());
         let names_fields = head.fields.value(KnownField::Connection).is_some();
-        for field in head.fields.iter() {
+        for field in &head.fields {
             let is_named = || {
                 let mut lists = head.fields.get_all(b"connection");
                 lists.any(|list| list_has(list, field.name))

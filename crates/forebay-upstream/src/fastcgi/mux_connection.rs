@@ -183,9 +183,10 @@ impl MuxConnection {
             return Ok(());
         }
         let Some(state) = self.requests.borrow().get(&id).cloned() else {
-            return match self.aborted.borrow().contains(&id) {
-                true => Ok(()),
-                false => Err(format!("record for request {id}, which is not running")),
+            return if self.aborted.borrow().contains(&id) {
+                Ok(())
+            } else {
+                Err(format!("record for request {id}, which is not running"))
             };
         };
         match event {

@@ -78,7 +78,7 @@ impl Script {
         (found, second): (&FoundScripts, u64),
     ) -> Result<Self, Fault> {
         let path = &request.path;
-        if path.iter().any(|b| b.is_ascii_control()) {
+        if path.iter().any(u8::is_ascii_control) {
             return Err(Fault::client(400, "control byte in the path of a script"));
         }
         let below = below_root(path, settings)?;

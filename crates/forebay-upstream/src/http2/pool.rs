@@ -91,9 +91,10 @@ impl Http2Pool {
         if let Some(place) = found.map_err(|fault| self.explain_refusal(backend, fault))? {
             return Ok(place);
         }
-        let connection = match is_repeatable || is_new {
-            true => backend.connect(is_new).await?,
-            false => backend.connect_non_idempotent().await?,
+        let connection = if is_repeatable || is_new {
+            backend.connect(is_new).await?
+        } else {
+            backend.connect_non_idempotent().await?
         };
         Ok(self.take_up(backend, connection))
     }

@@ -95,13 +95,13 @@ impl Task<'_> {
         let is_first = !self.input.is_empty() && self.input.starts_with(b"HTTP/1.");
         loop {
             let step = connection.codec.borrow_mut().receive(&self.input[at..], now);
-            let http2::ReceivedEvent { consumed, event } =
-                step.map_err(|error| match is_first {
-                    true => {
-                        "it speaks HTTP/1.1, not HTTP/2: write http:// in place of h2c://".into()
-                    }
-                    false => error.to_string(),
-                })?;
+            let http2::ReceivedEvent { consumed, event } = step.map_err(|error| {
+                if is_first {
+                    "it speaks HTTP/1.1, not HTTP/2: write http:// in place of h2c://".into()
+                } else {
+                    error.to_string()
+                }
+            })?;
             let Some(event) = event else {
                 at += consumed;
                 break;

@@ -245,7 +245,7 @@ async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut n
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         let why = tokio::select! {
-            _ = next_look(&deadlines, &mut interval) => Why::Time,
+            () = next_look(&deadlines, &mut interval) => Why::Time,
             Some(()) = nudge(&mut nudges.permits) => Why::Permit,
             Some(()) = nudge(&mut nudges.pending) => Why::Overdue,
         };

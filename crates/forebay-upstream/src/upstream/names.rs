@@ -282,9 +282,10 @@ async fn keep_resolved(name: Weak<Name>, lookup: Arc<Lookup>, errors: ErrorLog) 
                     && !name.addresses().is_empty();
                 let reason = format!("cannot resolve {host}: {}", failure.text);
                 if !was_failing {
-                    let effect = match is_usable {
-                        true => "its last addresses stay in use",
-                        false => "requests for it fail; check the name in `to`",
+                    let effect = if is_usable {
+                        "its last addresses stay in use"
+                    } else {
+                        "requests for it fail; check the name in `to`"
                     };
                     errors.warn(&format!("{reason}; {effect}"));
                 }

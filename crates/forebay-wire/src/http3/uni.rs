@@ -66,13 +66,16 @@ impl UniDecoder {
         };
         match kind {
             UniKind::Control => self.read_frames(input),
-            UniKind::Encoder => match input.iter().any(|&byte| byte != SET_CAPACITY_0) {
-                true => Err(Http3Error::connection(
-                    Rule::EncoderStream,
-                    ErrorCode::QPACK_ENCODER_STREAM_ERROR,
-                )),
-                false => Ok(budget::USELESS.saturating_mul(input.len() as u32)),
-            },
+            UniKind::Encoder => {
+                if input.iter().any(|&byte| byte != SET_CAPACITY_0) {
+                    Err(Http3Error::connection(
+                        Rule::EncoderStream,
+                        ErrorCode::QPACK_ENCODER_STREAM_ERROR,
+                    ))
+                } else {
+                    Ok(budget::USELESS.saturating_mul(input.len() as u32))
+                }
+            }
             UniKind::Decoder => self.read_cancellations(input),
             UniKind::Unknown => Ok(0),
         }

@@ -226,9 +226,10 @@ fn scalar(text: &str, as_bytes: bool) -> Option<Vec<u8>> {
             'x' => {
                 let byte = u8::from_str_radix(rest.as_str().get(..2)?, 16).ok()?;
                 rest = rest.as_str()[2..].chars();
-                match as_bytes {
-                    true => out.push(byte),
-                    false => out.extend_from_slice(char::from(byte).to_string().as_bytes()),
+                if as_bytes {
+                    out.push(byte)
+                } else {
+                    out.extend_from_slice(char::from(byte).to_string().as_bytes())
                 }
             }
             'r' => out.push(b'\r'),

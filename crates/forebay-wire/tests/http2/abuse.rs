@@ -183,7 +183,7 @@ fn take(connection: &mut Connection, raw: &Raw, now: Instant) -> Vec<u32> {
         match step.event {
             Some(Event::Head { stream, .. }) => opened.push(stream),
             Some(Event::Data { stream, ref data, .. }) => {
-                connection.consume(stream, data.len(), now)
+                connection.consume(stream, data.len(), now);
             }
             Some(_) => {}
             None => break,

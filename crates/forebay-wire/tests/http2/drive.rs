@@ -120,7 +120,7 @@ fn head_line(head: &Head) -> String {
     if !head.protocol.is_empty() {
         write!(line, " {}", text(head.protocol)).unwrap();
     }
-    for field in head.fields.iter() {
+    for field in &head.fields {
         write!(line, "; {}={}", field.name.escape_ascii(), field.value.escape_ascii()).unwrap();
     }
     line

@@ -44,7 +44,7 @@ pub fn written(connection: &mut Connection) -> Vec<(u32, i64)> {
         match frame {
             Frame::Data { stream, data, .. } => found.push((stream, data.len() as i64)),
             Frame::WindowUpdate { stream, increment } => {
-                found.push((stream, -i64::from(increment)))
+                found.push((stream, -i64::from(increment)));
             }
             _ => {}
         }

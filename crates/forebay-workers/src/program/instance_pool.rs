@@ -128,7 +128,12 @@ impl InstancePool {
     pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
-            while inner.waiters.requests.front().is_some_and(|request| request.is_closed()) {
+            while inner
+                .waiters
+                .requests
+                .front()
+                .is_some_and(tokio::sync::oneshot::Sender::is_closed)
+            {
                 inner.waiters.requests.pop_front();
             }
             if inner.waiters.requests.is_empty() || inner.waiters.is_closed() {

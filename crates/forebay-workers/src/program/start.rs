@@ -67,7 +67,8 @@ pub(super) fn start(
     identity: Option<&Identity>,
     cgroup: Option<&Path>,
 ) -> io::Result<Started> {
-    let host = spec.host.as_ref().map(|host| host.provide()).transpose()?;
+    let host =
+        spec.host.as_ref().map(super::super::compiled_host::CompiledHost::provide).transpose()?;
     let host = host.as_deref();
     let (link, its_link) = UnixStream::pair()?;
     link.set_nonblocking(true)?;

@@ -80,9 +80,12 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
 /// the new ones.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
-    let moved = descriptors.into_iter().map(|descriptor| match descriptor.as_raw_fd() < places {
-        true => Ok(fcntl_dupfd_cloexec(&descriptor, places)?),
-        false => Ok(descriptor),
+    let moved = descriptors.into_iter().map(|descriptor| {
+        if descriptor.as_raw_fd() < places {
+            Ok(fcntl_dupfd_cloexec(&descriptor, places)?)
+        } else {
+            Ok(descriptor)
+        }
     });
     moved.collect()
 }

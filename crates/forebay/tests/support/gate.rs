@@ -108,7 +108,7 @@ fn accept_all(shared: &Arc<Shared>) {
         thread::spawn(move || {
             pass(from_client, to_server, |n| {
                 passing.passed.fetch_add(n, Ordering::SeqCst);
-            })
+            });
         });
         thread::spawn(move || pass(from_server, to_client, drop));
     }

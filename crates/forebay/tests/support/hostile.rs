@@ -73,7 +73,7 @@ impl Hostile {
                 }
                 let cases = cases.clone();
                 thread::spawn(move || {
-                    drop(serve_connection(TestStream::Tcp(stream), protocol, &cases))
+                    drop(serve_connection(TestStream::Tcp(stream), protocol, &cases));
                 });
             }
         });
