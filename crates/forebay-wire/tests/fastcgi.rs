@@ -26,10 +26,10 @@ fn read(pieces: &[&[u8]]) -> Result<Seen, FastcgiError> {
             let step = decoder.decode(&buffer)?;
             match &step.event {
                 Some(RecordEvent::Stdout(range)) => {
-                    stdout.extend_from_slice(&buffer[range.clone()])
+                    stdout.extend_from_slice(&buffer[range.clone()]);
                 }
                 Some(RecordEvent::Stderr(range)) => {
-                    stderr.extend_from_slice(&buffer[range.clone()])
+                    stderr.extend_from_slice(&buffer[range.clone()]);
                 }
                 Some(RecordEvent::End { status, .. }) => end = Some(*status),
                 Some(RecordEvent::Values(_)) | None => {}
@@ -122,7 +122,7 @@ fn read_many(raw: &[u8], size: usize) -> Result<Vec<(u16, String)>, FastcgiError
                 },
                 Some(RecordEvent::Stderr(_)) => {}
                 Some(RecordEvent::End { status, .. }) => {
-                    seen.push((step.id, format!("{status:?}")))
+                    seen.push((step.id, format!("{status:?}")));
                 }
                 Some(RecordEvent::Values(range)) => seen.push((step.id, text(range))),
                 None => {}

@@ -227,9 +227,9 @@ fn scalar(text: &str, as_bytes: bool) -> Option<Vec<u8>> {
                 let byte = u8::from_str_radix(rest.as_str().get(..2)?, 16).ok()?;
                 rest = rest.as_str()[2..].chars();
                 if as_bytes {
-                    out.push(byte)
+                    out.push(byte);
                 } else {
-                    out.extend_from_slice(char::from(byte).to_string().as_bytes())
+                    out.extend_from_slice(char::from(byte).to_string().as_bytes());
                 }
             }
             'r' => out.push(b'\r'),
