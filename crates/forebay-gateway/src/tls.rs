@@ -84,7 +84,7 @@ fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<S
     certificate
 }
 
-/// Returns the ACME certificate: the one in use, else the one saved on disk.
+/// Returns the ACME certificate: the one in use, else the one saved on disk, else an empty one.
 fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     let same = previous.and_then(|old| old.acme.iter().find(|wanted| wanted.acme == *acme));
     if let Some(wanted) = same {

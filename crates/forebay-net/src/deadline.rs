@@ -5,10 +5,10 @@
 //! waiting task then receives end of file and finds the socket marked as expired. The same sweep
 //! wakes tasks that wait for something else ([`Deadlines::timeout`]).
 //!
-//! A thread without connections does not tick ([`Deadlines::rest`]), because each tick ends three
-//! waits of tokio's event loop: two for its timer wheel and one for its own eventfd. Missed ticks
-//! are not made up for, so that a time limit computed just before the thread resumes is not
-//! shortened.
+//! A thread without connections does not tick ([`Deadlines::rest`]), because each tick wakes
+//! tokio's event loop three times: twice for the timer, and once for tokio's eventfd. After a rest,
+//! the number of the tick continues from its last value. A jump would shorten time limits that were
+//! set just before.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -92,13 +92,14 @@ impl Deadlines {
 
     /// Returns the deadline of an operation started now: never earlier than `after` from now.
     pub fn due(&self, after: Duration) -> Ticks {
-        // Use 64 bits, because a 128-bit division takes as long as the rest of a step.
+        // Use 64 bits, because a 128-bit division takes as long as the rest of this function.
         let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         let ticks = millis.div_ceil(TICK.as_millis() as u64) + 1;
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future` without a timer, because every request may have to wait in a queue.
+    /// Waits for `future`. The sweep checks the limit, because a timer for each request in a queue
+    /// would cost too much.
     ///
     /// # Errors
     /// `Overdue` if the future takes longer than `after`: never early, and up to 0.2 s late.

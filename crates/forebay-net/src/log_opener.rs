@@ -1,18 +1,20 @@
-//! Reopens the access log for a server that has given up root. In nginx, the master process does
-//! this for its workers.
+//! Reopens access logs for a server that has given up root.
 //!
 //! Before the server gives up root, it starts this process, which stays root. The process does one
-//! thing: for each byte on a socket it opens the log file of this number for appending and sends the
-//! descriptor. The paths of the files are fixed at start. The process opens the directory once, before the server gives
-//! up root, and later follows no link. An attacker in control of the server gains nothing more. The
-//! process ends when the socket closes, and ignores the usual signals.
+//! thing. Each byte on its socket is the index of a log file: it opens this file for appending, and
+//! sends the descriptor back. The paths of the files are fixed at start. The process opens the
+//! directory of each log once, before the server gives up root. After that it follows no link. So
+//! an attacker who controls the server can obtain only these log files. The process ends when the
+//! socket closes, and ignores the usual signals.
 //!
 //! The process refuses files with a second hard link, because the log's directory, or a parent, may
 //! belong to the unprivileged user. At start, it follows a link in place of the log if root owns
 //! the link (logs on another disk). Links of other users are refused. A path that leads to another
 //! directory later is refused, too. After an answer that took longer than 10 s the server stops
-//! using the process: a late answer would be taken for the next one. nginx instead gives the file
-//! to the user. Its workers open the file by path, for which they need access to the directory.
+//! using the process: a late answer would be taken for the next one.
+//!
+//! nginx needs no such process: its master changes the owner of the file, and each worker opens it
+//! by path. For that, the workers need access to the directory.
 
 use std::ffi::OsString;
 use std::fs::File;

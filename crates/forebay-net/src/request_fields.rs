@@ -4,9 +4,10 @@
 //! without code of its own. The client's fields come back afterwards, for the log and for other
 //! routes.
 //!
-//! A client must not shadow a field of a rule. So the client's fields of this name are removed, in
-//! any case and with any marks for hyphens, because CGI and its successors do not distinguish
-//! these. A field of a rule also stays if the client's `Connection` lists its name.
+//! A client must not shadow a field that a rule sets. So the client's fields of this name are
+//! removed, whatever their letter case, and whatever character is in place of `-`: CGI and its
+//! successors do not distinguish these. The client cannot remove a rule's field by naming it in
+//! `Connection`.
 
 use std::rc::Rc;
 
@@ -72,8 +73,8 @@ impl RequestFields {
         request.changed = None;
     }
 
-    /// Removes the client's fields that a rule replaces. Fields that a rule adds to get its kind,
-    /// so that they are joined with it.
+    /// Removes the client's fields that a rule replaces. If a rule adds to a field, the
+    /// client's lines of this name get the same `KnownField`, so that all are joined.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for RequestField { name, change } in &self.changes {

@@ -1,4 +1,4 @@
-//! Client address, after trusted forwarding fields.
+//! Finds the client's address in the forwarding fields of trusted proxies.
 //!
 //! A proxy that writes `X-Forwarded-For` passes on the client's own `Forwarded`, and vice versa. A
 //! fixed preference would let clients choose their address. So if a trusted peer sends both and

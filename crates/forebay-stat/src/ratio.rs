@@ -8,12 +8,13 @@ use crate::trimmed::Estimate;
 pub struct Ratio {
     /// Geometric mean of the paired ratios, trimmed within rounds; NaN if no pair is usable.
     pub mean: f64,
-    /// Confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist. The
-    /// level is 95 %, for one comparison or, after [`set_level`](Self::set_level), for all.
+    /// Confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist. By
+    /// default it holds with 95 % for this comparison. [`set_level`](Self::set_level) changes the
+    /// level, for example so that all comparisons together hold with 95 %.
     pub ci95: [f64; 2],
-    /// One minus the level of `ci95`.
+    /// Probability that `ci95` does not contain the ratio, such as 0.05.
     pub level: f64,
-    /// Number of comparisons that share the 95 %.
+    /// Number of comparisons for which the level of `ci95` is corrected.
     pub comparisons: usize,
     /// Number of rounds used.
     pub pairs: usize,

@@ -27,9 +27,9 @@ pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk
 
 /// Length of a packet's header, in bytes.
 pub const HEADER: usize = 4;
-/// Smallest limit of packets including the header, and Tomcat's default.
+/// Smallest permitted maximum size of a packet, with its header; Tomcat's default.
 pub const LEAST_PACKET: usize = 8192;
-/// Largest limit of packets including the header.
+/// Largest permitted maximum size of a packet, with its header.
 pub const MOST_PACKET: usize = 65_536;
 /// Maximum number of fields in a head, as in Tomcat.
 pub const MOST_FIELDS: usize = 100;

@@ -1,8 +1,9 @@
 //! One request on one worker.
 //!
-//! A worker announces that it is about to wait, and only that wakes the gateway. The gateway then
-//! reads the output of all requests that were in the worker's prefetch queue. In any case it looks
-//! for output after 1 ms, and then watches the socket; most requests have ended by then.
+//! In the first millisecond, only one thing wakes the gateway: the worker's message that it has no
+//! more to do. The gateway then reads the output of all requests that were in the worker's prefetch
+//! queue. After 1 ms it looks for output without a message, and then watches the socket. Most
+//! requests have ended by then.
 
 mod cleanup;
 mod receive;
@@ -56,8 +57,8 @@ pub enum EndKind {
     Aborted,
 }
 
-/// A worker for one request. If it is dropped before [`LeaseEvent::End`], it kills the worker with the
-/// processes of the script, and a new worker replaces it.
+/// A worker for one request. Dropping the lease before [`LeaseEvent::End`] kills the worker and the
+/// processes of its script. A new worker is then started.
 pub struct Lease {
     app: Arc<AppShared>,
     /// `None` after the worker was returned to the pool.
@@ -187,8 +188,8 @@ impl Lease {
     }
 
     /// Returns true if the end of the script is known and the next [`read`](Lease::read) returns
-    /// without waiting. After [`LeaseEvent::Output`], this distinguishes a complete reply from one that
-    /// continues.
+    /// without waiting. After [`LeaseEvent::Output`], this distinguishes a complete reply from one
+    /// that continues.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -199,7 +200,8 @@ impl Lease {
     }
 
     /// Turns the output socket into one end of a tunnel. From then on the caller owns its bytes in
-    /// both directions, and no time limit applies. Appends bytes received before to `buf`.
+    /// both directions, and no time limit applies. Appends to `buf` the bytes that have
+    /// already arrived.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());

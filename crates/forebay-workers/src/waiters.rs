@@ -1,5 +1,5 @@
-//! The queue of requests that wait for a worker or for a permit at an instance, and the conditions
-//! that refuse them.
+//! The queue of requests that wait for a worker, or for a process of a program. It also decides
+//! when such requests are refused.
 
 use crate::error::Unavailable;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ pub(crate) struct Waiters<W> {
     pub(crate) requests: VecDeque<W>,
     is_closed: bool,
     crash_loop: Option<String>,
-    /// True if requests may not wait for the next start.
+    /// True if requests fail instead of waiting for the next start.
     refuses: bool,
 }
 

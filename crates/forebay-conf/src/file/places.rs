@@ -19,8 +19,8 @@ struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     /// Searches a table and the tables in it. `path` is the prefix of its header, `name` the table
-    /// as a user would write it. The search ends, because it enters no table of the same kind
-    /// within a table (`not` of `when`).
+    /// as a user would write it. The search does not enter `not`, which contains the
+    /// same table again, so it ends.
     fn table(&mut self, table: &Value, path: &str, name: &str) {
         if path.ends_with(".not") {
             return;
@@ -29,7 +29,7 @@ impl<'s> Walk<'s> {
         if keys.contains_key(self.key) {
             self.found.push(name.to_owned());
         }
-        // Defaults and sets have the keys of a route again.
+        // `defaults` and `set` repeat the keys of a route.
         for (key, value) in
             keys.iter().filter(|(key, _)| !["defaults", "set"].contains(&key.as_str()))
         {

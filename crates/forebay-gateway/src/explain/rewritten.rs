@@ -52,7 +52,7 @@ pub(super) fn here(
     Ok(false)
 }
 
-/// Gives the request the path of `to`.
+/// Replaces the target of the request with `to`, and says so in the text.
 pub(super) fn rewrite(
     to: &Rewrite,
     site: &Site,

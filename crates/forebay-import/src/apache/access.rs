@@ -20,7 +20,7 @@ impl Gate {
     }
 }
 
-/// Rules on clients, before they become keys.
+/// Access rules as Apache states them, before they are translated to Forebay's keys.
 #[derive(Default)]
 struct ClientRules {
     allow: Vec<String>,
@@ -50,7 +50,8 @@ impl ClientRules {
 const RULES: [&str; 7] =
     ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny"];
 
-/// Returns the access rules of layers. The last layer with rules replaces those before it.
+/// Returns the access rules for a place. `layers` are the sections that apply to it, the outermost
+/// first. Only the innermost section with rules counts.
 pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let has_rules = |layer: &&&[Directive]| {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
@@ -193,7 +194,7 @@ fn network(text: &str) -> Option<String> {
 }
 
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
-    // Several lines admit a client that one of them admits; here all must.
+    // In Apache, one matching line is enough. In Forebay, a request must satisfy every key.
     if rules.denies_all && rules.allow.is_empty() && !rules.needs_user {
         gate.keys.set("deny", "all");
         return;

@@ -34,7 +34,7 @@ fn has_port(address: &str) -> bool {
     after_host.contains(':')
 }
 
-/// Returns true if Forebay can have the address: a host with an optional port, or a socket.
+/// Returns true if Forebay accepts the address: a host with an optional port, or a socket.
 fn is_address(address: &str) -> bool {
     let is_host = |c: char| c.is_ascii_alphanumeric() || "._-:[]".contains(c);
     match address.strip_prefix("unix:") {
@@ -85,7 +85,8 @@ fn group(
     Ok(format!("@{name}"))
 }
 
-/// Returns the servers, and sets the limits on failures if all servers have the same.
+/// Returns the servers. Sets the limits on failures and on connections if all servers have the
+/// same.
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,

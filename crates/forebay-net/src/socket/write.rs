@@ -1,4 +1,4 @@
-//! Writing to a socket, with waits for room.
+//! Writing to a socket. A write waits while the send buffer is full.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -10,9 +10,9 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
-    /// Sends `data` at the end of the thread's turn. Writes immediately if `data` is larger than 4
-    /// KiB or earlier output is still waiting. If sending fails later, the next read returns end of
-    /// file. Use it only if a read follows, for example of a reply.
+    /// Sends `data` at the end of this turn of the event loop. Writes immediately if `data` is
+    /// larger than 4 KiB or earlier output is still waiting. If sending fails later, the next read
+    /// returns end of file. Use it only if a read follows, for example of a reply.
     ///
     /// # Errors
     /// As [`Socket::write_all`].
@@ -23,13 +23,14 @@ impl Socket {
         self.write_all(data).await
     }
 
-    /// Sends `data` at the end of the thread's turn. Returns false, and does nothing, if `data` is
-    /// too large or empty, or if earlier output is still waiting.
+    /// Sends `data` at the end of this turn of the event loop. Returns false, and does nothing, if
+    /// `data` is too large or empty, or if earlier output is still waiting.
     pub fn send_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }
 
-    /// Waits until the output of [`Socket::write_soon`] has been sent or has failed.
+    /// Sends the collected output of all sockets of the thread. Waits until the output of this
+    /// socket has been sent or has failed.
     pub async fn sent(&self) {
         poll_fn(|context| self.poll_sent(context)).await;
     }
@@ -43,7 +44,8 @@ impl Socket {
         Poll::Pending
     }
 
-    /// Sends the waiting output of [`Socket::write_soon`], as far as there is room.
+    /// If output of [`Socket::write_soon`] waits, sends the collected output of all sockets of the
+    /// thread, as far as there is room.
     pub(super) fn send_now(&self) {
         if self.shared.is_sending.get() {
             self.deadlines.send_outgoing();

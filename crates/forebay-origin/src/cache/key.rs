@@ -1,4 +1,4 @@
-//! Keys of stored replies, and the properties of requests that decide about their use.
+//! Keys of stored replies, and the properties of a request that decide how it uses the store.
 
 use std::rc::Rc;
 
@@ -99,7 +99,7 @@ impl KeyOf {
     }
 
     /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
-    /// target, and `Location` and `Content-Location` on the same host.
+    /// target, and `Location` and `Content-Location` on the same host and port.
     pub fn changed(&self, request: &Request, reply: &Invalidation) -> Vec<Key> {
         let mut keys = Vec::new();
         let Some(targets) = reply.targets() else { return keys };

@@ -185,7 +185,8 @@ pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
 pub struct Invalidation(RefCell<Option<Vec<Vec<u8>>>>);
 
 impl Invalidation {
-    /// Returns the references in the reply to what has changed, too; `None` if nothing has changed.
+    /// Returns the values of `Location` and `Content-Location`, whose resources have also changed.
+    /// `None` if nothing has changed.
     pub fn targets(&self) -> Option<Vec<Vec<u8>>> {
         self.0.borrow().clone()
     }

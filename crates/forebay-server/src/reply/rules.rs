@@ -99,7 +99,7 @@ impl Rules {
         }
     }
 
-    /// Removes all fields that the rules may remove from `out`, from `start` on.
+    /// Removes from `out[start..]` each field that a rule removes for some status.
     pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
         self.always.remove_from(out, start);
         self.unless_error.remove_from(out, start);

@@ -37,7 +37,8 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
-    /// State of the name that the idle connections belong to.
+    /// Version of the DNS answer for the backend's name with which the idle connections were
+    /// opened.
     generation: Cell<u64>,
 }
 
@@ -93,10 +94,10 @@ pub struct BackendConnection {
     pub is_reused: bool,
     /// True if TLS negotiated HTTP/2.
     pub is_http2: bool,
-    /// State of the backend's name when the connection was opened.
+    /// Version of the DNS answer for the backend's name when the connection was opened.
     generation: u64,
     permit: Option<ConnectionPermit>,
-    /// Present until the first byte of the reply.
+    /// The wait of a pending connection, present until the first byte of the reply.
     wait: Cell<Option<Wait>>,
 }
 
@@ -226,7 +227,7 @@ impl Backend {
         self.reply_timeout
     }
 
-    /// Returns an idle connection unless `fresh`, else a new one.
+    /// Returns an idle connection. Opens a new one if there is none, or if `fresh` is set.
     pub async fn connect(&self, fresh: bool) -> Result<BackendConnection, Fault> {
         self.connect_by(fresh, self.alpn).await
     }

@@ -227,12 +227,12 @@ impl KnownField {
 pub(super) struct Lines {
     /// Start of the line being read.
     pub start: usize,
-    /// No LF precedes this offset.
+    /// No LF is between `start` and this offset.
     searched: usize,
 }
 
 impl Lines {
-    /// Returns the next complete line including CRLF; `None` if it is incomplete.
+    /// Returns the next line with its CRLF; `None` until its end has arrived.
     pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
         let from = self.searched.max(self.start);
         let window = &bytes[from.min(bytes.len())..bytes.len().min(limit)];

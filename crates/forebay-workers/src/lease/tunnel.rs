@@ -3,8 +3,8 @@
 use super::Lease;
 use tokio::task::JoinHandle;
 
-/// A worker at the far end of a tunnel. It ends when this is dropped, or after it has reported the
-/// end of the request. Output that it wrote before can still be read.
+/// A worker at the far end of a tunnel. The worker ends when this value is dropped, or after the
+/// worker has reported the end of the request. Output that it wrote before can still be read.
 pub struct Tunnelled(JoinHandle<()>);
 
 impl Tunnelled {

@@ -1,4 +1,4 @@
-//! The processes of one program, their permits, and the requests that wait for one.
+//! The processes of one program, their permits, and the requests that wait for a permit.
 //!
 //! A request takes a permit of the process with the fewest requests, or waits. Each process has its
 //! own socket, so that a replaced one can finish. A process with an inherited socket counts as
@@ -32,7 +32,7 @@ pub(super) struct InstancePool {
 struct Inner {
     entries: Vec<PoolEntry>,
     waiters: Waiters<oneshot::Sender<Result<Permit, Unavailable>>>,
-    /// Start of the search for the process with the most free permits.
+    /// Index at which the search for the least busy process begins.
     turn: usize,
     starts: u64,
     crashes: u64,

@@ -52,7 +52,7 @@ impl Queue {
         self.turn = stream;
     }
 
-    /// Returns true if it is this stream's turn, and ends the turn.
+    /// If it is this stream's turn, ends the turn and returns true.
     #[inline]
     pub fn use_turn(&mut self, stream: u32) -> bool {
         let has_turn = self.turn == stream;
@@ -62,7 +62,7 @@ impl Queue {
         has_turn
     }
 
-    /// Returns true if a stream waits that is at least as urgent.
+    /// Returns true if a stream of the same or higher urgency is waiting.
     pub fn goes_before(&self, priority: Priority) -> bool {
         let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
         self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())

@@ -1,4 +1,4 @@
-//! Conversion of calls to bytes: heads, data within windows and priorities, resets, GOAWAY.
+//! The sending half of a connection: writes frames, as windows and priorities allow.
 
 use std::fmt;
 use std::time::Instant;
@@ -63,7 +63,7 @@ struct Allowance {
 }
 
 impl Connection {
-    /// Returns the number of requests that may be opened now (client).
+    /// Returns the number of streams that a client may open now.
     pub fn available(&self) -> usize {
         if self.is_exhausted() {
             return 0;
