@@ -25,3 +25,8 @@ pub use slope::theil_sen;
 pub use student::{t_quantile, t_two_sided};
 pub use summary::{Summary, median};
 pub use trimmed::Estimate;
+
+// The examples of README.md are tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,3 +37,8 @@ pub mod x_forwarded_for;
 
 pub use client_address::ClientAddress;
 pub use span::Span;
+
+// The examples of README.md are tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 
 /// All crates; each may depend only on those before it.
-const CRATES: [&str; 18] = [
-    "testkit", "wire", "stat", "client", "conf", "import", "process", "workers", "net", "acme",
+const CRATES: [&str; 19] = [
+    "testkit", "wire", "stat", "trust", "client", "conf", "import", "process", "workers", "net", "acme",
     "admin", "server", "upstream", "origin", "gateway", "load", "lab", "",
 ];
 

@@ -5,14 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_conf as conf;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use forebay_trust::{Trust, unverified};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use rustls::{ClientConfig, ClientConnection, Error};
 
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::TlsSession;
@@ -46,12 +43,14 @@ impl ClientTls {
             message: format!("cannot create a TLS client with this: {error}"),
             help: "give files in PEM: certificates, and the key of the first".into(),
         };
-        let roots = Arc::new(roots(tls.ca.as_deref())?);
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
-            .build()
-            .map_err(|error| refuse("ca", Error::General(error.to_string())))?;
-        let verifier: Arc<dyn ServerCertVerifier> =
-            if tls.is_unverified { Arc::new(Anyone(verifier)) } else { verifier };
+        let (trust, whose) = trust(tls.ca.as_deref())?;
+        let verifier = trust.verifier(provider.clone()).map_err(|error| refuse("ca", error))?;
+        let verifier = verifier.ok_or_else(|| TlsError {
+            key: "ca",
+            message: format!("there is no certificate in {whose}"),
+            help: "install the package ca-certificates, or name a file: ca = \"ca.pem\"".into(),
+        })?;
+        let verifier = if tls.is_unverified { unverified(provider.clone()) } else { verifier };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| refuse("ca", error))?
@@ -90,62 +89,13 @@ impl ClientTls {
     }
 }
 
-/// Loads the certificates in the file, else those that the system trusts.
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    let (trusted, whose) = match ca {
-        Some(path) => (certificates("ca", path)?, path.display().to_string()),
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            (found.certs, "what this machine trusts (SSL_CERT_FILE, /etc/ssl/certs)".to_owned())
-        }
+/// Loads the certificates in the file, else those that the system trusts. Returns them with their
+/// source.
+fn trust(ca: Option<&Path>) -> Result<(Trust, String), TlsError> {
+    let Some(path) = ca else {
+        let whose = "what this machine trusts (SSL_CERT_FILE, /etc/ssl/certs)".to_owned();
+        return Ok((Trust::of_machine(), whose));
     };
-    roots.add_parsable_certificates(trusted);
-    if roots.is_empty() {
-        return Err(TlsError {
-            key: "ca",
-            message: format!("there is no certificate in {whose}"),
-            help: "install the package ca-certificates, or name a file: ca = \"ca.pem\"".into(),
-        });
-    }
-    Ok(roots)
-}
-
-/// Accepts any certificate if the server has its key.
-#[derive(Debug)]
-struct Anyone(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    let authorities = certificates("ca", path)?;
+    Ok((Trust { authorities, are_servers: false }, path.display().to_string()))
 }
