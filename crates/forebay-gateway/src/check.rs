@@ -33,7 +33,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
     let routes = plan.sites.iter().enumerate().flat_map(|(site, routes)| {
         let routes = routes.routes.iter().enumerate();
-        routes.filter_map(move |(at, route)| of_route((site, at), route, &plan.server))
+        routes.filter_map(move |(at, route)| of_route(site, at, route, &plan.server))
     });
     // Another user's access can be checked only after the switch to that user.
     let changes_user = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
@@ -166,9 +166,9 @@ fn serves_as_root(server: &Server) -> Option<Finding> {
 }
 
 /// Checks the user and the program of a `cgi` route: route `at.1` of site `at.0`.
-fn of_route(at: (usize, usize), route: &Route, server: &Server) -> Option<Finding> {
+fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Finding> {
     let Action::Cgi(cgi) = &route.action else { return None };
-    let place = ["site".to_owned(), at.0.to_string(), "route".to_owned(), at.1.to_string()];
+    let place = ["site".to_owned(), site.to_string(), "route".to_owned(), at.to_string()];
     let key = |keys: &[&str]| {
         let keys = keys.iter().map(|key| (*key).to_owned());
         place.iter().cloned().chain(["cgi".to_owned()]).chain(keys).collect()

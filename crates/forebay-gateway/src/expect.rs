@@ -48,12 +48,12 @@ pub enum Outcome {
 pub fn expectations(plan: &Plan) -> Vec<Tested> {
     let sites = plan.sites.iter().enumerate();
     let tests = sites.flat_map(|(at, site)| {
-        site.expect.iter().enumerate().map(move |(number, test)| tested(plan, (at, number), test))
+        site.expect.iter().enumerate().map(move |(number, test)| tested(plan, at, number, test))
     });
     tests.collect()
 }
 
-fn tested(plan: &Plan, (at, number): (usize, usize), test: &Expectation) -> Tested {
+fn tested(plan: &Plan, at: usize, number: usize, test: &Expectation) -> Tested {
     let site = &plan.sites[at];
     let (host, target, listen) = request(plan, site, test);
     let fields = [format!("Host: {host}")];

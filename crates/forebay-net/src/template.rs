@@ -53,7 +53,7 @@ impl Request {
                 }
                 TemplatePart::Value(value) => {
                     let start = out.len();
-                    self.append(value, (escape, place), out);
+                    self.append(value, escape, place, out);
                     if *value == Placeholder::Uri && escape == Escape::Target {
                         place = place.after(&out[start..]);
                     } else if let UrlPart::Query(_) = place {
@@ -75,12 +75,12 @@ impl Request {
                 TemplatePart::Value(Placeholder::Reason) => {
                     out.extend_from_slice(encode::reason_phrase(status).as_bytes());
                 }
-                TemplatePart::Value(value) => self.append(value, (escape, UrlPart::Path), out),
+                TemplatePart::Value(value) => self.append(value, escape, UrlPart::Path, out),
             }
         }
     }
 
-    fn append(&self, value: &Placeholder, (escape, place): (Escape, UrlPart), out: &mut Vec<u8>) {
+    fn append(&self, value: &Placeholder, escape: Escape, place: UrlPart, out: &mut Vec<u8>) {
         let target = self.target();
         let encoded: Cow<'_, [u8]> = match value {
             Placeholder::Path => self.encoded_path(),
@@ -91,7 +91,7 @@ impl Request {
             }
             Placeholder::Query => self.query().unwrap_or_default().into(),
             Placeholder::Uri => target.into(),
-            _ => return self.append_plain(value, (escape, place), out),
+            _ => return self.append_plain(value, escape, place, out),
         };
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
@@ -107,7 +107,7 @@ impl Request {
     }
 
     /// Appends a value that is not percent-encoded.
-    fn append_plain(&self, value: &Placeholder, how: (Escape, UrlPart), out: &mut Vec<u8>) {
+    fn append_plain(&self, value: &Placeholder, escape: Escape, place: UrlPart, out: &mut Vec<u8>) {
         let bytes = &self.bytes;
         let mut text = Vec::new();
         let authority = self.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
@@ -141,7 +141,7 @@ impl Request {
             // Only pages have the others.
             _ => return,
         };
-        match how {
+        match (escape, place) {
             (Escape::Target, UrlPart::Path) => encode_path_onto(&plain, out),
             (Escape::Target, UrlPart::Query(_)) => append_parameter(&plain, false, out),
             (Escape::Field, _) => append_field_value(&plain, out),

@@ -66,7 +66,7 @@ pub async fn try_routes<'s>(
             }
         }
         if destination::is_written(&exchange.request)
-            && !Box::pin(destination::admit(exchange, (site, at))).await?
+            && !Box::pin(destination::admit(exchange, site, at)).await?
         {
             return Ok(route);
         }

@@ -14,7 +14,7 @@ pub struct Ratio {
     pub ci95: [f64; 2],
     /// Probability that `ci95` does not contain the ratio, such as 0.05.
     pub level: f64,
-    /// Number of comparisons for which the level of `ci95` is corrected.
+    /// Number of comparisons that the level of `ci95` takes into account.
     pub comparisons: usize,
     /// Number of rounds used.
     pub pairs: usize,

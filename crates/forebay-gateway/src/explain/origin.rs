@@ -52,7 +52,7 @@ pub(super) fn origin(
     if let Action::Files(settings) = &route.action {
         let scripts = ScriptRoutes::of(site, plan);
         let outcome = files(settings, &scripts, route.passes_on(), request, text);
-        return outcome.map_err(|fault| kept(plan, (site, route), request, fault));
+        return outcome.map_err(|fault| kept(plan, site, route, request, fault));
     }
     processes(plan, route, request, text).map(|()| None)
 }
@@ -133,7 +133,7 @@ pub(super) fn redirection(
 
 /// Returns the `fault` of a route of files. If script routes below may not run its files, the fault
 /// excludes them.
-fn kept(plan: &Plan, (site, route): (&Site, &Route), request: &Request, fault: Fault) -> Fault {
+fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
     let Action::Files(settings) = &route.action else { return fault };

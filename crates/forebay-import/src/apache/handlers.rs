@@ -51,7 +51,7 @@ pub fn handlers(
         }
         out.push(all);
     }
-    out.extend(cgi_handler(layers, (dir, route)));
+    out.extend(cgi_handler(layers, dir, route));
     if !is_php_known {
         out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
     }
@@ -82,7 +82,7 @@ fn script_route(
 }
 
 /// Returns the route for `AddHandler cgi-script`.
-fn cgi_handler(layers: &[&[Directive]], (dir, route): (&str, &DraftRoute)) -> Option<DraftRoute> {
+fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =
         handlers.iter().rfind(|handler| handler.arg(0).eq_ignore_ascii_case("cgi-script"))?;

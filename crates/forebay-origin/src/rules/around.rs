@@ -61,7 +61,7 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
             }
         }
         for path in beside(&site.routes[rule].matcher) {
-            let route = reached((site, &kept), rule, &path);
+            let route = reached(site, &kept, rule, &path);
             if let Some(route) = route.filter(|&at| is_unknown(&site.routes[at], plan)) {
                 add(&mut found, Around { rule, route, path, backend: None });
             }
@@ -108,7 +108,7 @@ fn below_path(
         }
         for end in ends(matcher, &other.matcher) {
             let path = format!("{start}x{end}");
-            if reached((site, kept), rule, &path) == Some(at) {
+            if reached(site, kept, rule, &path) == Some(at) {
                 return Some(Around { rule, route: at, path, backend: None });
             }
         }
@@ -239,7 +239,7 @@ fn others(
                     continue;
                 };
                 let Some(path) = path_to(region, &name, &base, (start, is_dir)) else { continue };
-                if reached((site, kept), rule, &path) == Some(at) {
+                if reached(site, kept, rule, &path) == Some(at) {
                     let backend = at_backend(region, &name, (other, plan), &path);
                     found.push(Around { rule, route: at, path, backend });
                 }
@@ -312,7 +312,7 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
 /// Returns the route that serves `path`, unless it refuses some requests or an earlier rule
 /// decides. A route above `rule` for a part of its paths is an intended exception. A route with
 /// `when` may leave the path to the routes below.
-fn reached((site, kept): (&Site, &[Vec<usize>]), rule: usize, path: &str) -> Option<usize> {
+fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
         if route.matcher.matches(method(matcher), path.as_bytes()).is_none() {

@@ -18,7 +18,7 @@ pub fn is_written(request: &Request) -> bool {
 /// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
 /// answered. The gate of route `at`, which answers the request, applies twice only if it decides by
 /// path.
-pub async fn admit(exchange: &mut Exchange, (site, at): (&Site, usize)) -> Result<bool, Fault> {
+pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {
         let method = exchange.request.method();
         let takes = |route: &crate::route::Route| route.matcher.matches(method, &path).is_some();

@@ -37,8 +37,7 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
-    /// Version of the DNS answer for the backend's name with which the idle connections were
-    /// opened.
+    /// Version of the DNS answer when the idle connections were opened.
     generation: Cell<u64>,
 }
 
