@@ -122,6 +122,9 @@ pub enum Balance {
     /// One server for each `hash_key`, by weight. If servers come or go, only the keys of
     /// these move.
     Hash,
+    /// Of two servers chosen at random by weight, the one with fewer open requests relative to its
+    /// weight.
+    RandomTwo,
 }
 
 /// Sends a client to the same server each time.

@@ -154,6 +154,8 @@ pub enum Balance {
     LeastConnections,
     /// One server for each value of [`Upstream::hash_key`].
     Hash,
+    /// Of two servers chosen at random by weight, the one with fewer open requests.
+    RandomTwo,
 }
 
 /// The cookie that binds a client to one server.

@@ -296,6 +296,7 @@ fn upstream(
         balance: match keys.balance.as_ref().map(|at| at.value) {
             Some(file::Balance::LeastConnections) => Balance::LeastConnections,
             Some(file::Balance::Hash) => Balance::Hash,
+            Some(file::Balance::RandomTwo) => Balance::RandomTwo,
             Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
         },
         hash_key: hash_key(keys)?,

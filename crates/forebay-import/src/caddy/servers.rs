@@ -85,6 +85,9 @@ fn option(
         "lb_policy" => match inner.arg(0) {
             "round_robin" | "random" | "first" | "weighted_round_robin" => {}
             "least_conn" => table.set("balance", "least-connections"),
+            "random_choose" if ["", "2"].contains(&inner.arg(1)) => {
+                table.set("balance", "random-two");
+            }
             "ip_hash" | "client_ip_hash" => table.set("balance", "hash"),
             "uri_hash" => {
                 table.set("balance", "hash");

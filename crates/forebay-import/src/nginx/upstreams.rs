@@ -146,6 +146,11 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
         match inner.name.as_str() {
             "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
             "least_conn" if is_http => table.set("balance", "least-connections"),
+            "random" if is_http && inner.arg(0) == "two" && is_by_connections(inner.arg(1)) => {
+                table.set("balance", "random-two");
+            }
+            // By weight, as at random.
+            "random" if is_http && inner.args.is_empty() => {}
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
             "keepalive" | "resolver" | "resolver_timeout" => {}
             "ip_hash" if is_http => table.set("balance", "hash"),
@@ -160,6 +165,11 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
             _ => drop(cx.note(inner, "Forebay selects servers by `balance`: remove the line")),
         }
     }
+}
+
+/// Returns true for the method by which `random two` compares servers, if Forebay has it.
+fn is_by_connections(method: &str) -> bool {
+    ["", "least_conn"].contains(&method)
 }
 
 /// Returns the placeholder of a variable that `hash` distributes by.

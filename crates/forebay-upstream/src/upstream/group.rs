@@ -219,7 +219,9 @@ impl Group {
 
     /// Counts a request as active, if the balance method needs it.
     pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
-        let counts = self.balance == conf::Balance::LeastConnections && self.members.len() > 1;
+        let is_by_load =
+            matches!(self.balance, conf::Balance::LeastConnections | conf::Balance::RandomTwo);
+        let counts = is_by_load && self.members.len() > 1;
         UnderWay(counts.then(|| {
             self.members[index].record.under_way.fetch_add(1, Ordering::Relaxed);
             (self.clone(), index)

@@ -45,14 +45,19 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 /// Returns the score of a backend for a key. The backend with the highest score takes the key
 /// (weighted rendezvous hashing). So a backend that leaves moves only its own keys.
 pub fn score(identity: u64, weight: u32, key: u64) -> f64 {
-    // The finalizer of SplitMix64 spreads similar keys.
-    let mut mixed = (identity ^ key).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
+    let mixed = mix(identity ^ key);
     // Within (0, 1).
     let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     f64::from(weight) / -share.ln()
+}
+
+/// Returns a number in which each bit of `number` affects each bit (SplitMix64: Steele, Lea and Flood,
+/// "Fast Splittable Pseudorandom Number Generators", 2014).
+pub fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 impl Balancing {

@@ -164,6 +164,41 @@ fn least_connections_looks_at_what_is_under_way() {
 }
 
 #[test]
+fn of_two_random_backends_the_less_loaded_one_is_taken() {
+    let more = "balance = \"random-two\"";
+    let group = group(&format!("{THREE}, {{ url = \"http://d\", weight = 3 }}"), more);
+    // Nobody is loaded: shares by weight of the first choice, 1 : 1 : 1 : 3.
+    let idle = picks(&group, 6000);
+    for (name, expected) in [('a', 1000), ('b', 1000), ('c', 1000), ('d', 3000)] {
+        let count = idle.matches(name).count() as i32;
+        assert!((count - expected).abs() < 150, "{name}: {count}");
+    }
+    // The most loaded one loses each comparison.
+    let busy: Vec<_> = (0..10).map(|_| group.enter(0)).collect();
+    assert_eq!(picks(&group, 1000).matches('a').count(), 0);
+    drop(busy);
+    // The counts follow the requests: no backend is far from its share.
+    let turns = Turns::default();
+    let mut under_way = Vec::new();
+    let mut order = String::new();
+    for _ in 0..600 {
+        let index = group.pick((None, None), 0, &turns).unwrap();
+        under_way.push(group.enter(index));
+        order.push(letter(Some(index)));
+    }
+    for (name, expected) in [('a', 100), ('b', 100), ('c', 100), ('d', 300)] {
+        let count = order.matches(name).count() as i32;
+        assert!((count - expected).abs() < 12, "{name}: {count}");
+    }
+    // Backends that were tried, or that are down, are left out.
+    let rest = group.pick((None, None), bit(0) | bit(1) | bit(2), &turns);
+    assert_eq!(rest, Some(3));
+    assert_eq!(group.pick((None, None), bit(0) | bit(1) | bit(2) | bit(3), &turns), None);
+    assert!(group.failed(3));
+    assert_eq!(picks(&group, 500).matches('d').count(), 0);
+}
+
+#[test]
 fn who_is_wanted_is_taken_if_it_is_up() {
     let group = group(BACKUP, "");
     let turns = Turns::default();

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_conf as conf;
 
+use super::balancing::mix;
 use super::{Group, Member, Set, bit, bits};
 
 /// Order of turns that a thread computed last, with its set of backends.
@@ -15,6 +16,9 @@ impl Group {
     /// Returns the next backend by turns: one of `set` that is not in `tried`.
     pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        if self.balance == conf::Balance::RandomTwo {
+            return self.less_loaded_of_two(set & !tried, mix(turn as u64));
+        }
         let mut cached = turns.0.borrow_mut();
         if cached.0 != set {
             *cached = (set, self.order(set));
@@ -23,7 +27,7 @@ impl Group {
         let start = turn % order.len().max(1);
         let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
         let least = match self.balance {
-            conf::Balance::RoundRobin | conf::Balance::Hash => None,
+            conf::Balance::RoundRobin | conf::Balance::Hash | conf::Balance::RandomTwo => None,
             conf::Balance::LeastConnections => {
                 bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
             }
@@ -37,6 +41,29 @@ impl Group {
             })
             // Another thread may have raised the lowest load meanwhile: then take any.
             .or_else(|| bits(set & !tried).next())
+    }
+
+    /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of Two
+    /// Choices in Randomized Load Balancing", 2001). Compared with the least loaded of all, it avoids
+    /// that all gateways choose the same backend.
+    fn less_loaded_of_two(&self, set: Set, random: u64) -> Option<usize> {
+        let one = self.by_weight(set, random)?;
+        let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
+        let is_less = self.members[other].load().compare(&self.members[one].load()).is_lt();
+        Some(if is_less { other } else { one })
+    }
+
+    /// Returns the backend of `set` that `random` selects: each in proportion to its weight.
+    fn by_weight(&self, set: Set, random: u64) -> Option<usize> {
+        let weight = |index: usize| u64::from(self.members[index].weight);
+        let mut rest = random.checked_rem(bits(set).map(weight).sum())?;
+        bits(set).find(|&index| match rest.checked_sub(weight(index)) {
+            Some(less) => {
+                rest = less;
+                false
+            }
+            None => true,
+        })
     }
 
     /// Returns one round of turns: smooth weighted round robin, as in nginx. In each turn, every
