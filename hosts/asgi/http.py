@@ -12,6 +12,9 @@ LONGEST_KEPT = 2048
 # Messages to a client that has gone which are dropped. More raise an exception, so that an endless
 # stream ends.
 MOST_DROPPED = 100
+# Messages that are sent before other requests run. A fast gateway never makes an endless reply wait,
+# and the process has other requests.
+MOST_AT_ONCE = 64
 STATUS_LINES = {status.value: b'HTTP/1.1 %d %s' % (status.value, status.phrase.encode())
                 for status in http.HTTPStatus}
 
@@ -96,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.is_chunked = False
         self.is_reading = True
         self.can_write = None      # future, while the gateway does not take more
+        self.messages = 0          # that were sent
 
     # Called by the event loop.
 

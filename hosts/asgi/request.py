@@ -201,8 +201,13 @@ class Request(Reply):
             self.hint(message)
         else:
             raise RuntimeError('%r is no message of a reply' % kind)
-        if self.connection.can_write is not None:
-            await self.connection.drain()
+        connection = self.connection
+        if connection.can_write is not None:
+            await connection.drain()
+        else:
+            connection.messages += 1
+            if connection.messages % MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def drop(self):
         """Drops a message to a client that has gone."""

@@ -117,8 +117,13 @@ class WebSocket:
                 self.finish()
         else:
             raise RuntimeError('%r was not expected now' % kind)
-        if self.connection.can_write is not None:
-            await self.connection.drain()
+        connection = self.connection
+        if connection.can_write is not None:
+            await connection.drain()
+        else:
+            connection.messages += 1
+            if connection.messages % MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     def answer(self, kind, message):
         """Answers the handshake."""

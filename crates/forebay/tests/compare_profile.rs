@@ -335,7 +335,10 @@ fn the_real_perf_sees_the_stacks_of_processes_that_live_for_one_request() {
     );
     fs::write(experiment.path("forking.py"), include_str!("compare_support/forking.py")).unwrap();
     let Some(stacks) = real(&experiment) else { return };
-    assert!(stacks.lines().all(|line| line.starts_with("python3;")), "{stacks}");
+    // perf does not know the name of a process that has almost ended.
+    let is_expected = |line: &str| line.starts_with("python3;") || line.starts_with("[unknown];");
+    assert!(stacks.lines().all(is_expected), "{stacks}");
+    assert!(stacks.contains("python3;"), "{stacks}");
     // Unwinding and naming work.
     let names = if perf_keeps_its_root() {
         ";PyEval_EvalCode;_PyEval_EvalFrameDefault"

@@ -203,6 +203,8 @@ fn run_many_at_once(keys: &str) {
     assert_eq!(forebay.get("/background").text(), "answered");
     assert_eq!(forebay.get("/one").text(), "one piece");
     assert!(eventually(|| forebay.get("/waiting?background").text() == "done and refused"));
+    // A long reply lets other requests run.
+    assert_eq!(forebay.get("/many").text(), format!("{}others ran", ".".repeat(1000)));
     // A client that has gone is announced.
     let mut client = forebay.connect();
     client.send("GET /wait?a HTTP/1.1\r\nHost: h\r\n\r\n");

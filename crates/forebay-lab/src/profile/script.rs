@@ -68,6 +68,10 @@ impl Sample {
 fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
+    if name.starts_with(':') {
+        // perf knows no name, such as that of a process at its very end: `:-1` or `:4711`.
+        return UNKNOWN.to_owned();
+    }
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
     // The separator is required: `python3` is a name without a number.
     match pool.strip_suffix(['-', '_', '#', ':', '/', ' ']) {
@@ -144,6 +148,12 @@ mod tests {
              serve;ext4_getblk_[k];operator()(int, char) const 1\n\
              serve;forebay::serve::{{closure}} 1\n"
         );
+    }
+
+    #[test]
+    fn a_thread_without_a_name_is_unknown() {
+        let text = b":-1 -1\n\t 1 do_exit ([kernel.kallsyms])\n\n:4711 4711\n\t 1 do_exit ([kernel.kallsyms])\n";
+        assert_eq!(folded(text), "[unknown];do_exit_[k] 2\n");
     }
 
     #[test]

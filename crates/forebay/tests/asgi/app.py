@@ -207,6 +207,21 @@ async def do_waiting(scope, receive, send):
     await reply(send, waiting.get(scope['query_string'].decode(), 'unknown'))
 
 
+async def do_many(scope, receive, send):
+    """Sends many small pieces, and says whether another task ran meanwhile."""
+    ran = asyncio.Event()
+
+    async def other():
+        ran.set()
+    task = asyncio.ensure_future(other())
+    await send({'type': 'http.response.start', 'status': 200, 'headers': PLAIN})
+    for _ in range(1000):
+        await send({'type': 'http.response.body', 'body': b'.', 'more_body': True})
+    end = b'others ran' if ran.is_set() else b'others had to wait'
+    await send({'type': 'http.response.body', 'body': end})
+    await task
+
+
 async def do_endless(scope, receive, send):
     """Streams without an end, and without a look at its client."""
     name = scope['query_string'].decode()
