@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The activity of the first thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// True if it runs, or waits only for a processor.
+    /// True if it runs, or is ready to run and waits only for a processor.
     pub(crate) is_runnable: bool,
     /// CPU time since its start.
     pub(crate) cpu: Duration,

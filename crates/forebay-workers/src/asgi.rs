@@ -35,7 +35,7 @@ pub struct Asgi {
 /// on `asgi`.
 pub fn asgi(name: &str, asgi: &Asgi) -> ProgramSpec {
     let python = asgi.python.as_ref().map(|python| python.to_string_lossy());
-    // Time remains for the shutdown of the application (lifespan).
+    // The rest of the time is for the shutdown of the application (lifespan).
     let grace = asgi.stop_timeout.mul_f64(0.8).as_secs_f64();
     let run = [
         python.as_deref().unwrap_or("python3"),

@@ -93,8 +93,8 @@ impl QueuePlace<'_> {
     }
 }
 
-/// Gives up the wait. A worker that was assigned meanwhile goes to the next request. A request that
-/// a worker has read, or is about to read, still runs.
+/// Ends the wait. If a worker was assigned meanwhile, the next request gets it. If a worker has
+/// read this request, or is about to read it, the request still runs.
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };

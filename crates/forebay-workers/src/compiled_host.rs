@@ -137,7 +137,7 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     fs::set_permissions(room.path().join(ASSEMBLY), Permissions::from_mode(0o644))?;
     fs::set_permissions(room.path(), Permissions::from_mode(0o755))?;
     match fs::rename(room.path(), dir) {
-        // Another process was faster, with equal sources.
+        // Another process has compiled the same sources at the same time.
         Err(_) if dir.join(ASSEMBLY).exists() => Ok(()),
         outcome => outcome,
     }

@@ -103,7 +103,8 @@ pub(crate) enum Then {
 /// The flag of a worker that found the request in its prefetch queue without waiting for it.
 const WAS_PREFETCHED: u8 = 4;
 
-/// Returns true if the message that ends a request has the flag of a prefetched request.
+/// Returns true if this message says that the worker found the request in its prefetch queue. The
+/// message ends a request.
 pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
     bytes[1] & WAS_PREFETCHED != 0
 }
@@ -128,7 +129,8 @@ impl Reply {
         }
     }
 
-    /// Returns true if a worker may send this after cleaning up: it is ready, or it ends.
+    /// Returns true if a worker may send this message after its cleanup: that it is ready, or that
+    /// it ends.
     pub(crate) fn is_of_cleanup(self) -> bool {
         matches!(self, Reply::Ready | Reply::Ended(Then::Ends))
     }

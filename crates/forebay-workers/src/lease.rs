@@ -367,8 +367,8 @@ impl Lease {
         Ok(LeaseEvent::Output(rest))
     }
 
-    /// Returns the fault for a lost worker. `unread`: the worker never received the complete
-    /// request.
+    /// Returns the fault for a lost worker. `unread` is true if the worker never received the
+    /// complete request.
     async fn lost(&mut self, unread: bool) -> WorkerFault {
         let Some(worker) = &self.worker else {
             return WorkerFault::Protocol("a lease that has ended".into());

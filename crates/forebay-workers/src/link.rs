@@ -31,7 +31,7 @@ pub(crate) struct Output {
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
-/// Input on a socket that should be silent.
+/// Input on a socket that should have none at this time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Noise {
     Bytes,

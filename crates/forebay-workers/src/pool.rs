@@ -34,9 +34,10 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// The first requests of a queue check for stopped workers at each [`MOMENT`], each further group
-/// of this size one moment later. The last check after 40 ms, because those before them may be gone
-/// by then. With 256 clients that all checked every 5 ms, there were four checks per request.
+/// The first requests of a queue check for stopped workers at each [`MOMENT`]. Each further group
+/// of this size checks one moment later, and the last after 40 ms, because requests before them may
+/// be gone by then. With 256 clients that all checked every 5 ms, there were four checks per
+/// request.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
@@ -63,7 +64,8 @@ pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 /// The immediate answer to a request for a worker.
 pub(crate) enum Taken {
     Worker(Worker),
-    /// The request has to wait; `soon`: not for long. After a moment it calls [`Pool::hurry`].
+    /// The request has to wait. `soon` is true if the wait should be short. After a moment the
+    /// request calls [`Pool::hurry`].
     Wait {
         turn: Turn,
         soon: bool,

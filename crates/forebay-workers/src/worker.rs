@@ -29,7 +29,7 @@ pub(crate) struct Worker {
     unheard: Option<[u8; REPLY]>,
     /// Bytes received after the end of the last request: output of the current one.
     pub(crate) carryover: Vec<u8>,
-    /// True if the worker has to run on the processor of the thread that uses it.
+    /// True if the worker has to run on the processor of the thread that uses the worker.
     pub(crate) is_pinned: bool,
     /// The only processor that it may run on; `None`: all processors.
     pub(crate) processor: Option<usize>,
@@ -95,8 +95,8 @@ impl Worker {
         }
     }
 
-    /// Returns what the worker sent unasked. Without `look`, makes no system call unless the
-    /// runtime has reported readiness.
+    /// Returns what the worker sent without a request. Without `look`, makes no system call unless
+    /// the runtime has reported readiness.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -383,7 +383,7 @@ impl WorkerShared {
 
 #[cfg(test)]
 impl WorkerShared {
-    /// A worker that a test plays itself: there is no process, so no signal is sent.
+    /// Returns the state of a worker that a test plays. There is no process, so no signal is sent.
     pub(crate) fn without_process(id: u64, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
         let shared = WorkerShared::new(id, Pid::from_raw(i32::MAX).unwrap(), prefetch, limit);
         shared.life.lock().unwrap().reaped = true;

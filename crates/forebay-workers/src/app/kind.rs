@@ -54,8 +54,8 @@ impl WorkerKind {
         WorkerKind { spec, rules, place, pool, group_reaper: GroupReaper::start().ok() }
     }
 
-    /// Returns true if a CGI script has replaced or ended its process. As a process of its own it
-    /// would have ended well.
+    /// Returns true if a CGI script has replaced or ended the process of its worker. Without a
+    /// persistent worker, this would have been a normal end.
     fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
         matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
             && worker.state() == WorkerState::Busy
@@ -86,7 +86,8 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // The helper has its own reaper, which may kill the groups of other users.
+        // A process that the helper started is in the helper's own reaper, which may kill the
+        // groups of other users.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }
@@ -155,7 +156,7 @@ impl ProcessKind for WorkerKind {
         worker.kill(Killed::Shutdown);
     }
 
-    /// A worker has no guardian between it and its supervisor.
+    /// Does nothing: a worker has no guardian that could report the end of a program.
     fn program_ended(&self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
 
     fn may_end(&self, worker: &Arc<WorkerShared>, reaped: Exit) -> bool {

@@ -20,7 +20,7 @@ const HOST: &str = concat!(
 );
 /// The part for modes with one process per request.
 const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
-/// The code that such a process loads before its script.
+/// The code that loads modules before a script of these modes starts.
 const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
 /// Reads the host (4 bytes length, then text), no byte more, and runs it. Standard input is the

@@ -17,7 +17,7 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-cgi/modules.py")
 );
-/// Modules that interpreters from 3.13 on lack.
+/// Modules that Python 3.13 and later do not have.
 const CGI: &str = include_str!("../../../../hosts/python-cgi/cgi.py");
 const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
 /// The host for applications.
@@ -27,8 +27,8 @@ const WSGI_HOST: &str = concat!(
     include_str!("../../../../hosts/python-inbox.py")
 );
 
-/// Reads the host (4 bytes length, then texts separated by NUL) from standard input, the control
-/// socket, no byte more, and runs it.
+/// Reads the host from the control socket, which is standard input, and runs it. Reads 4 bytes
+/// length, then texts separated by NUL, and no byte after them.
 const BOOTSTRAP: &str = "\
 def start():
     import os, sys

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long comes first, on whatever thread it waits, unless that thread
-/// has a running worker. Without this exception, with 128 clients all have waited so long, and
+/// has a running worker. Without this exception, all requests of 128 clients waited so long, and
 /// workers changed threads with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Time without prefetching after a request had to be taken back: some of these requests take long,
@@ -285,8 +285,8 @@ impl PoolState {
         Some(worker)
     }
 
-    /// Returns the next request for this worker: the first in the queue, or one on the worker's own
-    /// thread if none has waited long, because moving a worker to another thread costs system
+    /// Returns the next request for this worker. This is the first in the queue, or one on the
+    /// worker's own thread if none has waited long: moving a worker to another thread costs system
     /// calls. Returns `None` if the worker [is not needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();

@@ -20,8 +20,8 @@ const KEPT_OF_REQUEST: usize = 1024;
 
 /// Time limit for the report of an end that has begun: the kernel has to finish it.
 const REPORT_OF_END: Duration = Duration::from_secs(1);
-/// Time limit for a report if no end has begun: a child of the program may have ended, and the
-/// program may follow.
+/// Time limit for a report if no end has begun. A child of the program may have ended, and the
+/// program may end after it.
 const REPORT_OF_NONE: Duration = Duration::from_millis(50);
 
 /// The life of a process: the time of its last sign of life on any connection, and its end.

@@ -144,7 +144,8 @@ impl ProcessKind for InstanceKind {
         order(&process.link, b'k');
     }
 
-    /// The program ends together with its guardian; a report cannot be expected any more.
+    /// Kills the guardian and its group. The program ends together with its guardian, and no report
+    /// can be expected any more.
     fn force_again(&self, process: &Process) {
         process.guardian.kill_group();
     }
@@ -203,7 +204,7 @@ fn order(link: &UnixStream, order: u8) {
     let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Returns the usual meaning of an exit code.
+/// Returns the usual meaning of an exit code, for the log.
 fn hint(exit: Exit) -> &'static str {
     match exit {
         Exit::Code(0) => " (a program has to stay in the foreground)",
