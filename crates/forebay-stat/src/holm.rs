@@ -4,13 +4,13 @@
 ///
 /// With the correction, the probability that any true null hypothesis is rejected is at most the
 /// chosen level (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian
-/// Journal of Statistics 6, 1979). NaN stays NaN and does not count as a comparison.
+/// Journal of Statistics 6, 1979). A NaN stays NaN and does not count as a comparison.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let mut raised = p.to_vec();
     let mut largest = 0.0f64;
-    // A p-value may not be smaller than the corrected one of a smaller p-value.
+    // A corrected p-value must not be smaller than the corrected value of a smaller p-value.
     for (rank, &index) in order.iter().enumerate() {
         largest = largest.max(p[index] * (order.len() - rank) as f64).min(1.0);
         raised[index] = largest;
@@ -20,10 +20,10 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 
 /// Returns the level of each comparison's interval, so that all intervals agree with [`holm`].
 ///
-/// The test of the i-th smallest of m p-values has level alpha / (m - i + 1), until one fails. An
-/// interval at that level excludes the null hypothesis if and only if the test rejects it. All
-/// comparisons from the first failed one share its level, at which none of them is rejected. NaN
-/// gets `alpha`.
+/// The test of the i-th smallest of m p-values has level alpha / (m - i + 1). After the first test
+/// that fails, the level stays the same. An interval at that level excludes the null hypothesis if
+/// and only if the test rejects it. None of the comparisons from the first failed test on is
+/// rejected at that level. A NaN gets level `alpha`.
 pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));

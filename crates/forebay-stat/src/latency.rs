@@ -12,7 +12,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 /// Histogram of latencies from 1 us to 1 h, with 3 significant digits. A longer latency counts as 1
 /// h.
 ///
-/// [`merge`](Self::merge) adds histograms of threads or trials without loss. Percentiles of
+/// [`merge`](Self::merge) adds up the histograms of threads or trials without loss. Percentiles of
 /// different histograms must never be averaged.
 #[derive(Clone, Debug)]
 pub struct Latency {
@@ -40,7 +40,8 @@ impl Latency {
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|e| LatencyDecodeError(e.to_string()))?;
-        // Adding to a new histogram gives it the bounds of this program, whatever wrote the text.
+        // Adding the decoded histogram to a new one gives it the bounds of this program. The
+        // program that wrote the text can have used others.
         let mut latency = Self::new();
         latency.histogram.add(&read).map_err(|e| LatencyDecodeError(e.to_string()))?;
         Ok(latency)
@@ -69,7 +70,7 @@ impl Latency {
         self.histogram.len()
     }
 
-    /// Returns true if nothing was recorded. All figures are 0 then.
+    /// Returns true if nothing was recorded. All figures are then 0.
     pub fn is_empty(&self) -> bool {
         self.histogram.is_empty()
     }
@@ -94,29 +95,31 @@ impl Latency {
         self.histogram.max()
     }
 
-    /// Returns the latency in microseconds that `percent` (0 to 100) of all latencies do not
-    /// exceed.
+    /// Returns the latency in microseconds that `percent` percent (0 to 100) of all latencies do
+    /// not exceed.
     pub fn percentile_us(&self, percent: f64) -> u64 {
         // The histogram returns the upper end of a bucket, which can exceed the largest value.
         self.histogram.value_at_percentile(percent).min(self.histogram.max())
     }
 
-    /// Returns the share of latencies from `low` to `high` microseconds; 0 without latencies.
+    /// Returns the share of all latencies that are from `low` to `high` microseconds. Returns 0
+    /// without latencies.
     pub fn share_between(&self, low: f64, high: f64) -> f64 {
         let [low, high] = [low.max(0.0) as u64, high.clamp(0.0, HIGHEST_US as f64) as u64];
         self.histogram.count_between(low, high) as f64 / self.count().max(1) as f64
     }
 
-    /// Returns the number of latencies above the given percentile by rank.
+    /// Returns the number of latencies that rank above the given percentile.
     ///
-    /// A percentile with fewer than ten samples above it is unreliable and should not be printed.
+    /// A percentile with fewer than ten latencies above it is unreliable and should not be printed.
     pub fn samples_beyond(&self, percent: f64) -> u64 {
-        // In binary, 100 - 99.9 is a little less than 0.1. The addition keeps whole counts whole.
+        // In binary, 100 - 99.9 is a little less than 0.1. Without the addition, `floor` would turn
+        // a whole count into the next lower one.
         (self.count() as f64 * (100.0 - percent) / 100.0 + 1e-6).floor() as u64
     }
 
     /// Returns the histogram as base64 of HdrHistogram's V2 compressed encoding, which other
-    /// HdrHistogram tools read. Values are microseconds.
+    /// HdrHistogram tools read. The values are in microseconds.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -127,8 +130,8 @@ impl Latency {
 
     /// Returns the histogram as an HdrHistogram interval log (`.hlog`) with one interval.
     ///
-    /// The interval began at `began` and lasted `lasted`. Values are microseconds, the maximum
-    /// column milliseconds.
+    /// The interval began at `began` and lasted `lasted`. The values are in microseconds, but the
+    /// column of maxima is in milliseconds.
     pub fn interval_log(&self, began: SystemTime, lasted: Duration) -> Vec<u8> {
         let mut log = Vec::new();
         let mut serializer = V2DeflateSerializer::new();
@@ -139,7 +142,7 @@ impl Latency {
             .begin_log_with(&mut log, &mut serializer)
             .and_then(|mut writer| {
                 writer.write_histogram(&self.histogram, Duration::ZERO, lasted, None).map_err(|e| {
-                    // The only other kind is a failed encoding, impossible with these bounds.
+                    // The other kind of error is a failed encoding, which these bounds exclude.
                     std::io::Error::other(format!("{e:?}"))
                 })
             })

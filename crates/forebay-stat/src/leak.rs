@@ -2,7 +2,7 @@
 
 use crate::slope::theil_sen;
 
-/// Growth of memory with requests.
+/// Growth of memory per request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// Bytes per request: the Theil-Sen slope.
@@ -13,32 +13,33 @@ pub struct Growth {
     pub late_slope: f64,
 }
 
-/// Minimum number of bursts (each followed by an idle pause) for an estimate.
+/// Minimum number of bursts for an estimate. An idle pause follows each burst.
 pub const FEWEST_BURSTS: usize = 6;
 
-/// Bytes per request; smaller growth is within the noise of page allocation and measurement.
+/// Growth in bytes per request that counts as noise of page allocation and measurement.
 const LEAST: f64 = 1.0;
 
-/// Least ratio of late slope to whole slope for a leak. A cache that fills grows ever more slowly;
-/// a leak grows as fast in the second half.
+/// Smallest ratio of the late slope to the whole slope that counts as a leak. A cache that fills
+/// grows ever more slowly, but a leak grows as fast in the second half as in the first.
 const PLATEAU: f64 = 0.5;
 
 const RESAMPLINGS: usize = 999;
 
-/// Estimates the growth over `bursts`: `(requests so far, bytes in the idle pause after them)`.
+/// Estimates the growth of memory over `bursts`. Each burst is `(requests so far, bytes in use
+/// during the idle pause after the burst)`.
 ///
-/// Returns `None` for fewer than [`FEWEST_BURSTS`] bursts, or if all have the same number of
-/// requests.
+/// Returns `None` for fewer than [`FEWEST_BURSTS`] bursts. Also returns `None` if all bursts, or
+/// all bursts of the second half, have the same number of requests.
 ///
-/// Theil-Sen (Sen 1968) with a percentile bootstrap over bursts (Efron and Tibshirani, "An
-/// Introduction to the Bootstrap", 1993, chapter 13), drawn from a fixed seed.
+/// The estimate is the Theil-Sen slope (Sen 1968). Its interval is a percentile bootstrap over
+/// bursts (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
     if bursts.len() < FEWEST_BURSTS {
         return None;
     }
     let slope = theil_sen(bursts)?;
     let late_slope = theil_sen(&bursts[bursts.len() / 2..])?;
-    // The seed is fixed so that a report computed again from the same data is identical.
+    // With a fixed seed, a second report from the same data is identical.
     let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
     let mut slopes: Vec<f64> = (0..RESAMPLINGS)
         .filter_map(|_| {
@@ -53,14 +54,15 @@ pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
 }
 
 impl Growth {
-    /// Returns true if memory leaks: growth above one byte per request that does not level off.
+    /// Returns true if memory leaks: it grows by more than one byte per request, and the growth
+    /// does not level off.
     pub fn is_leak(&self) -> bool {
         self.ci95[0] > LEAST && self.late_slope > PLATEAU * self.slope
     }
 }
 
-/// Pseudo-random numbers by xorshift64* (Vigna, "An experimental exploration of Marsaglia's
-/// xorshift generators, scrambled", 2016).
+/// Generator of pseudo-random numbers: xorshift64* (Vigna, "An experimental exploration of
+/// Marsaglia's xorshift generators, scrambled", 2016).
 struct Draws(u64);
 
 impl Draws {

@@ -1,5 +1,6 @@
-//! Statistics of load measurements: latency histograms, summaries of repeated trials, paired ratios
-//! with confidence intervals, outlier flags and slopes.
+//! Statistics of load measurements: latency histograms, summaries of repeated trials, ratios with
+//! confidence intervals, corrections for several comparisons, outlier flags, slopes and memory
+//! growth.
 //!
 //! The crate is pure arithmetic. Nothing here reads a clock, a file or a socket, and nothing
 //! decides what to measure. Each function names the source of its formula.
@@ -26,7 +27,7 @@ pub use student::{t_quantile, t_two_sided};
 pub use summary::{Summary, median};
 pub use trimmed::Estimate;
 
-// The examples of README.md are tested.
+// The tests compile and run the examples of README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Outlier flags for trials. Outliers are flagged, never dropped.
+//! Outlier flags for trials. The functions flag outliers but never drop them.
 
 use crate::summary::median;
 
@@ -7,11 +7,11 @@ const THRESHOLD: f64 = 3.5;
 
 /// Flags the samples whose modified z-score exceeds 3.5, in the order of `samples`.
 ///
-/// The score is 0.6745 (x - median) / MAD, with MAD the median absolute deviation (Iglewicz and
+/// The score is 0.6745 (x - median) / MAD. MAD is the median absolute deviation (Iglewicz and
 /// Hoaglin, "How to Detect and Handle Outliers", 1993; NIST/SEMATECH e-Handbook 1.3.5.17).
 ///
 /// If more than half of the samples are equal, MAD is 0. The score is then (x - median) / (1.253314
-/// MeanAD), with MeanAD the mean absolute deviation (the usual substitute, as in IBM SPSS).
+/// MeanAD). MeanAD is the mean absolute deviation, the usual substitute, which IBM SPSS also uses.
 pub fn outliers(samples: &[f64]) -> Vec<bool> {
     let Some(middle) = median(samples) else { return Vec::new() };
     let deviations: Vec<f64> = samples.iter().map(|x| (x - middle).abs()).collect();

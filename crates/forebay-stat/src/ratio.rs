@@ -1,4 +1,5 @@
-//! Ratio of a candidate to a baseline, paired by round and, within a round, by slice.
+//! Ratio of a candidate to a baseline. Measurements are paired by round and, within a round, by
+//! slice.
 
 use crate::student::t_quantile;
 use crate::trimmed::Estimate;
@@ -9,10 +10,10 @@ pub struct Ratio {
     /// Geometric mean of the paired ratios, trimmed within rounds; NaN if no pair is usable.
     pub mean: f64,
     /// Confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist. By
-    /// default it holds with 95 % for this comparison. [`set_level`](Self::set_level) changes the
-    /// level, for example so that all comparisons together hold with 95 %.
+    /// default, its level is 95 % for this comparison alone. [`set_level`](Self::set_level) changes
+    /// the level, for example so that all comparisons together hold with 95 %.
     pub ci95: [f64; 2],
-    /// Probability that `ci95` does not contain the ratio, such as 0.05.
+    /// Probability that `ci95` does not contain the true ratio, such as 0.05.
     pub level: f64,
     /// Number of comparisons that the level of `ci95` takes into account.
     pub comparisons: usize,
@@ -20,16 +21,17 @@ pub struct Ratio {
     pub pairs: usize,
     /// Number of paired slices used, over all rounds.
     pub slices: usize,
-    /// Two-sided p-value of "no difference"; NaN without an interval.
+    /// Two-sided p-value of the hypothesis that candidate and baseline are equal; NaN without an
+    /// interval.
     pub p: f64,
-    /// `p` corrected for the number of comparisons ([`holm`](crate::holm())); `p` until the caller
-    /// corrects it.
+    /// `p` corrected for the number of comparisons ([`holm`](crate::holm())). It equals `p` until
+    /// the caller corrects it.
     pub p_holm: f64,
     /// Estimate on the logarithmic scale from which `ci95` and `p` are computed.
     log: Option<Estimate>,
 }
 
-/// Conclusion from a ratio of rates (more is better).
+/// Conclusion from a ratio of rates. A larger rate is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is above 1.
@@ -43,10 +45,10 @@ pub enum Verdict {
 /// Ratios that count as equal: a difference of up to 2 % has no practical relevance.
 const INDIFFERENT: [f64; 2] = [0.98, 1.02];
 
-/// One minus the level of the intervals: 95 %.
+/// Default probability that an interval does not contain the true ratio: the default level is 95 %.
 const ALPHA: f64 = 0.05;
 
-/// Least number of slices for an interval from a single round.
+/// Minimum number of slices for an interval from a single round.
 const FEWEST_SLICES: usize = 5;
 
 /// Computes the ratio of `(candidate, baseline)` pairs, one pair per round.
@@ -57,18 +59,19 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 
 /// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
-/// A round's figure is the 20 % trimmed mean of the logarithms of its ratios. The model is a
-/// one-way mixed model: rounds (each with restarted servers) are random, slices are nested in
-/// rounds. If rounds have equally many slices, the variance of the mean is the variance of the
-/// rounds' figures divided by their number, whatever its components. The interval is therefore
-/// Student's t over the rounds' figures with rounds - 1 degrees of freedom.
+/// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The model is a
+/// one-way mixed model. Rounds are random, because the servers restart before each round. Slices
+/// are nested in rounds. If all rounds have the same number of slices, the variance of the mean
+/// needs no variance components. It is the variance of the figures divided by the number of rounds.
+/// The interval is therefore Student's t over the rounds' figures with rounds - 1 degrees of
+/// freedom.
 ///
-/// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3; Kalibera and Jones,
-/// "Quantifying Performance Changes with Effect Size Confidence Intervals", for repetition at the
-/// level that brings the randomness.
+/// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3. Kalibera and Jones,
+/// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why the level
+/// that brings the randomness must be repeated.
 ///
-/// A single round gets Yuen's interval over its slices, which does not include the variation
-/// between server starts.
+/// A single round gets Yuen's interval over its slices. This interval does not include the
+/// variation between server starts.
 ///
 /// Pairs with a value that is not positive and finite have no logarithm and are skipped.
 pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
@@ -110,7 +113,8 @@ impl Ratio {
     /// Returns the conclusion: [`Verdict::Same`] if the interval includes 1 or the ratio is within
     /// 2 % of 1.
     pub fn verdict(&self) -> Verdict {
-        // By chance, an interval of twenty excludes 1, usually by little.
+        // Even without a difference, one in twenty 95 % intervals excludes 1 by chance, usually by
+        // little.
         if (INDIFFERENT[0]..=INDIFFERENT[1]).contains(&self.mean) {
             return Verdict::Same;
         }
@@ -127,8 +131,8 @@ impl Ratio {
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval and the p-value by those of level `alpha` instead of 0.05. The caller
-    /// uses this for an interim look at the data, which is one of several.
+    /// Replaces the interval and the p-value by those for level `alpha` instead of 0.05. Callers
+    /// use this for an interim look at the data, because the run has several such looks.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);
@@ -145,9 +149,10 @@ impl Ratio {
         }
     }
 
-    /// Returns the number of rounds after which the interval would be at most `distance` wide on
-    /// either side, on the logarithmic scale, if the rounds continue to differ as much as so far.
-    /// Returns `None` without a spread over rounds, and if more than `most` would be needed.
+    /// Returns the number of rounds after which the half width of the interval, on the logarithmic
+    /// scale, would be at most `distance`. The estimate assumes that later rounds differ as much as
+    /// the rounds so far. Returns `None` for fewer than two rounds, or if more than `most` rounds
+    /// would be needed.
     pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {
         let log = self.log.as_ref().filter(|_| self.pairs > 1)?;
         let spread = log.error * (self.pairs as f64).sqrt();
@@ -158,7 +163,8 @@ impl Ratio {
         (self.pairs as u32..=most).find(|&rounds| half(rounds) <= distance)
     }
 
-    /// Returns the half width of the interval as a factor minus 1; infinite without an interval.
+    /// Returns the half width of the interval as a factor minus 1, such as 0.02 for 2 %. Returns
+    /// infinity without an interval.
     pub fn half_width(&self) -> f64 {
         ((self.ci95[1] / self.ci95[0]).ln() / 2.0).exp() - 1.0
     }
@@ -294,9 +300,9 @@ mod tests {
         radius * (std::f64::consts::TAU * random.f64()).cos()
     }
 
-    /// Returns the share of 2,000 simulated experiments whose interval contains the true ratio.
-    /// Rounds differ by 2 %, each slice by another 5 %, and one pair of slices in twenty is an
-    /// outlier on either side.
+    /// Returns the share of 2,000 simulated experiments whose interval contains the true ratio. The
+    /// logarithms of rounds differ by 2 %, and those of slices within a round by another 5 %. One
+    /// pair of slices in twenty is an outlier in either direction.
     fn coverage(rounds: usize, slices: usize) -> f64 {
         const EXPERIMENTS: usize = 2000;
         let (truth, mut random): (f64, _) = (1.05, fastrand::Rng::with_seed(20));
@@ -320,8 +326,8 @@ mod tests {
     #[test]
     fn the_interval_holds_the_truth_in_95_of_100_experiments() {
         // A share of 2,000 draws with probability 0.95 is within 0.015 of 0.95 in 499 of 500 runs.
-        // If nothing can be trimmed, extreme rounds make the interval wider than necessary, which
-        // is the safe error.
+        // With one slice per round, nothing can be trimmed, and extreme rounds make the interval
+        // wider than necessary. This error is safe, so the test allows it.
         for (rounds, slices) in [(3, 20), (6, 20), (6, 1), (12, 7)] {
             let share = coverage(rounds, slices);
             let most = if slices == 1 { 0.985 } else { 0.965 };

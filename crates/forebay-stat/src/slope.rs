@@ -1,12 +1,13 @@
-//! Robust slope of points.
+//! Slope of a set of points that tolerates outliers.
 
 use crate::summary::median;
 
-/// Returns the Theil-Sen slope of `(x, y)` points: the median of the slopes between all pairs with
-/// different x.
+/// Returns the Theil-Sen slope of `(x, y)` points. This is the median of the slopes between all
+/// pairs with different x.
 ///
-/// The slope tolerates up to 29 % of arbitrary outliers (Sen, "Estimates of the Regression
-/// Coefficient Based on Kendall's Tau", JASA 63, 1968). Returns `None` if all x are equal.
+/// The slope tolerates arbitrary errors in up to 29 % of the points (Sen, "Estimates of the
+/// Regression Coefficient Based on Kendall's Tau", JASA 63, 1968). Returns `None` if all x are
+/// equal.
 ///
 /// Time and memory grow with the square of the number of points, so the function suits tens to
 /// hundreds of points.
@@ -40,8 +41,8 @@ mod tests {
 
     #[test]
     fn median_of_pairwise_slopes() {
-        // Slopes: (1,9)-(2,15) 6, (1,9)-(3,19) 5, (1,9)-(4,20) 11/3, (2,15)-(3,19) 4,
-        // (2,15)-(4,20) 2.5, (3,19)-(4,20) 1; median (11/3 + 4) / 2.
+        // The slopes are: (1,9)-(2,15) 6, (1,9)-(3,19) 5, (1,9)-(4,20) 11/3, (2,15)-(3,19) 4,
+        // (2,15)-(4,20) 2.5, (3,19)-(4,20) 1. Their median is (11/3 + 4) / 2.
         let slope = theil_sen(&[(1.0, 9.0), (2.0, 15.0), (3.0, 19.0), (4.0, 20.0)]).unwrap();
         assert!((slope - (11.0 / 3.0 + 4.0) / 2.0).abs() < 1e-12);
     }

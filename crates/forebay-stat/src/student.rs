@@ -4,9 +4,10 @@ use std::f64::consts::FRAC_2_PI;
 
 /// Returns the `p` quantile of Student's t distribution with `degrees` degrees of freedom.
 ///
-/// The distribution function is Abramowitz and Stegun 26.7.3 and 26.7.4, inverted by bisection.
-/// Their sum is finite for whole degrees of freedom, so the result is exact except for rounding.
-/// Returns NaN if `degrees` is 0 or `p` is outside 0..1.
+/// The function inverts the distribution function of Abramowitz and Stegun 26.7.3 and 26.7.4 by
+/// bisection. The sums in these formulas are finite for whole degrees of freedom, so the result is
+/// exact except for rounding. Returns NaN if `degrees` is 0, or if `p` is not greater than 0 and
+/// less than 1.
 pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     if degrees == 0 || !(p > 0.0 && p < 1.0) {
         return f64::NAN;
@@ -14,9 +15,9 @@ pub fn t_quantile(p: f64, degrees: u32) -> f64 {
     if p < 0.5 {
         return -t_quantile(1.0 - p, degrees);
     }
-    // The wanted probability of |t| <= x.
+    // At the quantile x, the probability of |t| <= x is `central`.
     let central = 2.0 * p - 1.0;
-    // Double the upper bound until it encloses the quantile, then bisect.
+    // Double the upper bound until it exceeds the quantile, then bisect.
     let (mut low, mut high) = (0.0, 1.0);
     while central_probability(high, degrees) < central && high < 1e300 {
         high *= 2.0;
@@ -35,7 +36,7 @@ pub fn t_quantile(p: f64, degrees: u32) -> f64 {
 }
 
 /// Returns the two-sided p-value of `t`: the probability that a t-distributed variable is further
-/// from 0. Returns NaN if `degrees` is 0 or `t` is NaN.
+/// from 0 than `t`. Returns NaN if `degrees` is 0 or `t` is NaN.
 pub fn t_two_sided(t: f64, degrees: u32) -> f64 {
     if degrees == 0 || t.is_nan() {
         return f64::NAN;
@@ -43,13 +44,14 @@ pub fn t_two_sided(t: f64, degrees: u32) -> f64 {
     (1.0 - central_probability(t.abs(), degrees)).clamp(0.0, 1.0)
 }
 
-/// Returns the probability that a t-distributed variable is within `-t..t`.
+/// Returns the probability that a t-distributed variable is between `-t` and `t`.
 fn central_probability(t: f64, degrees: u32) -> f64 {
     let degrees_f = f64::from(degrees);
     let theta = (t / degrees_f.sqrt()).atan();
     let (sin, cos) = theta.sin_cos();
     let odd = degrees % 2 == 1;
-    // Terms cos^k times a product of (k - 1) / k, k rising by 2 up to degrees - 2.
+    // Each term is cos^k times a product of (k - 1) / k. The exponent k rises by 2, up to
+    // degrees - 2.
     let mut term = if odd { cos } else { 1.0 };
     let mut sum = if degrees == 1 { 0.0 } else { term };
     let mut k = if odd { 3 } else { 2 };
@@ -65,7 +67,8 @@ fn central_probability(t: f64, degrees: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// (p, degrees, scipy.stats.t.ppf(p, degrees)); also the usual printed tables.
+    /// Each element is `(p, degrees, scipy.stats.t.ppf(p, degrees))`. The usual printed tables
+    /// agree.
     const PUBLISHED: &[(f64, u32, f64)] = &[
         (0.975, 1, 12.706_204_736_432_095),
         (0.975, 2, 4.302_652_729_749_462),

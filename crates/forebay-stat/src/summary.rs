@@ -15,15 +15,16 @@ pub struct Summary {
     pub min: f64,
     /// Largest sample.
     pub max: f64,
-    /// Middle sample, or the mean of the middle two.
+    /// Middle sample, or the mean of the two middle samples.
     pub median: f64,
 }
 
 impl Summary {
-    /// Summarizes `samples`; `None` without samples.
+    /// Summarizes `samples`. Returns `None` without samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let median = median(samples)?;
-        // Two passes (mean, then squared deviations) avoid the cancellation of a sum of squares.
+        // Two passes (first the mean, then the squared deviations) avoid the cancellation of digits
+        // that a sum of squares causes.
         let n = samples.len();
         let mean = samples.iter().sum::<f64>() / n as f64;
         let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
@@ -35,7 +36,8 @@ impl Summary {
     }
 }
 
-/// Returns the middle sample, or the mean of the middle two; `None` without samples.
+/// Returns the middle sample, or the mean of the two middle samples. Returns `None` without
+/// samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -61,7 +63,7 @@ mod tests {
         assert!((summary.sd_pct - 42.761_798_70).abs() < 1e-7);
     }
 
-    /// NIST StRD, data set NumAcc4 in short: a large mean must not swallow the deviations.
+    /// As in the NIST StRD data set NumAcc4, a large mean must not hide the deviations.
     #[test]
     fn large_mean_keeps_its_deviation() {
         let summary = Summary::of(&[1e9 + 4.0, 1e9 + 7.0, 1e9 + 13.0, 1e9 + 16.0]).unwrap();

@@ -1,15 +1,16 @@
-//! Trimmed mean, which a few extreme samples do not move, and its confidence interval.
+//! Trimmed mean and its confidence interval. A few extreme samples hardly change a trimmed mean.
 
 use crate::student::{t_quantile, t_two_sided};
 
-/// Share of the samples that is left out at each end.
+/// Share of the samples that the trimmed mean leaves out at each end.
 const TRIM: f64 = 0.2;
 
 /// Trimmed or plain mean with its standard error.
 ///
-/// The error of the 20 % trimmed mean is Yuen's ("The two-sample trimmed t for unequal population
-/// variances", Biometrika 61, 1974), for one sample: (n - 1) s² / (h (h - 1)). Here s² is the
-/// winsorized variance and h the number of kept samples, which leaves h - 1 degrees of freedom.
+/// The error of the 20 % trimmed mean is that of Yuen ("The two-sample trimmed t for unequal
+/// population variances", Biometrika 61, 1974), for one sample. Its square is
+/// (n - 1) s² / (h (h - 1)). Here s² is the winsorized variance, and h is the number of kept
+/// samples. The degrees of freedom are h - 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Trimmed or plain mean.
@@ -21,7 +22,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Returns the 20 % trimmed mean of `samples`; `None` for fewer than two.
+    /// Returns the 20 % trimmed mean of `samples`, or `None` for fewer than two samples.
     pub fn trimmed(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         if n < 2 {
@@ -42,7 +43,8 @@ impl Estimate {
         Some(Self { mean, error, degrees: kept as u32 - 1 })
     }
 
-    /// Returns the plain mean of `samples` with Student's error; `None` for fewer than two.
+    /// Returns the plain mean of `samples` with its standard error, or `None` for fewer than two
+    /// samples.
     pub fn plain(samples: &[f64]) -> Option<Self> {
         let n = samples.len();
         let summary = crate::Summary::of(samples).filter(|_| n > 1)?;
@@ -56,7 +58,7 @@ impl Estimate {
         [self.mean - half, self.mean + half]
     }
 
-    /// Returns the two-sided p-value of a true mean of 0.
+    /// Returns the two-sided p-value of the hypothesis that the true mean is 0.
     pub fn p(&self) -> f64 {
         if self.error > 0.0 {
             return t_two_sided(self.mean / self.error, self.degrees);

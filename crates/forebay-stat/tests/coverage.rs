@@ -1,5 +1,5 @@
-//! Coverage of the ratio's 95 % interval over simulated experiments. Rounds differ, slices differ
-//! within a round, and some slices are disturbed.
+//! Tests how often the 95 % interval of a ratio contains the true ratio in simulated experiments.
+//! Rounds differ, slices differ within a round, and some slices are disturbed.
 
 use forebay_stat::{Verdict, ratio_of_rounds};
 
@@ -8,11 +8,11 @@ const EXPERIMENTS: usize = 1500;
 /// Parameters of the simulated machine.
 #[derive(Clone, Copy)]
 struct Noise {
-    /// Standard deviation of a round's log ratio: server starts differ.
+    /// Standard deviation of a round's log ratio, because server starts differ.
     rounds: f64,
-    /// Standard deviation of a slice's ratio within its round.
+    /// Standard deviation of a slice's log ratio within its round.
     slices: f64,
-    /// Share of slices that lose half of their rate, on either side.
+    /// Share of slices that lose half of their rate. It applies to each side separately.
     disturbed: f64,
 }
 
@@ -60,7 +60,8 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
         for (seed, size) in
             [(1, (2, 20)), (2, (4, 7)), (3, (6, 33)), (4, (12, 10)), (5, (6, 1)), (10, (10, 12))]
         {
-            // With one slice per round the interval is that of a plain mean over rounds.
+            // With one slice per round, the interval is that of a plain mean over rounds. Disturbed
+            // slices cannot be trimmed then, so this combination is not tested.
             if size.1 == 1 && case == 2 {
                 continue;
             }
@@ -93,8 +94,8 @@ fn five_percent_are_found_and_nothing_is_not() {
     assert!(invented <= 10, "invented {invented} of 200");
 }
 
-/// Parameters as measured in `examples/validation`: the difference between two starts of a Python
-/// server, and the share of extreme slices.
+/// The parameters were measured in `examples/validation`. They are the difference between two
+/// starts of a Python server, and the share of extreme slices.
 #[test]
 fn the_same_load_in_more_rounds_finds_more() {
     let noise = Noise { rounds: 0.025, slices: 0.05, disturbed: 0.05 };
