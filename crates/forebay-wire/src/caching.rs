@@ -1,4 +1,4 @@
-//! Rules of shared caches (RFC 9111), without a store and without a clock.
+//! Rules of shared caches (RFC 9111). The module contains no store and reads no clock.
 
 mod control;
 mod freshness;
@@ -9,7 +9,7 @@ pub use freshness::{Freshness, ReplyTimes, parse_date};
 pub use refusal::{Circumstances, Refusal};
 
 /// Returns true if Forebay knows how caches must treat replies with this status (RFC 9111 section
-/// 3). Relevant only for `must-understand`.
+/// 3). Only the directive `must-understand` depends on this.
 pub fn is_understood(status: u16) -> bool {
     matches!(
         status,
@@ -19,14 +19,15 @@ pub fn is_understood(status: u16) -> bool {
 
 /// Returns true if a reply with this status may be reused without an explicit lifetime.
 ///
-/// RFC 9110 section 15.1 also allows 405, 414 and 501. A client can provoke these with fields that
-/// are not part of the key, so that others would get them.
+/// RFC 9110 section 15.1 also allows 405, 414 and 501. A client can cause these statuses with
+/// fields that are not part of the cache key. Other clients would then receive the stored error, so
+/// these statuses are not included.
 pub fn is_heuristic(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 410)
 }
 
-/// Returns true if a method is safe (RFC 9110 section 9.2.1). Others invalidate what is stored for
-/// their target.
+/// Returns true if a method is safe (RFC 9110 section 9.2.1). A request with an unsafe method
+/// invalidates the stored replies for its target.
 pub fn is_safe(method: &[u8]) -> bool {
     matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PROPFIND" | b"REPORT" | b"SEARCH")
 }

@@ -1,19 +1,20 @@
-//! The address of a client.
+//! Address of a client, as Forebay logs and forwards it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// The address of a client.
+/// Address of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAddress {
-    /// An IP address with its port, which is 0 if a proxy named the client.
+    /// An IP address with its port. The port is 0 if a proxy reported the address.
     Ip(SocketAddr),
-    /// None: the client came over a Unix socket, and no trusted proxy named it.
+    /// No IP address: the client connected over a Unix socket, and no trusted proxy reported its
+    /// address.
     Unix,
 }
 
 impl ClientAddress {
-    /// Returns the IP address, if there is one.
+    /// Returns the IP address, or `None` for a client on a Unix socket.
     pub fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Ip(address) => Some(address.ip()),
@@ -21,7 +22,7 @@ impl ClientAddress {
         }
     }
 
-    /// Returns the port; 0 if it is not known.
+    /// Returns the port, or 0 if the port is not known.
     pub fn port(self) -> u16 {
         match self {
             Self::Ip(address) => address.port(),
@@ -38,7 +39,7 @@ impl ClientAddress {
     }
 }
 
-/// nginx's `$remote_addr` for such a client.
+/// Value of nginx's `$remote_addr` for a client on a Unix socket.
 const UNIX: &[u8] = b"unix:";
 
 impl From<SocketAddr> for ClientAddress {
@@ -47,7 +48,8 @@ impl From<SocketAddr> for ClientAddress {
     }
 }
 
-/// Writes the address without its port, IPv4 ones as such also if they come mapped into IPv6.
+/// Writes the address without its port. An IPv4 address that is mapped into IPv6 is written as
+/// IPv4.
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ip() {

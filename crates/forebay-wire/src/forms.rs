@@ -1,22 +1,23 @@
-//! `application/x-www-form-urlencoded`: the pairs of a form or a query.
+//! `application/x-www-form-urlencoded`: the name-value pairs of a form or a query.
 //!
 //! Specification: <https://url.spec.whatwg.org/#application/x-www-form-urlencoded>
 //!
-//! [`pairs`] finds the pairs without copies, and [`decode`] copies only if there is something to
-//! decode. Nothing is rejected: every text is a form, and an invalid escape represents itself. The
-//! reader of the body limits the size of a form.
+//! [`pairs`] finds the pairs without copies. [`decode`] copies only if the text contains an escape.
+//! Neither function rejects a text: an invalid escape stays unchanged. The code that reads the body
+//! limits the size of a form.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// Differences between two readers of forms.
+/// Rules for splitting a form into pairs. Applications of different languages expect different
+/// rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// The rules of browsers: `&` separates pairs, and empty pairs are skipped.
     #[default]
     Whatwg,
-    /// The rules of Plack with `WWW::Form::UrlEncoded`: `;` is a separator, too. One space at the
+    /// The rules of Plack with `WWW::Form::UrlEncoded`: `;` also separates pairs. One space at the
     /// start or after a separator is skipped. An empty pair is a pair of empty strings.
     Plack,
 }
@@ -26,17 +27,17 @@ pub enum Dialect {
 pub struct Pair<'a> {
     /// The encoded name.
     pub name: &'a [u8],
-    /// The encoded value; empty without an equals sign.
+    /// The encoded value. It is empty if the pair has no equals sign.
     pub value: &'a [u8],
 }
 
-/// Returns the pairs of `form` in their order, including repeated names.
+/// Returns the pairs of `form` in their original order. Repeated names are included.
 pub fn pairs(form: &[u8], dialect: Dialect) -> Pairs<'_> {
     // In both dialects, an empty form has no pairs.
     Pairs { rest: (!form.is_empty()).then_some(form), dialect }
 }
 
-/// Iterator returned by [`pairs`].
+/// Iterator over pairs, which [`pairs`] returns.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     rest: Option<&'a [u8]>,
@@ -66,7 +67,8 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Takes the text up to the separator. Returns it with the position of its first equals sign.
+    /// Takes the text up to the separator. Returns the text and the position of its first equals
+    /// sign.
     fn until(&mut self, rest: &'a [u8], separator: Option<usize>) -> (&'a [u8], Option<usize>) {
         let end = separator.unwrap_or(rest.len());
         self.rest = separator.map(|at| &rest[at + 1..]);
@@ -98,7 +100,7 @@ pub fn decode(encoded: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Decodes a text and replaces invalid UTF-8 with U+FFFD, as the WHATWG specification requires.
-/// Plack leaves the bytes unchanged, so it needs only [`decode`].
+/// Plack keeps invalid UTF-8, so the Plack dialect needs only [`decode`].
 pub fn text(encoded: &[u8]) -> Cow<'_, str> {
     match decode(encoded) {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),

@@ -1,10 +1,11 @@
 //! HTTP/2 (RFC 9113) for both roles, without sockets or a clock.
 //!
-//! [`Connection`] converts bytes to events, and calls to bytes. The server, the upstreams and the
-//! load generator use it. The [`frame`]s, [`hpack`] and the rules for heads are usable on their
-//! own. Heads are decoded directly into an arena of [`Fields`](crate::fields::Fields).
+//! [`Connection`] converts received bytes to events, and method calls to bytes for the peer. The
+//! server, the upstream connections and the load generator use it. The [`frame`]s, [`hpack`] and
+//! the rules for heads (pseudo-fields and fields of a message) are usable without it. Heads are
+//! decoded directly into [`Fields`](crate::fields::Fields).
 //!
-//! Sockets, timers and the meaning of requests are outside this module.
+//! Sockets, timers and the processing of requests are outside this module.
 
 mod connection;
 mod error;

@@ -2,11 +2,12 @@
 //! the PROXY protocol.
 //!
 //! Nothing here opens a socket, reads a clock or logs. A parser gets the bytes received so far and
-//! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Both roles
-//! of a protocol are here: the load generator sends what the gateway accepts.
+//! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. The crate
+//! contains both roles of a protocol, because the load generator sends the messages that the
+//! gateway receives.
 //!
-//! Sockets and timeouts are in `forebay-net`, connection pools and retries in `forebay-upstream`, and
-//! the meaning of requests is in `forebay-server`.
+//! Sockets and timeouts are in `forebay-net`. Connection pools and retries are in
+//! `forebay-upstream`. The code that answers requests is in `forebay-server`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -38,7 +39,7 @@ pub mod x_forwarded_for;
 pub use client_address::ClientAddress;
 pub use span::Span;
 
-// The examples of README.md are tested.
+// The tests compile and run the examples of README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,6 +1,6 @@
 //! Byte ranges (RFC 9110 section 14): the parts of a representation that a `Range` field requests.
 
-/// Range of `length` bytes, starting at `start`.
+/// Range of `length` bytes that starts at `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// Offset of the first byte.
@@ -12,10 +12,11 @@ pub struct ByteRange {
 /// Meaning of a `Range` field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// The whole representation. The field is malformed or has another unit and is ignored as RFC
-    /// 9110 requires, or it requests more than allowed.
+    /// The reply contains the whole representation, because the field is ignored. RFC 9110 requires
+    /// this for a malformed field and for another unit. Forebay also ignores a field with too many
+    /// or overlapping ranges.
     Whole,
-    /// At least one part, in the order of the request, without overlaps.
+    /// At least one part. The parts are in the order of the request and do not overlap.
     Parts(Vec<ByteRange>),
     /// No requested byte exists.
     Unsatisfiable,
@@ -23,8 +24,8 @@ pub enum Ranges {
 
 /// Parses the value of a `Range` field for a representation of `length` bytes.
 ///
-/// More than `most` ranges and overlapping ranges are an attack or a mistake. They get the whole
-/// representation, so that a reply never contains a byte twice.
+/// More than `most` ranges, and ranges that overlap, are an attack or a mistake. The function then
+/// returns [`Ranges::Whole`], so a reply never contains a byte twice.
 pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
         return Ranges::Whole;
@@ -51,7 +52,8 @@ fn overlap(parts: &[ByteRange]) -> bool {
     sorted.windows(2).any(|pair| pair[0].start + pair[0].length > pair[1].start)
 }
 
-/// Returns the part of a range within `length` bytes; `None` if it is empty.
+/// Returns the part of a range that exists in a representation of `length` bytes, or `None` if no
+/// byte of the range exists.
 fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<ByteRange> {
     let (start, end) = match (first, last) {
         (Some(first), last) => {

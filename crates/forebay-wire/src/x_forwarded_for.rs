@@ -1,9 +1,10 @@
-//! `X-Forwarded-For`: the addresses of the client and of proxies, the nearest last.
+//! `X-Forwarded-For`: the addresses of the client and of the proxies. The last address is that of
+//! the nearest proxy or client.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Returns the addresses of one field's value from the right. `None` represents an element that is
-/// not an address; elements further left cannot be trusted.
+/// Returns the addresses of one field's value from the right. An element that is not an address
+/// yields `None`. The caller must not trust the elements to the left of such an element.
 pub fn addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     value.rsplit(|&b| b == b',').map(address)
 }

@@ -1,4 +1,4 @@
-//! Violated rules, and the scope of the consequences.
+//! Rules that a peer can violate, and the errors that follow.
 
 use std::fmt;
 
@@ -70,15 +70,15 @@ pub enum Rule {
     StreamNotZero,
     /// Padding longer than the frame.
     Padding,
-    /// Other frame between HEADERS and the end of its block.
+    /// Frame of another kind or stream between HEADERS and the end of its header block.
     ContinuationExpected,
     /// CONTINUATION without a block to continue.
     ContinuationUnexpected,
     /// Setting with an invalid value.
     SettingValue,
-    /// Window that a setting or an update would make larger than 2^31-1.
+    /// Setting or window update that would make a window larger than 2^31-1.
     WindowOverflow,
-    /// Window update of zero.
+    /// Window update with increment zero.
     WindowIncrement,
     /// More DATA than the window allows.
     WindowExceeded,
@@ -86,11 +86,12 @@ pub enum Rule {
     SelfDependency,
     /// PRIORITY_UPDATE from a server, or for stream 0.
     PriorityUpdate,
-    /// PUSH_PROMISE, which is disabled, or came from a client.
+    /// PUSH_PROMISE. A server must not send it, because our client disables push, and a client must
+    /// never send it.
     Push,
     /// Stream identifier that the peer may not open, or that is smaller than an earlier one.
     StreamId,
-    /// A frame on an idle stream (RFC 9113 section 5.1).
+    /// Frame on an idle stream (RFC 9113 section 5.1).
     IdleStream,
     /// Frame on a stream that the peer has ended.
     ClosedStream,
@@ -100,25 +101,26 @@ pub enum Rule {
     Compression(HpackError),
     /// Head or trailers that violate the rules of HTTP.
     Head(HeadRule),
-    /// DATA before the head, or although no body is allowed.
+    /// DATA before the head, or DATA in a message that must not have a body.
     UnexpectedData,
-    /// `content-length` differs from the sum of DATA.
+    /// The value of `content-length` differs from the sum of all DATA.
     ContentLength,
-    /// More frames of a kind that costs us work without a benefit for the peer than an honest peer
-    /// sends.
+    /// More frames than an honest peer sends, of a kind that costs us work but does not benefit the
+    /// peer.
     Abuse(Abuse),
 }
 
-/// Rule that a head violated (RFC 9113 section 8, and the rules of HTTP/1.1 if it leaves a choice).
+/// Rule that a head violated. The rules are those of RFC 9113 section 8. If the RFC leaves a
+/// choice, the rules for HTTP/1.1 apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadRule {
-    /// Name that is empty, contains upper case, or contains a byte that no token has. In a request
+    /// Name that is empty, contains upper case, or contains a byte that no token has. In a request,
     /// also a name that a backend may mistake for `Content-Length` or `Transfer-Encoding`.
     FieldName,
     /// Value with a control byte, or with white space at either end.
     FieldValue,
-    /// Pseudo-field that is unknown, repeated, after a field, of the other direction, missing, or
-    /// not allowed for the method.
+    /// Pseudo-field that is unknown, repeated or missing, follows a regular field, or is not
+    /// allowed in this kind of message.
     PseudoField,
     /// `:method` is not a token.
     Method,
@@ -130,7 +132,8 @@ pub enum HeadRule {
     Authority,
     /// `:status` is not a number of three digits, or is 101.
     Status,
-    /// `:protocol` that we have not offered, or that is not a token.
+    /// `:protocol` that is not a token, or that is not allowed. The method must be CONNECT, and
+    /// we must have offered extended CONNECT.
     Protocol,
     /// `connection` or another field that concerns an HTTP/1.1 connection.
     ConnectionField,
@@ -138,39 +141,39 @@ pub enum HeadRule {
     Te,
     /// `content-length` that is repeated, signed, listed, empty, too large, or not allowed.
     ContentLength,
-    /// Field in the trailers that framing or routing depends on.
+    /// `content-length` or `host` in the trailers, because framing and routing depend on them.
     Trailers,
     /// A second head that does not end the stream.
     TrailersEnd,
-    /// Body of GET or HEAD, if the limits do not allow it.
+    /// Body of a GET or HEAD request, if `HeadLimits` do not allow it.
     GetBody,
     /// `expect` other than `100-continue`.
     Expect,
     /// The path is longer than the limit.
     TargetTooLong,
-    /// The list exceeds the limit of its size or of its number of fields.
+    /// The list of fields exceeds the limit of its size or of its number of fields.
     TooLarge,
 }
 
 impl HeadRule {
     /// Returns the status for the reply to an otherwise well-formed request. Returns `None` for a
-    /// malformed request, which resets the stream.
+    /// malformed request, for which the stream is reset.
     pub fn status(self) -> Option<u16> {
         match self {
             Self::Expect => Some(417),
             Self::TargetTooLong => Some(414),
             Self::TooLarge => Some(431),
-            // As over HTTP/1.1.
+            // The status is the same as over HTTP/1.1.
             Self::GetBody => Some(400),
             _ => None,
         }
     }
 }
 
-/// Kind of abuse. Each is counted separately.
+/// Kind of abuse. Each kind has its own counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abuse {
-    /// Streams that the peer opened and reset.
+    /// Streams that the peer opened and then reset.
     Resets,
     /// Streams that the peer made us reset.
     ProvokedResets,
@@ -195,7 +198,7 @@ pub enum Abuse {
 }
 
 impl Rule {
-    /// Returns the error code for the peer.
+    /// Returns the error code that is sent to the peer.
     pub fn code(self) -> ErrorCode {
         match self {
             Self::FrameTooLarge | Self::FrameLength => ErrorCode::FRAME_SIZE_ERROR,
@@ -209,21 +212,21 @@ impl Rule {
     }
 }
 
-/// Scope of an error.
+/// Part of a connection that an error ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The connection: GOAWAY was written, and no more input is read.
+    /// The whole connection: GOAWAY was written, and no more input is read.
     Connection,
     /// A single stream: RST_STREAM was written for it.
     Stream(u32),
 }
 
-/// Violated rule with its scope.
+/// Rule that the peer violated, with the scope of the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Error {
-    /// The rule.
+    /// Rule that the peer violated.
     pub rule: Rule,
-    /// The scope of the error.
+    /// Part of the connection that the error ends.
     pub scope: Scope,
 }
 
@@ -308,7 +311,7 @@ impl fmt::Display for HeadRule {
 }
 
 impl Abuse {
-    /// Returns a short name, for the label of a counter.
+    /// Returns a short name, which labels a counter.
     pub fn label(self) -> &'static str {
         match self {
             Self::Resets => "resets",

@@ -1,8 +1,8 @@
-//! HPACK, the compression of heads (RFC 7541).
+//! HPACK: the compression of heads in HTTP/2 (RFC 7541).
 //!
-//! [`Decoder`] reads header blocks into an arena of [`Fields`](crate::fields::Fields), and
-//! [`Encoder`] writes them. Each contains the dynamic table of its direction, so a connection needs
-//! one of each. Every received block must be decoded, even if its stream was reset.
+//! [`Decoder`] reads header blocks into [`Fields`](crate::fields::Fields), and [`Encoder`] writes
+//! them. Each contains the dynamic table of one direction, so a connection needs one decoder and
+//! one encoder. Every received block must be decoded, even if its stream was reset.
 
 mod decoder;
 mod encoder;
@@ -19,23 +19,24 @@ pub use encoder::Encoder;
 pub(crate) use encoder::{HUFFMAN_FROM, is_secret};
 pub use table::Flaw;
 
-/// Rule of RFC 7541 that a header block violated. Each violation ends the connection, because the
-/// tables of the two sides differ from then on.
+/// Rule of RFC 7541 that a header block violated. Each violation ends the connection, because from
+/// then on the dynamic tables of the two sides differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HpackError {
     /// The block ends within a field.
     Truncated,
-    /// Integer above 2^28-1, or of more than five bytes.
+    /// Integer above 2^28-1, or with more than five bytes.
     Integer,
-    /// Index zero, or an index without an entry.
+    /// Index zero, or an index for which no entry exists.
     Index,
-    /// Size update above the announced limit.
+    /// Table size update above the announced limit.
     TableSize,
-    /// Size update after a field, or a third one.
+    /// Table size update after a field, or a third update in one block.
     TableUpdate,
-    /// The table must shrink to the announced limit, but the block does not start with that update.
+    /// The block does not start with a table size update, although the table must shrink to the
+    /// announced limit.
     MissingUpdate,
-    /// Huffman padding of eight bits or more, or with a zero bit.
+    /// Huffman padding of eight bits or more, or padding with a zero bit.
     Padding,
     /// End-of-string symbol within a string.
     EndOfString,
@@ -58,8 +59,9 @@ impl fmt::Display for HpackError {
 
 impl std::error::Error for HpackError {}
 
-/// Size that an entry of the dynamic table counts in addition to its name and value (section 4.1).
+/// Number of bytes that an entry of the dynamic table counts in addition to its name and value
+/// (section 4.1).
 pub(crate) const ENTRY_OVERHEAD: usize = 32;
 
-/// Size of a dynamic table until a setting changes it.
+/// Maximum size of a dynamic table in bytes, until SETTINGS_HEADER_TABLE_SIZE changes it.
 pub const DEFAULT_TABLE: usize = 4_096;

@@ -1,5 +1,5 @@
-//! Conversion of heads to HTTP/1.1: of requests, for the handlers after the server, and of replies,
-//! for a proxy.
+//! Converts the heads of HTTP/2 and HTTP/3 messages to HTTP/1.1. Server handlers process requests
+//! in that form, and the proxy processes replies in that form.
 
 use super::Head;
 use crate::Span;
@@ -10,10 +10,11 @@ use crate::http1::{
 
 impl Head {
     /// Writes the head to the empty `bytes` as lines of HTTP/1.1, and describes its parts in
-    /// `head`. `version` is the original version. `ends` is true if no body follows.
+    /// `head`. `version` is the version of the received request. `ends` is true if no body follows.
     ///
-    /// An extended CONNECT (RFC 8441) becomes the GET of an upgrade. For WebSocket, `websocket_key`
-    /// is added, a field that only HTTP/1.1 has.
+    /// An extended CONNECT (RFC 8441) becomes a GET with an `Upgrade` field. For WebSocket, the
+    /// function also adds `Sec-WebSocket-Key` with the value `websocket_key`, because HTTP/2 does
+    /// not use that field.
     pub fn write_http1(
         &self,
         version: Version,
@@ -74,8 +75,8 @@ impl Head {
         };
     }
 
-    /// Works as [`Head::write_http1`], for a reply. `to_head` is true if the request's method was
-    /// HEAD. A body of unknown length becomes chunked.
+    /// Converts a reply as [`Head::write_http1`] converts a request. `to_head` is true if the
+    /// request's method was HEAD. A body of unknown length is chunked.
     pub fn write_http1_reply(
         &self,
         ends: bool,
@@ -107,8 +108,8 @@ impl Head {
         };
     }
 
-    /// Writes the trailer fields as lines, without those that must not be trailers (RFC 9110
-    /// section 6.5.1).
+    /// Writes the trailer fields as lines. Fields that must not be trailers (RFC 9110 section
+    /// 6.5.1) are omitted.
     pub fn write_trailers(&self, lines: &mut Vec<u8>) {
         for field in self.fields.iter().filter(|field| may_be_trailer(field.name)) {
             append_line(lines, field.known, field.name, field.value);

@@ -8,29 +8,31 @@ use super::static_table::{self, ENTRIES};
 use super::table::{DynamicTable, Entry, Flaw};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, HpackError, huffman, integer};
 
-/// Limits of the result of one block.
+/// Limits of the fields that one block may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListLimits {
-    /// Maximum sum of names, values and 32 bytes per field (RFC 9113 section 6.5.2).
+    /// Maximum total size in bytes: all names and values, and 32 bytes per field (RFC 9113
+    /// section 6.5.2).
     pub size: usize,
-    /// Maximum number of fields, including pseudo-fields and each crumb of a cookie.
+    /// Maximum number of fields. Pseudo-fields count, and so does each `cookie` field.
     pub fields: usize,
 }
 
-/// Properties of a decoded block. Its fields are in the arena.
+/// Result of decoding a block, in addition to the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
-    /// The first violation.
+    /// First violation in a field, or [`Flaw::None`].
     pub flaw: Flaw,
-    /// The list exceeds a limit, and the excess fields are missing.
+    /// True if the block exceeds a limit. The fields from the first excess field on are missing.
     pub too_large: bool,
 }
 
-/// Decoder of the blocks of one direction of a connection. Each block is decoded once and in order.
+/// Decoder of the header blocks that one side of a connection receives. Each block must be decoded
+/// once, in the order of arrival.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// Maximum table size that the settings allow.
+    /// Maximum table size that our acknowledged settings allow.
     allowed: usize,
 }
 
@@ -41,16 +43,16 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Reports that the peer has acknowledged this setting. If its table is larger, its next block
-    /// must start with a reduction (section 4.2).
+    /// Sets the maximum table size, after the peer has acknowledged our setting. If the table of
+    /// the peer is larger, the peer's next block must start with a reduction (section 4.2).
     pub fn set_allowed(&mut self, allowed: usize) {
         self.allowed = allowed;
     }
 
     /// Decodes a complete block and appends its fields to `fields`.
     ///
-    /// A block that exceeds a limit is decoded to its end, because the tables of both sides must
-    /// stay equal.
+    /// A block that exceeds a limit is decoded to its end, because the dynamic tables of both sides
+    /// must stay equal.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -82,7 +84,7 @@ impl Decoder {
         Ok(list.found)
     }
 
-    /// Frees memory that the table does not need now.
+    /// Frees unused memory of the table.
     pub fn shrink(&mut self) {
         self.table.shrink();
     }
@@ -92,7 +94,8 @@ impl Decoder {
         self.table.allocated()
     }
 
-    /// Reads the table size updates: at most two, the smallest size first (section 4.2).
+    /// Reads the table size updates. A block contains at most two, and the first one has the
+    /// smaller size (section 4.2).
     fn size_updates<'a>(&mut self, block: &'a [u8]) -> Result<&'a [u8], HpackError> {
         let mut rest = block;
         for _ in 0..2 {
@@ -126,7 +129,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends name and value of a literal to the arena.
+    /// Appends the name and the value of a literal to the bytes of `list.fields`.
     fn literal(
         &self,
         name: usize,
@@ -173,7 +176,7 @@ impl Decoder {
     }
 }
 
-/// Literal with name and value at the end of the arena.
+/// Field whose name and value are at the end of the bytes of `Fields`.
 pub(crate) struct Literal {
     pub name: Span,
     pub value: Span,
@@ -181,7 +184,7 @@ pub(crate) struct Literal {
     pub flaw: Flaw,
 }
 
-/// Fields of a block so far, and the remaining limits.
+/// Fields of a block that are decoded so far, and the remaining limits.
 pub(crate) struct List<'a> {
     pub fields: &'a mut Fields,
     pub room: usize,
@@ -194,12 +197,13 @@ impl<'a> List<'a> {
         Self { fields, room: limits.size, left: limits.fields, found: Decoded::default() }
     }
 
-    /// Counts a field of this many bytes. Returns false after a limit is reached.
+    /// Counts a field whose name and value have `bytes` bytes in total. Returns false if this field
+    /// or an earlier one exceeds a limit.
     pub fn has_room(&mut self, bytes: usize) -> bool {
         let size = bytes + ENTRY_OVERHEAD;
         if self.left == 0 || size > self.room {
             self.found.too_large = true;
-            // Later fields are not accepted either, so that the result is a prefix of the list.
+            // Later fields are also rejected, so that the result is a prefix of the list.
             self.left = 0;
             return false;
         }
@@ -238,7 +242,7 @@ pub(crate) fn string(rest: &mut &[u8], bits: u32, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// `tchar` without upper case.
+/// True for each `tchar` (RFC 9110 section 5.6.2) that is not an upper-case letter.
 static LOWER_TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -249,7 +253,7 @@ static LOWER_TOKEN: [bool; 256] = {
     table
 };
 
-/// Returns true if `name` is a lower-case token, possibly after a colon.
+/// Returns true if `name` is a lower-case token. A colon may precede the token.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     let token = name.strip_prefix(b":").unwrap_or(name);
     !token.is_empty() && token.iter().all(|&byte| LOWER_TOKEN[byte as usize])

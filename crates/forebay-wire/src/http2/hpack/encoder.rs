@@ -1,7 +1,8 @@
 //! Encoder of header blocks (RFC 7541 sections 4.2, 6 and 7.1).
 //!
-//! A field enters the table when it is sent for the second time. Paths, lengths and request IDs
-//! therefore do not evict repeated fields, and no list of names is needed.
+//! A field enters the dynamic table when it is sent for the second time. Paths, lengths and request
+//! IDs therefore do not evict repeated fields. The encoder needs no list of names that are worth
+//! storing.
 
 use crate::fields::FieldRef;
 use crate::http1::has_upper_case;
@@ -10,15 +11,17 @@ use super::static_table::{self, ENTRIES, hash};
 use super::table::{DynamicTable, Entry};
 use super::{DEFAULT_TABLE, ENTRY_OVERHEAD, huffman, integer};
 
-/// Number of slots that find entries by hash, and of slots for hashes of fields sent once.
+/// Number of slots of the hash table that finds entries.
 const SLOTS: usize = 128;
+/// Number of slots for hashes of fields that were sent once.
 const SEEN: usize = 64;
 
-/// Minimum length for the Huffman code. Shorter values become at most two bytes shorter.
+/// Minimum length in bytes of a string that uses the Huffman code. The code would make a shorter
+/// string at most two bytes shorter.
 pub(crate) const HUFFMAN_FROM: usize = 8;
 
-/// Cookies shorter than this could be guessed byte by byte from the size of the block (RFC 7541
-/// section 7.1.3).
+/// Length in bytes from which a cookie may enter a table. An attacker could guess a shorter cookie
+/// byte by byte from the size of the block (RFC 7541 section 7.1.3).
 const SHORT_COOKIE: usize = 20;
 
 const INDEXED: u8 = 0x80;
@@ -27,19 +30,20 @@ const SIZE_UPDATE: u8 = 0x20;
 const NEVER_INDEXED: u8 = 0x10;
 const NOT_INDEXED: u8 = 0x00;
 
-/// Encoder of the blocks of one direction of a connection, in the order of sending.
+/// Encoder of the header blocks that one side of a connection sends. Blocks must be sent in the
+/// order of encoding.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// Our own limit of the table size.
+    /// Our own limit of the table size, in bytes.
     wanted: usize,
-    /// Pending size update for the peer: the smallest size since the last block, and the current
-    /// size.
+    /// Pending table size update for the peer: the smallest size since the last block, and the
+    /// current size.
     update: Option<(usize, usize)>,
-    /// Number of the newest entry whose name, or name and value, has this hash. Empty until the
-    /// first block and after [`Self::shrink`].
+    /// For each slot, the insertion number of the newest entry with this hash of the name, or of
+    /// name and value. Empty until the first block and after [`Self::shrink`].
     slots: Vec<u32>,
-    /// Hashes of fields that were sent but are not in the table.
+    /// Hashes of fields that were sent once and are not in the table.
     seen: Vec<u32>,
     /// Buffer for a name in lower case.
     lower: Vec<u8>,
@@ -61,7 +65,7 @@ impl Encoder {
         encoder
     }
 
-    /// Reports that the peer's settings allow a table of this size.
+    /// Sets the maximum table size that the peer's settings allow.
     pub fn set_allowed(&mut self, allowed: usize) {
         let size = allowed.min(self.wanted);
         let smallest = self.update.map_or(self.table.limit(), |(smallest, _)| smallest);
@@ -71,7 +75,7 @@ impl Encoder {
         }
     }
 
-    /// Starts a block.
+    /// Starts a block with the pending table size update, if there is one.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if let Some((smallest, size)) = self.update.take() {
             if smallest < size {
@@ -115,7 +119,7 @@ impl Encoder {
         self.encode(out, name, value, false);
     }
 
-    /// Frees memory that the table does not need now. Entries are kept.
+    /// Frees unused memory. The entries of the table are kept.
     pub fn shrink(&mut self) {
         self.table.shrink();
         (self.slots, self.seen, self.lower) = Default::default();
@@ -159,19 +163,20 @@ impl Encoder {
         }
     }
 
-    /// Returns the index of the entry to which `hash` leads, if it `fits`.
+    /// Looks up `hash`. Returns the position of its entry in the dynamic table if `fits` accepts
+    /// the name and value of the entry.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
         fits(name, value).then_some(place)
     }
 
-    /// Returns true if a field with this hash was sent recently. Records the hash.
+    /// Returns true if a field with this hash was sent recently. Also records the hash.
     fn repeats(&mut self, hash: u32) -> bool {
         std::mem::replace(&mut self.seen[hash as usize % SEEN], hash) == hash
     }
 
-    /// Returns the maximum size of an entry. Larger ones would evict too many others.
+    /// Returns the maximum size of an entry. A larger entry would evict too many others.
     fn largest(&self) -> usize {
         self.table.limit() / 4 * 3
     }
@@ -194,15 +199,15 @@ impl Encoder {
     }
 }
 
-/// Returns the static entry with this value among those with one name. `index` is the first of
-/// them.
+/// Returns the index of the static entry with this name and value. `index` is the first index with
+/// this name.
 fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
     let same_name = ENTRIES[index - 1..].iter().take_while(|entry| entry.0 == name);
     same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
 }
 
 /// Returns true if no table may store the field. An attacker on the same connection could otherwise
-/// test guesses against it.
+/// test guesses of its value.
 pub(crate) fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,

@@ -6,7 +6,7 @@
 
 use super::HpackError;
 
-/// Length of the code of each octet, in bits. The end-of-string symbol has 30.
+/// Length of the code of each octet, in bits. The code of the end-of-string symbol has 30 bits.
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, //
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28, //
@@ -26,19 +26,19 @@ const LENGTHS: [u8; 256] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, //
 ];
 
-/// Maximum length of a code, for octets and the end of string.
+/// Maximum length of a code in bits, for octets and the end of string.
 const LONGEST: usize = 30;
 
-/// Number of bits that index [`SHORT`]. 79 symbols, which include all in URLs and common values,
-/// have codes of at most ten bits.
+/// Number of bits that index [`SHORT`]. Codes of at most ten bits exist for 79 symbols, which
+/// include nearly all characters of URLs and common values.
 const SHORT_BITS: u32 = 10;
 
 struct Code {
-    /// Symbols in the order of their codes. The last, 256, is the end of string.
+    /// Symbols in the order of their codes. The last symbol, 256, is the end of string.
     symbols: [u16; 257],
     /// Position in `symbols` of the first code of each length.
     place: [u16; LONGEST + 2],
-    /// The first code of each length.
+    /// First code of each length.
     first: [u32; LONGEST + 2],
 }
 
@@ -79,8 +79,9 @@ static CODES: [u32; 256] = {
     codes
 };
 
-/// Table for ten bits: the length of the first code in the upper byte, and its octet in the lower
-/// byte. Zero for a longer code.
+/// Table that is indexed with the next ten bits of the input. The upper byte is the length of the
+/// first code in these bits, and the lower byte is its octet. An element is zero if the first code
+/// is longer than ten bits.
 static SHORT: [u16; 1 << SHORT_BITS] = {
     let code = canonical();
     let mut table = [0; 1 << SHORT_BITS];
@@ -103,11 +104,11 @@ static SHORT: [u16; 1 << SHORT_BITS] = {
     table
 };
 
-/// Decodes `input` and appends the result. The padding must be fewer than eight bits, all ones
-/// (section 5.2). An encoded end of string is an error.
+/// Decodes `input` and appends the result. The padding must be fewer than eight bits, all of them
+/// ones (section 5.2). An encoded end of string is an error.
 pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = out.len();
-    // The shortest code has five bits.
+    // The shortest code has five bits, so `input` contains at most this many symbols.
     out.resize(start + input.len() * 8 / 5, 0);
     let written = decode_into(input, &mut out[start..])?;
     out.truncate(start + written);
@@ -115,12 +116,13 @@ pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> 
 }
 
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
-    // The upper `valid` bits of `window` come from the input.
+    // The upper `valid` bits of `window` are input that is not decoded yet.
     let (mut window, mut valid) = (0u64, 0u32);
     let mut written = 0;
     loop {
         if let Some(word) = input.first_chunk::<8>() {
-            // As many whole bytes of the word as fit. The bits after them are read again.
+            // Counts as many whole bytes of the word as fit. The other bits of the word are read
+            // again later.
             window |= u64::from_be_bytes(*word) >> valid;
             let taken = (63 - valid) / 8;
             valid += taken * 8;
@@ -137,7 +139,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
                 return finish(window, valid, out, written);
             }
         }
-        // At least 30 bits are valid here: enough for any code, or for three short ones.
+        // At least 30 bits are valid here. This is enough for any code, or for three short codes.
         let before = valid;
         while valid >= SHORT_BITS {
             let short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
@@ -157,12 +159,12 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
             window <<= length;
             valid -= length;
         }
-        // Bits after the valid ones are read again.
+        // Clears the bits after the valid ones, because they will be read again.
         window &= !(u64::MAX >> valid);
     }
 }
 
-/// Decodes the last symbols, which have fewer than 30 bits.
+/// Decodes the last symbols, when fewer than 30 bits remain.
 fn finish(
     mut window: u64,
     mut valid: u32,
@@ -170,9 +172,9 @@ fn finish(
     mut written: usize,
 ) -> Result<usize, HpackError> {
     loop {
-        // `valid` is less than 30, so the shift is valid.
+        // `valid` is less than 30, so the shift cannot overflow.
         let padded = window | u64::MAX >> valid;
-        // No code shorter than eight bits consists only of ones.
+        // No code shorter than eight bits consists only of ones, so these bits are padding.
         if valid < 8 && padded == u64::MAX {
             return Ok(written);
         }
@@ -209,7 +211,7 @@ fn long(window: u64) -> Result<(u32, u8), HpackError> {
     Err(HpackError::EndOfString)
 }
 
-/// Returns the encoded length of `input`, in bytes.
+/// Returns the length in bytes of `input` after encoding.
 pub(crate) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| LENGTHS[byte as usize] as usize).sum();
     bits.div_ceil(8)
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_the_appendix() {
-        // A sample of each group in appendix B.
+        // Samples of each group in appendix B.
         for (symbol, code, length) in [
             (b'0', 0x0, 5),
             (b't', 0x9, 5),
@@ -283,7 +285,7 @@ mod tests {
 
     #[test]
     fn padding_is_fewer_than_eight_ones() {
-        // "0" is 00000; then three bits of padding.
+        // The code of "0" is 00000, so three bits of padding follow.
         assert_eq!(decoded(&[0b0000_0111]), Ok(b"0".to_vec()));
         for bad in [&[0b0000_0110][..], &[0b0000_0111, 0xff], &[0xff], &[0b0000_0011]] {
             assert_eq!(decoded(bad), Err(HpackError::Padding), "{bad:x?}");

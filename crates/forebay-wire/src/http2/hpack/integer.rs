@@ -2,7 +2,7 @@
 
 use super::HpackError;
 
-/// Maximum integer: more than any index, length or table size needs.
+/// Maximum accepted integer. No index, length or table size needs a larger one.
 const LARGEST: u32 = (1 << 28) - 1;
 
 /// Decodes an integer with a prefix of `bits` bits in the first byte of `input`, and advances

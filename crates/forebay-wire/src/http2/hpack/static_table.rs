@@ -2,13 +2,13 @@
 
 use crate::http1::{KnownField, NAMES};
 
-/// Number of entries. Indices start at one.
+/// Number of entries. The first index is one.
 pub(super) const LEN: usize = ENTRIES.len();
 
-/// Index of the first `:status` entry. The values are those of [`STATUSES`].
+/// Index of the first `:status` entry. The values of the `:status` entries are in [`STATUSES`].
 pub(super) const STATUS: usize = 8;
 
-/// Status codes of the static table, in order.
+/// Status codes of the static table, in the order of the entries.
 pub(super) const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
 pub(super) const ENTRIES: [(&[u8], &[u8]); 61] = [
@@ -75,7 +75,7 @@ pub(super) const ENTRIES: [(&[u8], &[u8]); 61] = [
     (b"www-authenticate", b""),
 ];
 
-/// The kind of each entry, in the order of [`ENTRIES`].
+/// Known field name of each entry, in the order of [`ENTRIES`].
 pub(super) static KNOWN: [KnownField; LEN] = {
     let mut known = [KnownField::Other; LEN];
     let mut at = 0;
@@ -94,7 +94,7 @@ pub(super) static KNOWN: [KnownField; LEN] = {
 
 const SLOTS: usize = 256;
 
-/// Index of the first entry of each name, by the hash of the name; zero for an empty slot.
+/// Hash table that finds the index of the first entry of a name. Zero marks an empty slot.
 static BY_NAME: [u8; SLOTS] = {
     let mut slots = [0; SLOTS];
     let mut at = 0;
@@ -112,7 +112,7 @@ static BY_NAME: [u8; SLOTS] = {
     slots
 };
 
-/// Returns the first index of this name. `hash` is the hash of the name with seed zero.
+/// Returns the first index of this name, or `None`. `hash` is the hash of the name with seed zero.
 pub(super) fn index_of(name: &[u8], hash: u32) -> Option<usize> {
     let mut slot = hash as usize % SLOTS;
     loop {
@@ -124,8 +124,9 @@ pub(super) fn index_of(name: &[u8], hash: u32) -> Option<usize> {
     }
 }
 
-/// Hashes a short string with one multiplication per eight bytes. Only our own encoder relies on
-/// the hash and verifies matches, so a collision costs at most a few bytes.
+/// Hashes a short string with one multiplication per eight bytes. Only our own encoder uses the
+/// hash, and it compares the strings of each match. A collision therefore costs only a few bytes of
+/// compression.
 pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let mut state = (seed as u64) ^ bytes.len() as u64;
     let mut rest = bytes;
@@ -133,7 +134,8 @@ pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
         state = mix(state, u64::from_le_bytes(*word));
         rest = behind;
     }
-    // The last bytes of a short string, in two overlapping halves.
+    // Combines the last bytes: four to seven bytes as two overlapping words, fewer bytes one by
+    // one.
     let tail = if let (Some(a), Some(b)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
         u32::from_le_bytes(*a) as u64 | (u32::from_le_bytes(*b) as u64) << 32
     } else if let [first, .., last] = rest {
@@ -148,7 +150,7 @@ pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
 }
 
 const fn mix(state: u64, word: u64) -> u64 {
-    // Odd number with the bits of the golden ratio's fraction.
+    // This odd number contains the bits of the golden ratio's fraction.
     let product = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ product >> 29
 }

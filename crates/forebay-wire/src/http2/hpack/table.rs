@@ -1,4 +1,4 @@
-//! The dynamic table (RFC 7541 sections 2.3.2 and 4), for both directions.
+//! The dynamic table (RFC 7541 sections 2.3.2 and 4). The encoder and the decoder both use it.
 
 use std::collections::VecDeque;
 
@@ -6,28 +6,29 @@ use crate::http1::KnownField;
 
 use super::ENTRY_OVERHEAD;
 
-/// Violation in a field, found while decoding.
+/// Violation in a field that the decoder found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing.
+    /// No violation.
     #[default]
     None,
-    /// Name with upper case, or with a byte that no lower-case token has.
+    /// The name contains upper case, or a byte that no lower-case token contains.
     Name,
-    /// Value with a control byte, or with white space at either end.
+    /// The value contains a control byte, or white space at either end.
     Value,
 }
 
 /// Data of an entry in addition to its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Offset of the name in the sequence of all bytes ever inserted; the value follows it.
+    /// Offset of the name in the sequence of all bytes ever inserted. The value follows the name.
     start: u32,
     name_len: u32,
     value_len: u32,
-    /// Kind of the name, for the decoder only.
+    /// Known field name, for the decoder only.
     pub known: KnownField,
-    /// Violation in the entry, for the decoder, so that each string is checked only once.
+    /// Violation in the entry, for the decoder. It is stored so that each string is checked only
+    /// once.
     pub flaw: Flaw,
     /// Hash of name and value, for the encoder.
     pub hash: u32,
@@ -43,14 +44,14 @@ impl Entry {
     }
 }
 
-/// Entries, evicted so that the sum of their sizes never exceeds `limit`.
+/// Dynamic table, which evicts the oldest entries so that the sum of all sizes never exceeds `limit`.
 #[derive(Clone, Debug)]
 pub(super) struct DynamicTable {
-    /// Bytes of the entries in the order of insertion, after some of evicted entries.
+    /// Bytes of the entries in the order of insertion. Bytes of evicted entries may precede them.
     bytes: Vec<u8>,
-    /// Offset of `bytes[0]` in terms of `Entry::start`.
+    /// Offset of `bytes[0]` in the sequence of all inserted bytes, as in `Entry::start`.
     base: u32,
-    /// The newest entry is the last.
+    /// Entries in the order of insertion: the newest entry is the last.
     entries: VecDeque<Entry>,
     /// Number of insertions so far.
     inserted: u32,
@@ -70,7 +71,8 @@ impl DynamicTable {
         self.evict_to(limit);
     }
 
-    /// Inserts an entry. An entry larger than the table empties it (section 4.4).
+    /// Inserts an entry. If the entry is larger than `limit`, the table becomes empty (section
+    /// 4.4).
     pub fn insert(&mut self, name: &[u8], value: &[u8], mut entry: Entry) {
         let size = entry.size();
         if size > self.limit {
@@ -87,14 +89,15 @@ impl DynamicTable {
         self.size += size;
     }
 
-    /// Returns entry `place` with name and value. The newest is zero.
+    /// Returns the entry at position `place` with its name and value. The newest entry has position
+    /// 0.
     pub fn get(&self, place: usize) -> Option<(&Entry, &[u8], &[u8])> {
         let (entry, joined) = self.joined(place)?;
         let (name, value) = joined.split_at_checked(entry.name_len as usize)?;
         Some((entry, name, value))
     }
 
-    /// Returns entry `place` with its name, directly followed by its value.
+    /// Returns the entry at position `place`, and its name directly followed by its value.
     pub fn joined(&self, place: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(self.entries.len().checked_sub(place + 1)?)?;
         let start = entry.start.wrapping_sub(self.base) as usize;
@@ -102,7 +105,7 @@ impl DynamicTable {
         Some((entry, self.bytes.get(start..end)?))
     }
 
-    /// Returns the position of the entry with this insertion number, if it is still present.
+    /// Returns the position of the entry with this insertion number, or `None` if it was evicted.
     pub fn place_of(&self, number: u32) -> Option<usize> {
         let age = self.inserted.wrapping_sub(number) as usize;
         (age < self.entries.len()).then_some(age)
@@ -149,8 +152,9 @@ impl DynamicTable {
         }
     }
 
-    /// Moves the live bytes to the start when at least as many are dead. At most one byte is moved
-    /// per inserted byte, and the table holds at most twice its limit.
+    /// Makes room for `needed` bytes. Before `bytes` grows, evicted bytes are removed if they are
+    /// at least as many as the live ones. Each inserted byte therefore moves at most one byte, and
+    /// `bytes` is at most twice as large as the limit.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
