@@ -1,13 +1,14 @@
-//! HTTP/2 connection as server or client: converts bytes to events, and calls to bytes.
+//! HTTP/2 connection as server or client. The connection converts received bytes to events, and
+//! method calls to bytes for the peer.
 //!
-//! The caller passes its input to [`Connection::receive`] until no event is returned. When it has
-//! nothing else to do, it writes [`Connection::output`], which collects the frames of all streams.
-//! Received data is not copied: an event contains a range of the input. [`Connection::send_data`]
-//! accepts as much data as windows, priorities and the size of the output allow.
-//! [`Connection::poll_writable`] returns the next stream that may send.
+//! The caller passes received bytes to [`Connection::receive`] until no event is returned. When the
+//! caller has no other work, it writes [`Connection::output`], which collects the frames of all
+//! streams. Received data is not copied: an event contains a range of the input.
+//! [`Connection::send_data`] accepts as much data as the windows, the priorities and the size of
+//! the output allow. [`Connection::poll_writable`] returns the next stream that may send.
 //!
 //! The connection has no clock; the caller passes the time. [`Config`] limits the memory of a
-//! stream and a connection, and a budget (`budget.rs`) limits the cost of a peer.
+//! stream and of the connection. A budget (`budget.rs`) limits the work that a peer can cause.
 
 mod block;
 pub mod budget;
@@ -53,7 +54,7 @@ enum Role {
     Client,
 }
 
-/// Settings of the peer, its acknowledgement of ours, and its GOAWAY.
+/// State of the peer: its settings, its acknowledgements of our settings, and its GOAWAY.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     streams: u32,
@@ -61,12 +62,12 @@ struct Peer {
     frame: usize,
     extended_connect: bool,
     is_draining: bool,
-    /// Number of our SETTINGS frames that it has not acknowledged.
+    /// Number of our SETTINGS frames that the peer has not acknowledged.
     settings_unacknowledged: u32,
 }
 
 impl Peer {
-    /// Takes an acknowledgement of our settings. Returns false if none was expected.
+    /// Counts an acknowledgement of our settings. Returns false if no acknowledgement was expected.
     fn acknowledge(&mut self) -> bool {
         let is_expected = self.settings_unacknowledged > 0;
         if is_expected {
@@ -76,7 +77,8 @@ impl Peer {
     }
 }
 
-/// State of the input: between frames, or within a frame whose payload is processed as it arrives.
+/// State of the input: between frames, or within a DATA frame, whose payload is processed as it
+/// arrives.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
     /// The preface is incomplete.
@@ -88,7 +90,7 @@ enum Reading {
     Failed,
 }
 
-/// DATA frame that has arrived partly.
+/// Unprocessed rest of a DATA frame that has arrived partly.
 #[derive(Clone, Copy, Debug)]
 struct DataFrame {
     stream: u32,
@@ -106,13 +108,13 @@ pub struct Connection {
     decoder: Decoder,
     encoder: Encoder,
     streams: Streams,
-    /// Number of bytes by which the windows of `streams` exceed their limit.
+    /// Bytes that the receive windows of all `streams` have above `stream_window_limit`.
     lent: u32,
     identifiers: Identifiers,
     past: PastStreams,
     fragments: Fragments,
     events: VecDeque<Event>,
-    /// PRIORITY_UPDATE for streams that are not open yet.
+    /// PRIORITY_UPDATE frames for streams that are not open yet.
     priorities: VecDeque<(u32, Priority)>,
     #[expect(clippy::vec_box, reason = "events carry them boxed")]
     heads: Vec<Box<Head>>,
@@ -126,7 +128,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Creates the server's side. Its settings are in the output.
+    /// Creates the server's side of a connection. The output contains its settings.
     pub fn server(config: Config) -> Self {
         let mut connection = Self::new(Role::Server, Reading::Preface, config);
         let config = &connection.config;
@@ -143,7 +145,7 @@ impl Connection {
         connection
     }
 
-    /// Creates the client's side. Preface and settings are in the output.
+    /// Creates the client's side of a connection. The output contains the preface and the settings.
     pub fn client(config: Config) -> Self {
         let mut connection = Self::new(Role::Client, Reading::FirstFrame, config);
         let window = connection.config.stream_window;
@@ -208,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Takes a head of an event back, to reuse its memory.
+    /// Takes the head of an event back, to reuse its memory.
     pub fn recycle(&mut self, mut head: Box<Head>) {
         const KEPT: usize = 32;
         const LARGEST: usize = 8 * 1024;
@@ -218,34 +220,34 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to write, of all streams.
+    /// Returns the bytes that the caller must write to the socket.
     pub fn output(&self) -> &[u8] {
         self.out.unwritten()
     }
 
-    /// Reports that this many bytes of the output were written.
+    /// Removes the first `len` bytes of the output, because the caller has written them.
     pub fn wrote(&mut self, len: usize) {
         self.out.wrote(len);
     }
 
-    /// Returns true if input is accepted. If the peer does not read our output, [`Self::receive`]
-    /// accepts nothing.
+    /// Returns true if [`Self::receive`] accepts input. It accepts none while too much output is
+    /// unwritten, which happens if the peer does not read.
     pub fn can_receive(&self) -> bool {
         self.out.len() < self.config.output_limit
     }
 
-    /// Returns true if a header block is incomplete.
+    /// Returns true if a header block has started and its last CONTINUATION frame has not arrived.
     pub fn is_within_block(&self) -> bool {
         self.fragments.open().is_some()
     }
 
-    /// Returns the number of streams that are open or have unconsumed data.
+    /// Returns the number of streams that are open, or closed with unconsumed data.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Returns true if one side has sent GOAWAY and no stream is left. The connection may be closed
-    /// after the output is written.
+    /// Returns true if the connection has failed, or if one side has sent GOAWAY and no stream is
+    /// left. The caller may close the connection after it has written the output.
     pub fn is_finished(&self) -> bool {
         matches!(self.reading, Reading::Failed) || self.streams.is_empty() && self.is_going_away()
     }
@@ -255,31 +257,33 @@ impl Connection {
         self.identifiers.is_limited() || self.peer.is_draining
     }
 
-    /// Returns true if the peer accepts extended CONNECT (client).
+    /// Returns true if the server accepts extended CONNECT. Only a client calls this.
     pub fn peer_takes_extended_connect(&self) -> bool {
         self.peer.extended_connect
     }
 
-    /// Sends a PING unless one is active. Its reply measures the round trip and shows that the peer
-    /// is alive.
+    /// Sends a PING unless an earlier one is unanswered. The peer's reply measures the round trip
+    /// and shows that the peer is alive.
     pub fn ping(&mut self, now: Instant) {
         if self.round_trip.start(now) {
             frame::ping(&mut self.out.bytes, control::MEASURE, false);
         }
     }
 
-    /// Returns the time of the PING without a reply, if there is one.
+    /// Returns the time at which the unanswered PING was sent, or `None` if every PING was
+    /// answered.
     pub fn unanswered_ping(&self) -> Option<Instant> {
         self.round_trip.unanswered()
     }
 
-    /// Returns the fastest measured round trip.
+    /// Returns the fastest measured round trip, or `None` before the first measurement.
     pub fn round_trip(&self) -> Option<Duration> {
         self.round_trip.fastest()
     }
 
-    /// Returns a stream that has had data but no window for as long as `limit` returns for its
-    /// identifier. Small window updates do not restart the time: the stream must have sent 4 KiB.
+    /// Returns a stream that has had data to send, but no window, for the time that `limit` returns
+    /// for its identifier. Small window updates do not restart this time: it restarts only after
+    /// the stream has sent 4 KiB.
     pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
             stream
@@ -290,7 +294,7 @@ impl Connection {
     }
 
     /// Frees memory that an idle connection does not need: all buffers, and the unused part of the
-    /// compression tables.
+    /// HPACK tables.
     pub fn shrink(&mut self) {
         self.decoder.shrink();
         self.encoder.shrink();
@@ -304,7 +308,7 @@ impl Connection {
         self.out.shrink();
     }
 
-    /// Returns the number of bytes that the connection uses, including itself.
+    /// Returns the number of bytes that the connection occupies, including `self`.
     pub fn allocated(&self) -> usize {
         let heads: usize = self.heads.iter().map(|head| head.fields.allocated()).sum();
         size_of::<Self>()
@@ -323,7 +327,8 @@ impl Connection {
             + self.out.bytes.capacity()
     }
 
-    /// Pays for a frame. A peer without budget loses its connection.
+    /// Subtracts `price` from the peer's budget. If the budget is too small, the connection ends
+    /// with an error.
     fn charge(&mut self, price: u32, abuse: Abuse, now: Instant) -> Result<(), Http2Error> {
         if self.budget.spend(price, now) {
             return Ok(());
@@ -331,7 +336,7 @@ impl Connection {
         Err(Http2Error::connection(Rule::Abuse(abuse)))
     }
 
-    /// Removes a stream that both sides have ended, after all its data is consumed.
+    /// Removes a stream that both sides have ended, if all its data is consumed.
     fn close_if_done(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() && stream.inbound.held() == 0 {
@@ -340,14 +345,14 @@ impl Connection {
         }
     }
 
-    /// Handles the end of one half of a stream.
+    /// Handles the end of one direction of a stream.
     fn ended(&mut self, id: u32) {
         if self.streams.close(id) {
             self.close_if_done(id);
         }
     }
 
-    /// Removes a stream, and frees its part of the connection's window.
+    /// Removes a stream, and returns its unconsumed bytes to the connection's window.
     fn remove(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.inbound.consume(stream.inbound.held());
@@ -359,14 +364,14 @@ impl Connection {
         Some(stream)
     }
 
-    /// Resets a stream and removes it. Its later frames are dropped.
+    /// Resets a stream and removes it. Later frames of this stream are dropped.
     fn reset_with(&mut self, id: u32, code: ErrorCode) {
         frame::reset(&mut self.out.bytes, id, code);
         self.remove(id);
         self.past.add_reset(id);
     }
 
-    /// Announces the consumed part of the connection's window.
+    /// Sends a window update for the connection, if at least half of its window was consumed.
     fn update_window(&mut self, now: Instant) {
         let limit = self.config.connection_window_limit;
         if let Some(increment) = self.inbound.update(now, self.round_trip.fastest(), limit) {
@@ -375,7 +380,7 @@ impl Connection {
         }
     }
 
-    /// Measures the round trip unless it is known.
+    /// Sends a PING to measure the round trip, unless the round trip is known.
     fn measure(&mut self, now: Instant) {
         if self.round_trip.fastest().is_none() {
             self.ping(now);

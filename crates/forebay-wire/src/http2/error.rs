@@ -157,7 +157,7 @@ pub enum HeadRule {
 
 impl HeadRule {
     /// Returns the status for the reply to an otherwise well-formed request. Returns `None` for a
-    /// malformed request, for which the stream is reset.
+    /// malformed request, which leads to a reset of the stream.
     pub fn status(self) -> Option<u16> {
         match self {
             Self::Expect => Some(417),

@@ -27,7 +27,7 @@ pub enum HpackError {
     Truncated,
     /// Integer above 2^28-1, or with more than five bytes.
     Integer,
-    /// Index zero, or an index for which no entry exists.
+    /// Index zero, or an index without an entry.
     Index,
     /// Table size update above the announced limit.
     TableSize,

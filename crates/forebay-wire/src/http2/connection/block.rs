@@ -5,7 +5,7 @@
 pub(super) struct OpenBlock {
     pub stream: u32,
     pub end_stream: bool,
-    /// Number of CONTINUATION frames.
+    /// Number of CONTINUATION frames so far.
     pub frames: usize,
 }
 
@@ -29,7 +29,7 @@ impl Fragments {
         self.open = Some(OpenBlock { stream, end_stream, frames: 0 });
     }
 
-    /// Counts a CONTINUATION frame. Returns the block, or `None` if none is open.
+    /// Counts a CONTINUATION frame. Returns the open block, or `None` if no block is open.
     pub fn count(&mut self) -> Option<OpenBlock> {
         let open = self.open.as_mut()?;
         open.frames += 1;
@@ -44,7 +44,7 @@ impl Fragments {
         self.bytes.extend_from_slice(fragment);
     }
 
-    /// Ends the block. Returns its bytes, whose memory [`Self::recycle`] takes back.
+    /// Ends the block. Returns its bytes; [`Self::recycle`] takes their memory back.
     pub fn finish(&mut self) -> Vec<u8> {
         self.open = None;
         std::mem::take(&mut self.bytes)

@@ -1,70 +1,74 @@
-//! Budget of a peer: frames without a benefit for the peer are paid from it, and work refills it.
+//! Budget of a peer. Frames that do not benefit the peer cost a part of the budget, and useful work
+//! refills it.
 //!
 //! An attack consists not of one invalid frame, but of thousands of valid ones. Each frame that
-//! costs more than its benefit therefore has a price. Streams with replies and sent data pay part
-//! of it back, and time pays the rest. A peer without budget loses its connection.
+//! costs more than its benefit therefore has a price. Streams that end normally and sent data
+//! refill a part of the budget, and time refills the rest. A peer without budget loses its
+//! connection.
 
 use std::time::Instant;
 
 /// Budget of a new connection, and its maximum.
 pub const FULL: u32 = 10_000;
 
-/// Refill per second.
+/// Growth of the budget per second.
 const REFILL: u32 = 1_000;
 
-/// Price of a stream that the peer opened and reset, or made us reset: 500 at once, 50 per second
-/// permanently.
+/// Price of a stream that the peer opened and reset, or made us reset. A full budget pays for 500
+/// such streams at once, and the refill for 50 per second.
 pub const RESET: u32 = 20;
 
-/// Price of a reset after a complete reply, or of a stream that no longer exists.
+/// Price of a reset after a complete reply, or for a stream that no longer exists.
 pub const LATE_RESET: u32 = 1;
 
-/// Price of a header list above the limit, which is decoded to its end: 50 at once.
+/// Price of a header list above the limit, which is decoded to its end. A full budget pays for 50.
 pub const HEADER_LIST: u32 = 200;
 
-/// Price of SETTINGS, which requires an acknowledgement.
+/// Price of a SETTINGS frame, which requires an acknowledgement.
 pub const SETTINGS: u32 = 40;
 /// Price of each pair in SETTINGS.
 pub const SETTING: u32 = 2;
 
-/// Price of a PING that DATA does not pay for: 1,000 at once, 100 per second permanently.
+/// Price of a PING that no DATA frame has prepaid. A full budget pays for 1,000 PINGs at once, and
+/// the refill for 100 per second.
 pub const PING: u32 = 10;
 
-/// Price of DATA without content that does not end the stream.
+/// Price of a DATA frame without content that does not end the stream.
 pub const EMPTY_DATA: u32 = 10;
 
-/// Price of a window update smaller than [`SMALL_UPDATE`], or for a stream that no longer exists.
-/// Sent data pays for two.
+/// Price of a window update that is smaller than [`SMALL_UPDATE`], or for a stream that no longer
+/// exists. Each DATA frame that we send pays for two.
 pub const WINDOW_UPDATE: u32 = 1;
-/// Increment from which a window update is free.
+/// Increment in bytes from which a window update is free.
 pub const SMALL_UPDATE: u32 = 1_024;
 
-/// Price of PRIORITY and PRIORITY_UPDATE.
+/// Price of a PRIORITY or PRIORITY_UPDATE frame.
 pub const PRIORITY: u32 = 5;
 
-/// Price of a frame of an unknown type, of an acknowledgement without a request, and of a GOAWAY
-/// from a client.
+/// Price of a frame of an unknown type, of an acknowledgement that was not expected, and of a
+/// GOAWAY.
 pub const USELESS: u32 = 10;
 
-/// Price of a CONTINUATION with fewer than [`SMALL_FRAGMENT`] bytes.
+/// Price of a CONTINUATION frame with fewer than [`SMALL_FRAGMENT`] bytes that does not end its
+/// block.
 pub const CONTINUATION: u32 = 50;
-/// Length from which a CONTINUATION is free.
+/// Length in bytes from which a CONTINUATION frame is free.
 pub const SMALL_FRAGMENT: usize = 1_024;
 
-/// Refill for a stream that ended normally: half the price of a reset.
+/// Refill for a stream that both sides have ended: half the price of a reset.
 pub const STREAM_DONE: u32 = 10;
 
 /// Refill for a DATA frame that we send.
 pub const DATA_SENT: u32 = 2;
 
-/// Maximum number of PINGs that DATA can prepay.
+/// Maximum number of PINGs that DATA frames can prepay.
 const PAID_PINGS: u32 = 1_000;
 
 /// Remaining budget of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     left: u32,
-    /// Number of PINGs that DATA has prepaid.
+    /// Number of PINGs that DATA frames have prepaid.
     paid_pings: u32,
     refilled: Option<Instant>,
 }
@@ -76,7 +80,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Pays `price`. Returns false if the budget is too small.
+    /// Subtracts `price`. Returns false if the budget is too small.
     #[must_use]
     pub fn spend(&mut self, price: u32, now: Instant) -> bool {
         if self.left < price {
@@ -89,14 +93,15 @@ impl Budget {
         fits
     }
 
-    /// Counts a sent or received DATA frame with content, which pays for one PING. gRPC measures
-    /// its bandwidth with a PING per frame that it reads. DATA pays for nothing else, because a
-    /// stream with two small frames would otherwise pay for its own reset.
+    /// Counts a sent or received DATA frame with content, which prepays one PING. gRPC needs this,
+    /// because it measures its bandwidth with a PING for each frame that it reads. The
+    /// frame prepays nothing else. Otherwise a stream with two small frames would pay for its own
+    /// reset.
     pub fn allow_ping(&mut self) {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }
 
-    /// Pays for a PING. Returns false if the budget is too small.
+    /// Pays for a PING frame. Returns false if the budget is too small.
     #[must_use]
     pub fn spend_ping(&mut self, now: Instant) -> bool {
         if self.paid_pings > 0 {
@@ -106,7 +111,7 @@ impl Budget {
         self.spend(PING, now)
     }
 
-    /// Adds a refill for work that the peer requested.
+    /// Refills the budget for work that the peer requested.
     pub fn earn(&mut self, amount: u32) {
         self.left = (self.left + amount).min(FULL);
     }

@@ -7,28 +7,28 @@ use crate::http2::hpack::{DEFAULT_TABLE, ListLimits};
 /// Limits and sizes of a connection.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Maximum number of concurrent streams of a client.
+    /// Maximum number of concurrent streams that a client may open.
     pub streams: u32,
-    /// Limits of a list of fields.
+    /// Limits of the fields of a received message.
     pub list: ListLimits,
-    /// Further limits of requests.
+    /// Further limits of received requests.
     pub head: HeadLimits,
-    /// Initial window of a stream, at least 65,535 bytes.
+    /// Initial receive window of a stream in bytes, at least 65,535.
     pub stream_window: u32,
-    /// Maximum of a stream's window, at least [`Self::stream_window`].
+    /// Maximum receive window of a stream in bytes, at least [`Self::stream_window`].
     pub stream_window_limit: u32,
-    /// Number of bytes by which the windows of all streams together may exceed
-    /// [`Self::stream_window_limit`]. Each stream gets at most an equal part. 0 disables this.
+    /// Number of bytes that all streams together may have above [`Self::stream_window_limit`] in
+    /// their receive windows. Each stream gets at most an equal part. 0 disables this feature.
     pub shared_window_limit: u32,
-    /// Initial window of the connection, at least 65,535 bytes.
+    /// Initial receive window of the connection in bytes, at least 65,535.
     pub connection_window: u32,
-    /// Maximum of the connection's window.
+    /// Maximum receive window of the connection in bytes.
     pub connection_window_limit: u32,
-    /// Maximum size of the encoder's table, in bytes.
+    /// Maximum size of the encoder's HPACK table in bytes.
     pub encoder_table: usize,
-    /// No DATA is accepted for sending while this many bytes wait to be written.
+    /// `send_data` accepts nothing while this many bytes wait to be written.
     pub output: usize,
-    /// No input is accepted while this many bytes wait to be written.
+    /// `receive` accepts nothing while this many bytes wait to be written.
     pub output_limit: usize,
 }
 

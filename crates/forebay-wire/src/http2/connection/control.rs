@@ -1,4 +1,4 @@
-//! Frames that the connection handles itself: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, priorities
+//! Frames that do not concern heads or data: SETTINGS, PING, WINDOW_UPDATE, RST_STREAM, priorities
 //! and GOAWAY.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::http2::Priority;
 use crate::http2::error::{Abuse, ErrorCode, Http2Error, Rule};
 use crate::http2::frame::{self, DEFAULT_FRAME, Frame, Settings, settings};
 
-/// Payload of a PING that measures the round trip.
+/// Payload of a PING frame that measures the round trip.
 pub(super) const MEASURE: [u8; 8] = *b"measure\0";
 
 /// Maximum number of stored PRIORITY_UPDATE frames for streams that do not exist yet.
@@ -62,7 +62,7 @@ impl Connection {
                 }
                 self.peer.frame = size;
             }
-            // The permission cannot be revoked (RFC 8441 section 3).
+            // A server cannot revoke this permission (RFC 8441 section 3).
             settings::ENABLE_CONNECT_PROTOCOL if is_client => {
                 if value > 1 || value == 0 && self.peer.extended_connect {
                     return Err(bad());
@@ -77,7 +77,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Changes the windows of all streams by the difference (section 6.9.2).
+    /// Changes the send windows of all streams by the difference between the new and the old value
+    /// (section 6.9.2).
     fn initial_window(&mut self, value: u32) -> Result<(), Http2Error> {
         let overflow = Http2Error::connection(Rule::WindowOverflow);
         if i64::from(value) > LARGEST_WINDOW {
@@ -149,7 +150,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Rejects frames for idle streams (RFC 9113 section 5.1).
+    /// Rejects a frame for an idle stream (RFC 9113 section 5.1).
     fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
         if self.identifiers.was_opened(id) {
             return Ok(());
@@ -166,7 +167,7 @@ impl Connection {
             return self.charge(price, Abuse::Resets, now).map(|()| None);
         }
         self.update_window(now);
-        // A server that resets our own requests costs us little.
+        // A server that resets our requests costs us little, so only clients pay for resets.
         if self.role == Role::Server {
             self.charge(price, Abuse::Resets, now)?;
         }
@@ -186,15 +187,15 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // Pushed last: with an error code, the caller fails the remaining streams, which the peer
-        // has processed.
+        // This event follows the resets. If it has an error code, the caller fails the remaining
+        // streams, which the peer has processed.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }
 
     fn priority_update(&mut self, id: u32, value: &[u8], now: Instant) -> Found {
-        // A client needs no PRIORITY_UPDATE, and a server's stream does not exist, because none is
-        // pushed.
+        // A server must not send PRIORITY_UPDATE. A client must not name a stream of the server,
+        // because no such stream exists without push.
         if self.role == Role::Client || id == 0 || !Identifiers::is_of_client(id) {
             return Err(Http2Error::connection(Rule::PriorityUpdate));
         }

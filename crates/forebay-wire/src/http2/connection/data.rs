@@ -11,7 +11,7 @@ use crate::http2::frame::{HEADER_LEN, Header, flags};
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
-    /// Reads the header of a DATA frame, and the length of its padding.
+    /// Reads the header of a DATA frame and the length of its padding.
     pub(super) fn begin_data(
         &mut self,
         header: &Header,
@@ -34,7 +34,7 @@ impl Connection {
         self.inbound.pass(padding);
         let end = header.has(flags::END_STREAM);
         let left = len - padding;
-        // The length field is one byte of the padding and has been read.
+        // `padding` includes the length byte, which has been read.
         let data = DataFrame { stream, left, padding: padding.saturating_sub(1), end };
         self.reading = Reading::Data(data);
         let checked = self.check_data(data, padding, now);
@@ -79,7 +79,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes payload of a DATA frame.
+    /// Processes the part of a DATA frame's payload that has arrived.
     pub(super) fn data(
         &mut self,
         mut frame: DataFrame,
@@ -116,7 +116,7 @@ impl Connection {
             self.ended(id);
         }
         if discards && len == 0 {
-            // No data was returned, so the padding can be skipped at once.
+            // No event refers to the input, so the padding can be skipped at once.
             return self.skip_padding(frame, input, now);
         }
         let event = Event::Data { stream: id, data: 0..len, end };

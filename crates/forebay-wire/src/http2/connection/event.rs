@@ -8,13 +8,14 @@ use crate::http2::error::{ErrorCode, HeadRule, Rule};
 /// Result of [`Connection::receive`](super::Connection::receive).
 #[derive(Debug, Default)]
 pub struct ReceivedEvent {
-    /// Number of consumed bytes of the input.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// Event in the consumed bytes; `None` if more input is needed.
+    /// Event in the consumed bytes. `None` if the caller must first provide more input, or write
+    /// output.
     pub event: Option<Event>,
 }
 
-/// Event for the caller.
+/// Event that a connection reports.
 #[derive(Debug)]
 pub enum Event {
     /// A request (server) or a final reply (client).
@@ -24,7 +25,7 @@ pub enum Event {
         /// The head, which the caller returns with
         /// [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
-        /// The stream ends with the head.
+        /// True if the stream ends with the head.
         end: bool,
     },
     /// An interim reply, status 100 to 199 (client).
@@ -35,7 +36,7 @@ pub enum Event {
         /// [`Connection::recycle`](super::Connection::recycle).
         head: Box<Head>,
     },
-    /// A well-formed request that is not supported (server). The rule contains the status for the
+    /// A well-formed request that is not supported (server). `rule` determines the status of the
     /// reply.
     Unacceptable {
         /// Stream of the request.
@@ -45,17 +46,18 @@ pub enum Event {
         head: Box<Head>,
         /// The violated rule.
         rule: HeadRule,
-        /// The stream ends with the head.
+        /// True if the stream ends with the head.
         end: bool,
     },
-    /// Data. The caller returns its window with
+    /// Data of a message. The caller reopens the window with
     /// [`Connection::consume`](super::Connection::consume).
     Data {
         /// Stream of the data.
         stream: u32,
-        /// Position in the input of [`Connection::receive`](super::Connection::receive).
+        /// Position of the data in the input of
+        /// [`Connection::receive`](super::Connection::receive).
         data: Range<usize>,
-        /// The stream ends with this data.
+        /// True if the stream ends with this data.
         end: bool,
     },
     /// Trailers, which end the stream.
@@ -80,10 +82,10 @@ pub enum Event {
         /// The violated rule.
         rule: Rule,
     },
-    /// The peer opens or accepts no more streams. An [`Event::Reset`] precedes this for each stream
-    /// that the peer has not processed.
+    /// The peer sent GOAWAY: it opens or accepts no more streams. For each stream that the peer has
+    /// not processed, an [`Event::Reset`] precedes this event.
     Goaway {
-        /// Reason in the frame.
+        /// Error code in the GOAWAY frame.
         code: ErrorCode,
     },
     /// The peer's settings have arrived or changed.
@@ -97,6 +99,7 @@ pub enum Cause {
     Peer(ErrorCode),
     /// The peer violated this rule, so we reset the stream.
     Rule(Rule),
-    /// The peer sent GOAWAY and has not processed the stream, which may be sent again elsewhere.
+    /// The peer sent GOAWAY and has not processed the stream. The caller may resend the request on
+    /// another connection.
     Unprocessed,
 }

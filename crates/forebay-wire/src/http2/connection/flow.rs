@@ -1,32 +1,32 @@
-//! Windows that open as the receiver consumes data, and grow with the measured rate (RFC 9113
-//! section 5.2).
+//! Receive windows, which reopen as the receiver consumes data, and grow with the measured rate
+//! (RFC 9113 section 5.2).
 
 use std::time::{Duration, Instant};
 
-/// Size of a window without settings or updates.
+/// Initial size of a window in bytes, before any setting or update.
 pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 
-/// Maximum size of a window.
+/// Maximum size of a window in bytes.
 pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 
-/// Minimum of the round trip in calculations. On the same machine, a sender waits longer for the
-/// processor than for the network. While Tomcat sent one large reply, Forebay slept 4.0 times per
-/// MB, and 2.7 times with this minimum.
+/// Minimum of the round trip in calculations. If both peers run on the same machine, a sender waits
+/// longer for the processor than for the network. While Tomcat sent one large reply, Forebay slept
+/// 4.0 times per MB without this minimum, and 2.7 times with it.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
-/// Receiving side of a window, of a stream or of the connection. The sum of `available`, `held`,
-/// `credit` and the missing part of a started frame is at most `size`.
+/// Receive window of a stream or of the connection. The sum of `available`, `held`, `credit` and
+/// the missing part of a started frame is at most `size`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
     /// Bytes that the peer may still send.
     available: u32,
-    /// Bytes that arrived and are not consumed.
+    /// Bytes that have arrived and are not consumed.
     held: u32,
-    /// Bytes that are consumed but not announced.
+    /// Bytes that are consumed, but not yet announced with a window update.
     credit: u32,
     /// Maximum number of held bytes.
     size: u32,
-    /// Time of the last update.
+    /// Time of the last window update.
     updated: Option<Instant>,
 }
 
@@ -45,33 +45,36 @@ impl Inbound {
         fits
     }
 
-    /// Counts `len` reserved bytes that have arrived.
+    /// Counts `len` reserved bytes as arrived.
     pub fn arrive(&mut self, len: u32) {
         self.held += len;
     }
 
-    /// Counts `len` reserved bytes that need no memory, whether they have arrived or not.
+    /// Counts `len` reserved bytes as consumed, because they need no memory. The bytes may not have
+    /// arrived yet.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
     }
 
-    /// Counts `len` held bytes that no longer need memory.
+    /// Counts `len` held bytes as consumed, because they no longer need memory.
     pub fn consume(&mut self, len: u32) {
         let len = len.min(self.held);
         self.held -= len;
         self.credit += len;
     }
 
-    /// Returns the number of bytes that arrived and are not consumed.
+    /// Returns the number of bytes that have arrived and are not consumed.
     pub fn held(&self) -> u32 {
         self.held
     }
 
-    /// Returns the increment to announce, if it is at least half of the window.
+    /// Returns the increment of the window update that must be sent now. Returns `None` until at
+    /// least half of the window is consumed.
     ///
-    /// A window that was used up within two round trips has blocked the peer, so it doubles, up to
-    /// `limit`. The window then covers about 10 ms of data, or four round trips. A reader on the
-    /// same machine with less than 3 MB/s keeps the initial window.
+    /// If this half was consumed within two round trips, the window has blocked the peer. The
+    /// window then doubles, up to `limit`. A window that has grown enough covers four round trips,
+    /// of at least 5 ms each. If both peers run on the same machine and the receiver reads less
+    /// than 3 MB/s, the initial window stays.
     pub fn update(
         &mut self,
         now: Instant,
@@ -102,7 +105,7 @@ impl Inbound {
         self.size.saturating_sub(limit)
     }
 
-    /// Enlarges the window to `size` at once. Returns the increment.
+    /// Enlarges the window to `size`. Returns the increment for the window update.
     pub fn open_to(&mut self, size: u32) -> u32 {
         let increment = size.saturating_sub(self.size);
         self.size += increment;

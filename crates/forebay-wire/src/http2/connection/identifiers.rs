@@ -1,12 +1,12 @@
-//! Identifiers of the client's streams: those that were opened, and those that may be.
+//! Identifiers of the client's streams: those that were opened, and those that may still be opened.
 
 /// The largest identifier of a stream.
 const LARGEST: u32 = 0x7fff_ffff;
 
-/// Identifiers that the client has used, and the limit after our GOAWAY.
+/// Identifiers that the client has used, and the limit that our GOAWAY set.
 #[derive(Debug)]
 pub(super) struct Identifiers {
-    /// The highest stream that the client has opened.
+    /// Highest identifier of a stream that the client has opened.
     last_opened: u32,
     /// Streams above this limit are not accepted.
     accept_to: u32,
@@ -17,7 +17,7 @@ impl Identifiers {
         Self { last_opened: 0, accept_to: u32::MAX }
     }
 
-    /// Returns true if the client of this connection can open `stream`.
+    /// Returns true if `stream` is an identifier that only a client may use.
     #[inline]
     pub fn is_of_client(stream: u32) -> bool {
         !stream.is_multiple_of(2)
@@ -29,20 +29,21 @@ impl Identifiers {
         id <= self.last_opened
     }
 
-    /// Returns true if the client can have opened this stream.
+    /// Returns true if the client has used this identifier or skipped it.
     #[inline]
     pub fn was_opened(&self, id: u32) -> bool {
         self.is_opened(id) && Self::is_of_client(id)
     }
 
-    /// Opens the client's stream. Returns false if it is above the limit of our GOAWAY.
+    /// Records that the client opens a stream. Returns false if the stream is above the limit of
+    /// our GOAWAY.
     #[inline]
     pub fn open(&mut self, id: u32) -> bool {
         self.last_opened = id;
         self.accepts(id)
     }
 
-    /// Opens the next stream as client.
+    /// Returns the identifier of the next stream that we open as client.
     pub fn open_next(&mut self) -> u32 {
         self.last_opened = if self.last_opened == 0 { 1 } else { self.last_opened + 2 };
         self.last_opened
@@ -64,12 +65,13 @@ impl Identifiers {
         self.accept_to < u32::MAX
     }
 
-    /// Accepts no streams above those that are open.
+    /// From now on, rejects streams above the highest one that was opened.
     pub fn limit(&mut self) {
         self.accept_to = self.accept_to.min(self.last_opened);
     }
 
-    /// Returns the highest stream that was opened and accepted, for a GOAWAY.
+    /// Returns the highest identifier that was opened and accepted. A GOAWAY contains this
+    /// identifier.
     pub fn last_accepted(&self) -> u32 {
         self.last_opened.min(self.accept_to)
     }

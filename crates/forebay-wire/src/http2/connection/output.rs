@@ -1,11 +1,11 @@
 //! Frames that the caller has not written yet.
 
-/// Output of the connection.
+/// Frames for the peer. The caller has written a part of them.
 #[derive(Debug, Default)]
 pub(super) struct Output {
-    /// Frames are appended here.
+    /// Frames are appended to this buffer.
     pub bytes: Vec<u8>,
-    /// Number of bytes at the start of `bytes` that are written.
+    /// Number of bytes at the start of `bytes` that the caller has written.
     written: usize,
 }
 
@@ -20,7 +20,8 @@ impl Output {
         self.bytes.len() - self.written
     }
 
-    /// Counts bytes that were written, and frees their space when that is cheap.
+    /// Counts bytes that the caller has written. Frees their space if they are more than half of
+    /// `bytes`.
     pub fn wrote(&mut self, len: usize) {
         self.written = self.written.saturating_add(len).min(self.bytes.len());
         if self.written == self.bytes.len() {

@@ -1,4 +1,4 @@
-//! Identifiers of streams that no longer exist, to distinguish late frames from wrong ones.
+//! Identifiers of streams that no longer exist. They distinguish late frames from invalid ones.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,17 @@ use std::collections::VecDeque;
 /// that were never open.
 const CLOSED: usize = 16;
 
-/// Number of reset streams that are remembered one by one.
+/// Number of reset streams that are remembered individually.
 const RESET: usize = 64;
 
 /// Streams that were closed or reset recently.
 #[derive(Debug, Default)]
 pub(super) struct PastStreams {
-    /// Streams that we have reset. Their frames are dropped.
+    /// Streams that we have reset. Later frames of these streams are dropped.
     reset: VecDeque<u32>,
-    /// The highest stream that was removed from `reset`.
+    /// Highest identifier that was removed from `reset`.
     reset_forgotten: u32,
-    /// Streams that were closed, as a ring buffer, and its next position.
+    /// Ring buffer of the streams that were closed last. `next_closed` is its next position.
     closed: [u32; CLOSED],
     next_closed: usize,
 }
@@ -36,7 +36,7 @@ impl PastStreams {
         self.reset.push_back(id);
     }
 
-    /// Returns true if the stream is among the last that were closed.
+    /// Returns true if the stream is one of the last 16 that were closed.
     pub fn was_closed(&self, id: u32) -> bool {
         self.closed.contains(&id)
     }

@@ -1,4 +1,4 @@
-//! Order in which streams with data take turns (RFC 9218 section 10).
+//! Order in which streams may send data (RFC 9218 section 10).
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,14 @@ use crate::http2::Priority;
 
 const URGENCIES: usize = 8;
 
-/// Streams that wait for the connection, by urgency. Among streams of equal urgency, those that are
-/// not incremental come first, ordered by identifier. Incremental ones follow and take turns.
+/// Streams that have data to send, by urgency. Among streams of equal urgency, those that are not
+/// incremental come first, in the order of their identifiers. Incremental streams follow and send
+/// alternately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
     len: usize,
-    /// The stream that may send although others wait. Zero if there is none.
+    /// Stream that may send next although others wait. Zero means that no such stream exists.
     turn: u32,
 }
 
@@ -46,13 +47,13 @@ impl Queue {
         Some(stream)
     }
 
-    /// Lets a stream send next, although others wait.
+    /// Lets a stream send next, although other streams wait.
     #[inline]
     pub fn give_turn(&mut self, stream: u32) {
         self.turn = stream;
     }
 
-    /// If it is this stream's turn, ends the turn and returns true.
+    /// Returns true if [`Self::give_turn`] has named this stream. The permission is used up then.
     #[inline]
     pub fn use_turn(&mut self, stream: u32) -> bool {
         let has_turn = self.turn == stream;
@@ -62,7 +63,7 @@ impl Queue {
         has_turn
     }
 
-    /// Returns true if a stream of the same or higher urgency is waiting.
+    /// Returns true if a stream of equal or higher urgency is waiting.
     pub fn goes_before(&self, priority: Priority) -> bool {
         let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
         self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())

@@ -1,5 +1,5 @@
-//! Conversion of bytes to events: frames in the states of streams and connection (RFC 9113 sections
-//! 5.1, 6.1, 6.2, 6.10 and 8.1).
+//! Conversion of received bytes to events, which depends on the states of streams and connection
+//! (RFC 9113 sections 5.1, 6.1, 6.2, 6.10 and 8.1).
 
 use std::time::Instant;
 
@@ -20,9 +20,9 @@ impl Connection {
     /// Processes `input`, which starts with the first unconsumed byte. The caller repeats the call
     /// until no event is returned, then continues with more input.
     ///
-    /// A frame other than DATA is processed only when it is complete, so the caller needs a buffer
-    /// of 16,393 bytes. An error concerns the connection, and the output then contains a GOAWAY
-    /// with the reason.
+    /// A frame other than DATA is processed only when it is complete, so the caller's buffer must
+    /// hold at least 16,393 bytes. A returned error ends the connection, and the output then
+    /// contains a GOAWAY with its code.
     pub fn receive(&mut self, input: &[u8], now: Instant) -> Result<ReceivedEvent, Http2Error> {
         let mut at = 0;
         loop {
@@ -50,7 +50,7 @@ impl Connection {
         }
     }
 
-    /// Resets the stream of an error, or ends the connection.
+    /// Resets the stream that the error concerns, or ends the connection.
     fn fail(&mut self, error: Http2Error, now: Instant) -> Result<(), Http2Error> {
         let Scope::Stream(id) = error.scope else {
             self.reading = Reading::Failed;
@@ -76,7 +76,7 @@ impl Connection {
         charged.or_else(|error| self.fail(error, now))
     }
 
-    /// Processes the next item of `input`. Returns the number of consumed bytes.
+    /// Processes the next part of `input`. Returns the number of consumed bytes.
     fn next(&mut self, input: &[u8], now: Instant) -> (usize, Found) {
         match self.reading {
             Reading::Failed => (input.len(), Ok(None)),
@@ -113,7 +113,7 @@ impl Connection {
         (end, found)
     }
 
-    /// Checks that this frame is allowed now, according to its header.
+    /// Checks the header of a frame: returns an error if such a frame is not allowed now.
     fn expect(&self, header: &Header) -> Result<(), Http2Error> {
         if matches!(self.reading, Reading::FirstFrame)
             && (header.kind != Kind::Settings || header.has(flags::ACK))
@@ -165,9 +165,9 @@ impl Connection {
         found
     }
 
-    /// Returns the maximum size of a block. No block of a list within the limit is larger, because
-    /// encoders do not use the Huffman code if it makes a string longer. Two frames are always
-    /// allowed.
+    /// Returns the maximum size of a block. Encoders do not use the Huffman code if it makes a
+    /// string longer, so fields within the limits never need a larger block. A block of two frames
+    /// is always allowed.
     fn largest_block(&self) -> usize {
         (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
     }
@@ -192,7 +192,7 @@ impl Connection {
                 self.recycle(head);
                 let is_new = role == Role::Server && !self.past.was_closed(stream);
                 match self.frame_without_stream(stream) {
-                    // A skipped identifier, not one that was open.
+                    // The client skipped this identifier, so the stream was never open.
                     Err(_) if is_new => Err(Http2Error::connection(Rule::StreamId)),
                     found => found,
                 }
@@ -200,7 +200,8 @@ impl Connection {
         }
     }
 
-    /// Handles DATA or HEADERS for a stream that does not exist: an error unless we have reset it.
+    /// Handles DATA or HEADERS for a stream that does not exist. Returns an error unless we have
+    /// reset the stream, or rejected it after our GOAWAY.
     pub(super) fn frame_without_stream(&self, id: u32) -> Found {
         if !self.identifiers.was_opened(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
@@ -250,7 +251,8 @@ impl Connection {
         }))
     }
 
-    /// Removes and returns the priority that arrived before the request.
+    /// Removes and returns the priority that a PRIORITY_UPDATE frame set before the request
+    /// arrived.
     fn priority_of(&mut self, id: u32) -> Option<Priority> {
         let place = self.priorities.iter().position(|&(stream, _)| stream == id)?;
         self.priorities.remove(place).map(|(_, priority)| priority)

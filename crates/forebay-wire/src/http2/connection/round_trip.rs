@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Our active PING, and the fastest measured round trip.
+/// Time of our unanswered PING, and the fastest measured round trip.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     sent: Option<Instant>,
@@ -10,8 +10,7 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Starts a measurement. Returns true if a PING must be sent, which is false while one is
-    /// active.
+    /// Starts a measurement, unless one is active. Returns true if the caller must send a PING.
     pub fn start(&mut self, now: Instant) -> bool {
         let starts = self.sent.is_none();
         if starts {
@@ -20,7 +19,7 @@ impl RoundTrip {
         starts
     }
 
-    /// Ends the measurement. Returns false if no PING was active.
+    /// Ends the measurement. Returns false if no measurement was active.
     pub fn finish(&mut self, now: Instant) -> bool {
         let Some(sent) = self.sent.take() else { return false };
         let trip = now.saturating_duration_since(sent);
@@ -28,7 +27,8 @@ impl RoundTrip {
         true
     }
 
-    /// Returns the time of the PING without a reply, if there is one.
+    /// Returns the time at which the unanswered PING was sent, or `None` if every PING was
+    /// answered.
     pub fn unanswered(&self) -> Option<Instant> {
         self.sent
     }

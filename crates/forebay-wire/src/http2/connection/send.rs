@@ -1,4 +1,4 @@
-//! The sending half of a connection: writes frames, as windows and priorities allow.
+//! Sending half of a connection: it writes frames as far as windows and priorities allow.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
 
-/// Number of sent bytes after which the time of a stall restarts.
+/// Number of bytes that a stream must send before the time of its stall restarts.
 const STALL_PROGRESS: usize = 4_096;
 
-/// Maximum that a stream sends in its turn while others wait.
+/// Maximum number of bytes that an incremental stream sends at once while others wait.
 const TURN: usize = frame::DEFAULT_FRAME;
 
-/// Pseudo-fields of a request. Empty members are omitted.
+/// Pseudo-fields of a request. Empty values are omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestPseudo<'a> {
     /// `:method`.
@@ -35,11 +35,12 @@ pub struct RequestPseudo<'a> {
 /// Reason why something was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The stream no longer exists, or this side of it has ended.
+    /// The stream no longer exists, or our side of the stream has ended.
     Closed,
     /// The peer allows no more streams now.
     Busy,
-    /// The connection accepts no more streams: a GOAWAY was sent, or all identifiers are used.
+    /// The connection accepts no more streams: one side has sent GOAWAY, or all identifiers are
+    /// used.
     Exhausted,
 }
 
@@ -55,7 +56,8 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Bytes that a stream may send, limited by its turn and the output, and by the windows.
+/// Numbers of bytes that a stream may send. `room` is the limit of the output and of other streams,
+/// and `window` is that of flow control.
 #[derive(Clone, Copy)]
 struct Allowance {
     room: usize,
@@ -63,7 +65,7 @@ struct Allowance {
 }
 
 impl Connection {
-    /// Returns the number of streams that a client may open now.
+    /// Returns the number of streams that we may open now as client.
     pub fn available(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -72,19 +74,20 @@ impl Connection {
             as usize
     }
 
-    /// Returns true if the peer's settings allow no stream at all (client).
+    /// Returns true if the peer's settings allow no stream at all. Only a client calls this.
     pub fn allows_no_streams(&self) -> bool {
         self.peer.streams == 0
     }
 
-    /// Returns true if no request can be opened now or later (client).
+    /// Returns true if we can open no more requests, now or later. This is always true for a
+    /// server.
     pub fn is_exhausted(&self) -> bool {
         let goes_on = !self.is_going_away() && self.role == Role::Client;
         !goes_on || self.identifiers.left() == 0 || matches!(self.reading, Reading::Failed)
     }
 
-    /// Opens a stream with a request (client). Fields that only HTTP/1.1 has are omitted. Names may
-    /// contain upper case.
+    /// Opens a stream with a request (client). Returns the identifier of the stream. Fields that
+    /// only HTTP/1.1 has are omitted. Names may contain upper case, which is converted.
     pub fn send_request<'a>(
         &mut self,
         request: &RequestPseudo,
@@ -144,7 +147,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers, which end our side. All data must have been accepted before.
+    /// Sends trailers, which end our side of the stream. [`Self::send_data`] must have accepted all
+    /// data before.
     pub fn send_trailers<'a>(
         &mut self,
         id: u32,
@@ -158,9 +162,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much of `data` as possible now, and returns that number of bytes. `end` takes
-    /// effect when all data is accepted. [`Self::poll_writable`] returns the stream when it may
-    /// continue.
+    /// Sends as much of `data` as possible now. Returns the number of accepted bytes. `end` takes
+    /// effect only if all data was accepted. Otherwise, [`Self::poll_writable`] returns the stream
+    /// when it may continue.
     pub fn send_data(
         &mut self,
         id: u32,
@@ -179,13 +183,13 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Sends data that `fill` writes in place, at most one frame. `left` is the number of bytes
-    /// until the end of our side.
+    /// Sends at most one frame, with data that `fill` writes directly to the output. `left` is the
+    /// number of bytes that remain until our side of the stream ends.
     ///
-    /// `fill` returns the number of bytes that it wrote, and is not called if nothing may be sent
-    /// now. If it writes nothing although it could, the stream is not queued:
-    /// [`Self::poll_writable`] does not return it, and the caller continues when it has data.
-    /// Otherwise the function works as [`Self::send_data`].
+    /// `fill` returns the number of bytes that it wrote. It is not called if nothing may be sent
+    /// now. If `fill` writes nothing, [`Self::poll_writable`] does not return the stream, and the
+    /// caller calls this function again when it has data. In all other respects, the function works
+    /// as [`Self::send_data`].
     pub fn fill_data(
         &mut self,
         id: u32,
@@ -221,7 +225,8 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data in the output. A stream with more data waits for its turn or for a window.
+    /// Counts data that was added to the output. If the stream has more data, it waits in the queue
+    /// or for a window.
     fn sent_data(
         &mut self,
         id: u32,
@@ -253,9 +258,11 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that a stream may send now, and removes it from the queue.
+    /// Returns the number of bytes that a stream may send now, and removes the stream from the
+    /// queue.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
-        // Other streams may have tried to send in between.
+        // If `poll_writable` returned this stream, the stream may send even if others have tried to
+        // send since.
         let has_turn = self.queue.use_turn(id);
         let output = self.out.len();
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);
@@ -274,9 +281,9 @@ impl Connection {
         Ok(Allowance { room, window })
     }
 
-    /// Returns the next stream that may continue with [`Self::send_data`], among those whose data
-    /// was not accepted completely. Each is returned once per turn; the caller decides what to
-    /// send.
+    /// Returns the next stream that may continue with [`Self::send_data`]. Only streams whose data
+    /// was not accepted completely are returned. The call removes the stream from the queue, and
+    /// the caller decides what to send.
     pub fn poll_writable(&mut self) -> Option<u32> {
         let output = self.out.len();
         if self.send_window <= 0 || output >= self.config.output {
@@ -285,7 +292,7 @@ impl Connection {
         while let Some(id) = self.queue.pop() {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             stream.is_queued = false;
-            // A setting may have closed the window in the meantime.
+            // A setting may have closed the window since the stream was queued.
             if stream.send_window > 0 {
                 self.queue.give_turn(id);
                 return Some(id);
@@ -294,11 +301,12 @@ impl Connection {
         None
     }
 
-    /// Reports that `len` bytes of a stream's data no longer need memory, which opens its window.
+    /// Frees `len` bytes of a stream's receive window, because the caller has processed this much
+    /// data.
     pub fn consume(&mut self, id: u32, len: usize, now: Instant) {
         let active = self.streams.active();
         let Some(stream) = self.streams.get_mut(id) else { return };
-        // Excess of a wrong count must not affect the connection's window.
+        // If the caller counts too much, the excess must not affect the connection's window.
         let len = stream.inbound.held().min(len as u32);
         stream.inbound.consume(len);
         self.inbound.consume(len);
@@ -318,7 +326,8 @@ impl Connection {
         self.close_if_done(id);
     }
 
-    /// Discards this stream's data: present and future data is consumed at once, without events.
+    /// Discards the data of a stream. Present and future data is consumed at once and causes no
+    /// events.
     pub fn discard(&mut self, id: u32, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.discards = true;
@@ -326,9 +335,9 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream at once. The code is `CANCEL` if the result is no longer wanted, `NO_ERROR`
-    /// after a complete reply that makes the rest of the request useless, and `INTERNAL_ERROR`
-    /// after a part of a reply.
+    /// Ends a stream at once. The caller passes `CANCEL` if it no longer wants the result.
+    /// `NO_ERROR` follows a complete reply that makes the rest of the request useless.
+    /// `INTERNAL_ERROR` follows a part of a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() {
@@ -349,13 +358,13 @@ impl Connection {
         stream.priority = priority;
     }
 
-    /// Asks the peer to open no more streams. Streams that it opens before it reads this are still
-    /// accepted. [`Self::goaway`] follows a round trip later.
+    /// Asks the peer to open no more streams. Streams that the peer opens before it reads the
+    /// GOAWAY are still accepted. The caller then calls [`Self::goaway`] after a round trip.
     pub fn announce_goaway(&mut self) {
         frame::goaway(&mut self.out.bytes, 0x7fff_ffff, ErrorCode::NO_ERROR, b"");
     }
 
-    /// Accepts no more streams. Open streams continue.
+    /// Sends GOAWAY. New streams are no longer accepted, but open streams continue.
     pub fn goaway(&mut self, code: ErrorCode) {
         let last = if self.role == Role::Server { self.identifiers.last_accepted() } else { 0 };
         self.identifiers.limit();
@@ -401,7 +410,7 @@ fn write_data(out: &mut Vec<u8>, id: u32, data: &[u8], end: bool, largest: usize
 }
 
 impl Stream {
-    /// Records the start of a wait for a window.
+    /// Records the start and the end of a wait for a window.
     fn track_stall(&mut self, sent: usize, waits: bool, now: Instant) {
         if !self.wants_to_send {
             self.stall = None;

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::flow::Inbound;
 use crate::http2::Priority;
 
-/// State of one direction of a stream: what may still be sent.
+/// State of one direction of a stream: the next part of the message that may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Half {
-    /// Interim heads and the head.
+    /// Interim heads, then the final head.
     Head,
     /// Data, optionally followed by trailers.
     Body,
@@ -28,31 +28,32 @@ pub(super) struct Stream {
     pub inbound: Inbound,
     /// Send window. Settings can make it negative.
     pub send_window: i64,
-    /// Remaining bytes of `content-length`.
+    /// Bytes of `content-length` that have not arrived yet.
     pub body_left: Option<u64>,
-    /// A reply whose DATA must be empty, regardless of `content-length`.
+    /// True for a reply whose DATA must be empty, regardless of `content-length`.
     pub without_body: bool,
-    /// The request was HEAD, or CONNECT without a protocol (client).
+    /// Kind of the request that we sent (client).
     pub request: RequestKind,
-    /// Received data is dropped and its window reopened at once.
+    /// True if received data is dropped and its window reopens at once.
     pub discards: bool,
     pub priority: Priority,
-    /// `send_data` accepted less than it was given.
+    /// True if `send_data` accepted only a part of its data.
     pub wants_to_send: bool,
-    /// The stream waits for its turn.
+    /// True if the stream is in the queue of streams that may send.
     pub is_queued: bool,
-    /// Start of the wait for a window, and bytes sent since.
+    /// Wait for a window, if the stream waits now.
     pub stall: Option<Stall>,
 }
 
-/// Wait of a stream that has data but no window.
+/// Wait of a stream that has data but no window. `sent` counts the bytes that were sent since the
+/// start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     pub since: Instant,
     pub sent: usize,
 }
 
-/// Rule of the method about the body of the reply.
+/// Kind of a request, which determines whether its reply has a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Ordinary,
@@ -79,20 +80,20 @@ impl Stream {
         }
     }
 
-    /// Returns true if neither side may send more.
+    /// Returns true if both sides have ended the stream.
     pub fn is_closed(&self) -> bool {
         self.incoming == Half::Ended && self.outgoing == Half::Ended
     }
 }
 
-/// Streams in one allocation, with an open-addressing hash table of their indices.
+/// Streams of a connection in one allocation, with an open-addressing hash table of their indices.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams {
     entries: Vec<Stream>,
-    /// Index into `entries` plus one; zero for a free slot. The length is a power of two and at
-    /// least twice the number of entries.
+    /// Each element is an index into `entries` plus one, or zero for a free slot. The length is a
+    /// power of two and at least twice the number of entries.
     slots: Vec<u32>,
-    /// Number of entries that at least one side has not ended.
+    /// Number of entries that are not closed.
     active: u32,
 }
 
@@ -105,14 +106,14 @@ impl Streams {
         self.entries.is_empty()
     }
 
-    /// Returns the number of streams that are not closed. A closed one remains while it has
-    /// unconsumed data.
+    /// Returns the number of streams that are not closed. A closed stream remains in `entries`
+    /// while it has unconsumed data.
     #[inline]
     pub fn active(&self) -> u32 {
         self.active
     }
 
-    /// Counts a stream as closed when both sides have ended it. Returns true if they have.
+    /// Counts a stream as closed if both sides have ended it. Returns true in this case.
     #[inline]
     pub fn close(&mut self, id: u32) -> bool {
         let is_closed = self.get(id).is_some_and(Stream::is_closed);
@@ -170,7 +171,7 @@ impl Streams {
         self.entries.iter_mut()
     }
 
-    /// Frees the memory if there is no stream.
+    /// Frees all memory if there is no stream.
     pub fn shrink(&mut self) {
         if self.entries.is_empty() {
             *self = Self::default();
@@ -182,8 +183,8 @@ impl Streams {
         self.entries.capacity() * size_of::<Stream>() + self.slots.capacity() * 4
     }
 
-    /// Returns the preferred slot. Multiplicative hashing, because consecutive identifiers would
-    /// form long probe runs.
+    /// Returns the slot at which the search for `id` starts. The hash is multiplicative, because
+    /// consecutive identifiers would otherwise form long probe runs.
     fn home(&self, id: u32) -> usize {
         (id.wrapping_mul(0x9e37_79b9) >> 16) as usize & (self.slots.len() - 1)
     }
@@ -253,7 +254,7 @@ mod tests {
         let mut next = 1;
         for _ in 0..20_000 {
             if expected.len() < 40 && random.bool() {
-                // Gaps make some of them collide.
+                // Gaps between identifiers make some streams collide.
                 next += 2 * random.u32(1..40);
                 streams.insert(Stream::new(next, Inbound::new(10), 10));
                 expected.push(next);
