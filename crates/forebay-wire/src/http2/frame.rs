@@ -1,18 +1,18 @@
 //! Frames (RFC 9113 sections 4 and 6, RFC 9218 section 7).
 //!
-//! [`Header::decode`] and [`Header::check`] need nine bytes, so that an invalid frame is rejected
-//! before its payload arrives. [`decode`] reads the payload. The connection decides which frames
-//! are allowed at a moment.
+//! [`Header::decode`] and [`Header::check`] need only the first nine bytes of a frame, so an
+//! invalid frame is rejected before its payload arrives. [`decode`] also reads the payload. The
+//! connection decides which frames are allowed in its state.
 
 use super::error::{ErrorCode, Http2Error, Rule};
 
-/// Length of a frame header.
+/// Length of a frame header in bytes.
 pub const HEADER_LEN: usize = 9;
 
-/// Maximum payload until a setting changes it.
+/// Maximum length of a payload in bytes, until SETTINGS_MAX_FRAME_SIZE changes it.
 pub const DEFAULT_FRAME: usize = 16_384;
 
-/// First bytes of a client (section 3.4).
+/// First bytes that a client sends (section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The type of a frame.
@@ -36,52 +36,52 @@ pub enum Kind {
 
 /// Flags of a frame. Unknown flags are ignored.
 pub mod flags {
-    /// The last frame of a stream (DATA, HEADERS).
+    /// Marks the last frame of a stream (DATA, HEADERS).
     pub const END_STREAM: u8 = 0x1;
-    /// An acknowledgement (SETTINGS, PING).
+    /// Marks an acknowledgement (SETTINGS, PING).
     pub const ACK: u8 = 0x1;
-    /// The last frame of a header block.
+    /// Marks the last frame of a header block.
     pub const END_HEADERS: u8 = 0x4;
-    /// The payload is padded (DATA, HEADERS).
+    /// Marks a padded payload (DATA, HEADERS).
     pub const PADDED: u8 = 0x8;
-    /// HEADERS with a priority.
+    /// Marks a HEADERS frame with a priority.
     pub const PRIORITY: u8 = 0x20;
 }
 
 /// Identifiers of settings.
 pub mod settings {
-    /// Maximum size of the HPACK table.
+    /// Maximum size of the HPACK table in bytes.
     pub const HEADER_TABLE_SIZE: u16 = 0x1;
     /// Permission for server push.
     pub const ENABLE_PUSH: u16 = 0x2;
     /// Maximum number of concurrent streams.
     pub const MAX_CONCURRENT_STREAMS: u16 = 0x3;
-    /// Initial window of a stream.
+    /// Initial window of a stream in bytes.
     pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
-    /// Maximum size of a frame payload.
+    /// Maximum length of a frame payload in bytes.
     pub const MAX_FRAME_SIZE: u16 = 0x5;
-    /// Maximum size of a list of fields (advisory).
+    /// Maximum size of a list of fields in bytes (advisory).
     pub const MAX_HEADER_LIST_SIZE: u16 = 0x6;
-    /// Extended CONNECT (RFC 8441).
+    /// Support for extended CONNECT (RFC 8441).
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
-    /// Only the priorities of RFC 9218 are used.
+    /// Use of RFC 9218 priorities only.
     pub const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
 
 /// The first nine bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Length of the payload.
+    /// Length of the payload in bytes.
     pub len: usize,
-    /// The type.
+    /// Type of the frame.
     pub kind: Kind,
-    /// Flags, some of which are meaningful for the type.
+    /// Flags. Their meaning depends on the type.
     pub flags: u8,
     /// Stream of the frame; zero for the connection.
     pub stream: u32,
 }
 
-/// Frame with a payload that conforms to its type.
+/// Frame whose payload conforms to its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of RFC 9113 section 6")]
 pub enum Frame<'a> {
@@ -100,12 +100,12 @@ pub enum Frame<'a> {
     Unknown,
 }
 
-/// Pairs of a SETTINGS frame, not yet validated.
+/// Pairs of a SETTINGS frame. They are not validated yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a>(&'a [u8]);
 
 impl Settings<'_> {
-    /// Returns identifiers and values in order.
+    /// Returns the identifiers and values in the order of the frame.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
         let (pairs, _) = self.0.as_chunks::<6>();
         pairs.iter().map(|&[a, b, c, d, e, f]| {
@@ -114,8 +114,8 @@ impl Settings<'_> {
     }
 }
 
-/// Decodes the next complete frame of `input`. Returns the frame and its length, or `None` if it is
-/// incomplete.
+/// Decodes the next frame of `input`. Returns the frame and its length, or `None` if the frame is
+/// incomplete. `largest` is the maximum length of a payload.
 pub fn decode(input: &[u8], largest: usize) -> Result<Option<(Frame<'_>, usize)>, Http2Error> {
     let Some(header) = Header::decode(input) else { return Ok(None) };
     header.check(largest)?;
@@ -125,7 +125,7 @@ pub fn decode(input: &[u8], largest: usize) -> Result<Option<(Frame<'_>, usize)>
 }
 
 impl Header {
-    /// Decodes a header; `None` for fewer than nine bytes.
+    /// Decodes a header. Returns `None` for fewer than nine bytes.
     pub fn decode(input: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = input.first_chunk::<HEADER_LEN>()?;
         Some(Self {
@@ -136,7 +136,7 @@ impl Header {
         })
     }
 
-    /// Rejects frames that are invalid because of their length or stream.
+    /// Rejects a frame whose length or stream is invalid for its type.
     pub fn check(&self, largest: usize) -> Result<(), Http2Error> {
         if self.len > largest {
             return Err(Http2Error::connection(Rule::FrameTooLarge));
@@ -175,14 +175,14 @@ impl Header {
         self.flags & flags == flags
     }
 
-    /// Returns the number of bytes before the content of DATA and HEADERS: padding length and
-    /// priority.
+    /// Returns the number of bytes before the content of DATA and HEADERS: the padding length and
+    /// the priority.
     fn prefix(&self) -> usize {
         let priority = self.kind == Kind::Headers && self.has(flags::PRIORITY);
         usize::from(self.has(flags::PADDED)) + if priority { 5 } else { 0 }
     }
 
-    /// Decodes the complete payload of a checked header.
+    /// Decodes the complete payload of a frame whose header was checked.
     pub fn frame<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, Http2Error> {
         let stream = self.stream;
         let end_stream = self.has(flags::END_STREAM);
@@ -238,7 +238,8 @@ impl Header {
         Ok(&rest[..len])
     }
 
-    /// Checks the rule about self-dependency, the only use of RFC 7540 priorities.
+    /// Rejects a stream that depends on itself. All other content of RFC 7540 priorities is
+    /// ignored.
     fn check_dependency(&self, priority: [u8; 5]) -> Result<(), Http2Error> {
         if first_u32(&priority) & 0x7fff_ffff == self.stream {
             return Err(Http2Error::connection(Rule::SelfDependency));
@@ -343,8 +344,8 @@ pub fn priority_update(out: &mut Vec<u8>, stream: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Converts the header block after the header at `start` to a HEADERS frame, and the part above
-/// `largest` to CONTINUATION frames.
+/// Converts a header block to a HEADERS frame. The block follows the space for a frame header at
+/// `start`. The part above `largest` bytes becomes CONTINUATION frames.
 pub fn finish_block(
     out: &mut Vec<u8>,
     start: usize,

@@ -1,4 +1,5 @@
-//! Heads and trailers: the rules of RFC 9113 section 8, as strict as those for HTTP/1.1 here.
+//! Rules for heads and trailers (RFC 9113 section 8). They are as strict as the rules for HTTP/1.1
+//! in this crate.
 
 use crate::Span;
 use crate::fields::{Entry, FieldRef, Fields};
@@ -24,26 +25,26 @@ impl FieldRef<'_> {
     }
 }
 
-/// Maximum length of an authority that is cached as valid, in bytes.
+/// Maximum length in bytes of an authority that is remembered as valid.
 const CHECKED_LIMIT: usize = 256;
 
-/// Limits of a request head, in addition to those of its size.
+/// Limits of a request head, in addition to the limits of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Maximum length of `:path`, in bytes.
     pub target: usize,
-    /// Allows GET and HEAD to have a body, as with HTTP/1.1.
+    /// True if GET and HEAD may have a body, as with HTTP/1.1.
     pub get_body: bool,
-    /// Extended CONNECT was offered (RFC 8441).
+    /// True if we have offered extended CONNECT (RFC 8441).
     pub extended_connect: bool,
 }
 
-/// Priority of a reply among others (RFC 9218 section 4).
+/// Priority of a reply relative to other replies (RFC 9218 section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
-    /// Urgency from 0 to 7; smaller values are sent first.
+    /// Urgency from 0 to 7. Replies with smaller values are sent first.
     pub urgency: u8,
-    /// Parts of the reply are useful, so that it may alternate with others.
+    /// True if the client can use parts of the reply, so that the reply may alternate with others.
     pub incremental: bool,
 }
 
@@ -54,8 +55,8 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Parses the `priority` field, a dictionary of structured fields (RFC 8941 section 3.2).
-    /// Unknown and malformed members are ignored.
+    /// Parses the value of the `priority` field, which is a dictionary of structured fields (RFC
+    /// 8941 section 3.2).
     pub fn parse(value: &[u8]) -> Self {
         let mut priority = Self::default();
         for member in value.split(|&byte| byte == b',') {
@@ -70,38 +71,38 @@ impl Priority {
     }
 }
 
-/// Valid head. Spans are ranges of the arena of `fields`.
+/// Head that conforms to the rules. Each [`Span`] is a range of the bytes of `fields`.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// All fields except pseudo-fields, in order. A request other than CONNECT has exactly one
-    /// `host`, copied from `:authority` if the client sent none. Cookie crumbs are joined to one
-    /// field.
+    /// `host`. It is a copy of `:authority` if the client sent no `host`. Several `cookie` fields
+    /// of a request are joined to one.
     pub fields: Fields,
     /// `:method` of a request.
     pub method: Span,
     /// `:scheme`; empty for CONNECT.
     pub scheme: Span,
-    /// `:authority`, or `host` if it is missing.
+    /// `:authority`, or `host` if `:authority` is missing.
     pub authority: Span,
     /// `:path` including the query; empty for CONNECT.
     pub path: Span,
     /// `:protocol` of an extended CONNECT; empty otherwise.
     pub protocol: Span,
-    /// `:status` of a reply.
+    /// `:status` of a reply; 0 for a request.
     pub status: u16,
-    /// `content-length`.
+    /// Value of `content-length`.
     pub content_length: Option<u64>,
-    /// The client waits for status 100 before it sends the body.
+    /// True if the client waits for status 100 before it sends the body.
     pub expect_continue: bool,
-    /// `te: trailers`.
+    /// True if the message contains `te: trailers`.
     pub accepts_trailers: bool,
-    /// The `priority` field.
+    /// Value of the `priority` field.
     pub priority: Priority,
-    /// The last valid `:authority`. An equal one is not checked again.
+    /// Last authority that was valid. An equal authority of a later message is not checked again.
     checked: Vec<u8>,
 }
 
-/// Pseudo-field, also the index of its value in the list of those found.
+/// Pseudo-field. Its number is the index of its value in the result of `take_pseudo_fields`.
 #[derive(Clone, Copy)]
 enum Pseudo {
     Method,
@@ -127,12 +128,12 @@ impl Pseudo {
 }
 
 impl Head {
-    /// Returns the bytes of a span of this head.
+    /// Returns the bytes of a span.
     pub fn bytes(&self, span: Span) -> &[u8] {
         span.of(self.fields.bytes())
     }
 
-    /// Clears the head and keeps the memory.
+    /// Clears the head, but keeps its memory.
     pub fn clear(&mut self) {
         let (mut fields, checked) =
             (std::mem::take(&mut self.fields), std::mem::take(&mut self.checked));
@@ -140,7 +141,7 @@ impl Head {
         *self = Self { fields, checked, ..Self::default() };
     }
 
-    /// Evaluates a decoded request and rejects violations.
+    /// Checks a decoded request and fills the members of the head.
     pub fn finish_request(
         &mut self,
         decoded: Decoded,
@@ -175,13 +176,13 @@ impl Head {
             return Err(HeadRule::GetBody);
         }
         if summary.crumbs > 1 {
-            // Joins the crumbs (RFC 9113 section 8.2.3).
+            // Joins the `cookie` fields (RFC 9113 section 8.2.3).
             self.fields.join(b"cookie", b"; ");
         }
         Ok(())
     }
 
-    /// Evaluates a decoded reply, interim or final.
+    /// Checks a decoded interim or final reply and fills the members of the head.
     pub fn finish_reply(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found[..Pseudo::Status as usize].iter().any(Option::is_some) {
@@ -205,7 +206,7 @@ impl Head {
         Ok(())
     }
 
-    /// Evaluates decoded trailers.
+    /// Checks decoded trailers.
     pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found.iter().any(Option::is_some) {
@@ -220,7 +221,7 @@ impl Head {
         Ok(())
     }
 
-    /// Removes the pseudo-fields from `fields` and returns their values, indexed by [`Pseudo`].
+    /// Removes the pseudo-fields from `fields`. Returns their values, indexed by [`Pseudo`].
     fn take_pseudo_fields(&mut self, decoded: Decoded) -> Result<[Option<Span>; 6], HeadRule> {
         match decoded.flaw {
             Flaw::None => {}
@@ -248,7 +249,7 @@ impl Head {
         Ok(found)
     }
 
-    /// Checks every field, and collects those for framing and routing.
+    /// Checks every field except pseudo-fields. Returns the values that framing and routing need.
     fn read_fields(&mut self, role: Role) -> Result<FieldSummary, HeadRule> {
         let mut summary = FieldSummary::default();
         let bytes = self.fields.bytes();
@@ -277,7 +278,7 @@ impl Head {
         let chosen = if is_tunnel { authority } else { authority.or(host) };
         let chosen = chosen.ok_or(HeadRule::Authority)?;
         let text = chosen.of(bytes);
-        // The port of a tunnel is mandatory (RFC 9110 section 9.3.6).
+        // The port of a CONNECT request is mandatory (RFC 9110 section 9.3.6).
         let has_port = text.last().is_some_and(u8::is_ascii_digit) && text.contains(&b':');
         if text.is_empty() || is_tunnel && !has_port {
             return Err(HeadRule::Authority);
@@ -326,7 +327,7 @@ impl Head {
     }
 }
 
-/// Type of the message whose fields are read.
+/// Part of a message whose fields are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Request,
@@ -334,7 +335,7 @@ enum Role {
     Trailers,
 }
 
-/// Facts from the fields of a message.
+/// Values of the fields that framing and routing need.
 #[derive(Default)]
 struct FieldSummary {
     host: Option<Span>,
