@@ -1,4 +1,4 @@
-//! Fields of a message in an arena: names and values are ranges of one buffer.
+//! Fields of a message in an arena: all names and values are ranges of one buffer.
 //!
 //! HTTP/2 heads are decoded directly into the arena, and replies are built in it. `clear` keeps
 //! both allocations, so a connection that reuses its heads allocates nothing per message.
@@ -8,33 +8,33 @@
 use crate::Span;
 use crate::http1::KnownField;
 
-/// Field of an arena. Only meaningful together with its [`Fields`].
+/// Field of a [`Fields`] arena. The spans have a meaning only together with that arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Position of the name.
     pub name: Span,
     /// Position of the value.
     pub value: Span,
-    /// Kind of the name, if the gateway must understand it.
+    /// Known field name, or [`KnownField::Other`].
     pub known: KnownField,
-    /// Compressors must not remember the value (RFC 7541 section 7.1.3).
+    /// True if compressors must not store the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
 }
 
-/// Field with resolved name and value.
+/// Field with the bytes of its name and value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldRef<'a> {
     /// The name with its original case.
     pub name: &'a [u8],
     /// The value without surrounding white space.
     pub value: &'a [u8],
-    /// Kind of the name, if the gateway must understand it.
+    /// Known field name, or [`KnownField::Other`].
     pub known: KnownField,
-    /// Compressors must not remember the value (RFC 7541 section 7.1.3).
+    /// True if compressors must not store the value (RFC 7541 section 7.1.3).
     pub sensitive: bool,
 }
 
-/// Fields in order, in an arena of bytes and spans.
+/// Fields of a message in their order. One buffer contains the bytes of all names and values.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
@@ -85,7 +85,7 @@ impl Fields {
         Span::new(start, self.bytes.len())
     }
 
-    /// Removes all fields and keeps the memory.
+    /// Removes all fields, but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -130,12 +130,12 @@ impl Fields {
         self.entries.is_empty()
     }
 
-    /// Returns the arena of the spans.
+    /// Returns the buffer to which the spans refer.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the entries in order.
+    /// Returns the entries in the order of the fields.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -145,17 +145,18 @@ impl Fields {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Returns the arena, for a decoder that writes in place.
+    /// Returns the buffer, for a decoder that appends to it directly.
     pub(crate) fn arena(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Makes bytes of the arena a field.
+    /// Appends a field whose name and value are already in the buffer.
     pub(crate) fn push_entry(&mut self, entry: Entry) {
         self.entries.push(entry);
     }
 
-    /// Joins all fields with this name into one, at the position of the first.
+    /// Joins the values of all fields with this name. The result replaces the first of these
+    /// fields.
     pub(crate) fn join(&mut self, name: &[u8], separator: &[u8]) {
         let start = self.bytes.len();
         for entry in &self.entries {
@@ -209,7 +210,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// Returns the fields of `lines`, each of which ends with CRLF. Lines that are not fields are
+/// Returns the fields of `lines`. Each line must end with CRLF. Lines that are not fields are
 /// skipped.
 pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
     lines.split(|&byte| byte == b'\n').filter_map(|line| {
@@ -220,7 +221,7 @@ pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
 }
 
 impl Entry {
-    /// Returns the field in its arena.
+    /// Returns the field with its name and value. `bytes` is the buffer of its [`Fields`].
     pub fn of(self, bytes: &[u8]) -> FieldRef<'_> {
         FieldRef {
             name: self.name.of(bytes),

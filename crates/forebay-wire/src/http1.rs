@@ -1,8 +1,8 @@
 //! HTTP/1.0 and HTTP/1.1 messages (RFC 9110, RFC 9112).
 //!
 //! [`RequestParser`] and [`ResponseParser`] parse the start of a message into a head of
-//! [`Span`](crate::Span)s. [`BodyDecoder`] returns ranges of payload from the bytes that follow.
-//! [`encode`] writes the framing of messages. The parsers reject what RFC 9112 permits lenient
+//! [`Span`](crate::Span)s. [`BodyDecoder`] finds the payload in the bytes that follow. [`encode`]
+//! writes the framing of messages. The parsers reject syntax that RFC 9112 permits lenient
 //! recipients to accept: bare LF, obs-fold, a space before the colon, and `Content-Length` together
 //! with `Transfer-Encoding`.
 
@@ -31,7 +31,8 @@ pub(crate) use target::is_host;
 pub use target::{TargetForm, host_of};
 pub use trailer::may_be_trailer;
 
-/// Protocol version of a message. Others are rejected with [`HeadError::Version`].
+/// Protocol version of a message. Messages with another version are rejected with
+/// [`HeadError::Version`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0: connections close unless a message requests keep-alive.

@@ -1,17 +1,17 @@
-//! HTTP/3 (RFC 9114) as a server, without sockets or a clock: the contents of the streams of a QUIC
-//! connection.
+//! HTTP/3 (RFC 9114) for servers, without sockets or a clock. The module decodes and encodes the
+//! contents of the streams of a QUIC connection.
 //!
 //! A [`RequestDecoder`] decodes a request stream, and a [`UniDecoder`] a unidirectional stream.
-//! [`qpack`] decodes heads into the [`Head`](crate::http2::Head) of HTTP/2, which rejects
-//! violations. Field sections refer only to the static table, because the settings allow no dynamic
-//! table. No stream therefore waits for another, and a peer uses no memory.
+//! [`qpack`] decodes heads into the [`Head`](crate::http2::Head) of HTTP/2, which checks their
+//! rules. Field sections refer only to the static table, because the settings allow no dynamic
+//! table. No stream therefore waits for another, and no table of a peer occupies memory.
 //!
 //! The crate `h3` is not used for three reasons. It buffers a HEADERS frame, or a frame of unknown
 //! type, up to the length that the sender announces, and checks limits only afterwards. It does not
-//! report that a client has abandoned a request. It returns fields in a map, without details that
+//! report when a client abandons a request. It returns fields in a map, which lacks details that
 //! our checks need.
 //!
-//! QUIC, flow control and the meaning of requests are outside this module.
+//! QUIC, flow control and the processing of requests are outside this module.
 
 mod error;
 mod frame;

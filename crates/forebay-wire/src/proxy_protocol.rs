@@ -1,20 +1,20 @@
-//! The PROXY protocol, versions 1 and 2: a proxy sends the client's address in the first bytes of a
+//! The PROXY protocol, versions 1 and 2. A proxy sends the client's address in the first bytes of a
 //! connection.
 //!
 //! Specification: <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 //!
-//! [`decode`] reads both versions, [`encode_v1`] and [`encode_v2`] write them. Checksums and the
-//! meaning of TLVs are ignored; TLVs must only be well-formed.
+//! [`decode`] reads both versions. [`encode_v1`] and [`encode_v2`] write them. The additional
+//! values of version 2 (TLVs), such as checksums, must be well-formed, but are otherwise ignored.
 
 use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Source of the connection according to the proxy.
+/// Source of the connection, as the proxy reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announced {
-    /// The proxy itself (for example a health check), or a client without an IP address. The
-    /// addresses of the connection are valid.
+    /// The source is the proxy itself (for example a health check), or a client without an IP
+    /// address. The addresses of the connection itself apply.
     Local,
     /// A client of the proxy.
     Client {
@@ -28,7 +28,7 @@ pub enum Announced {
 /// Rule that a header violated. The proxy that sent it is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
-    /// The connection starts with other bytes.
+    /// The connection does not start with a PROXY header.
     Missing,
     /// Version 1 line that is longer than 107 bytes or malformed.
     Line,
@@ -54,11 +54,11 @@ impl fmt::Display for ProxyError {
 
 impl std::error::Error for ProxyError {}
 
-/// Maximum size of a header in bytes: addresses of every family and some TLVs.
+/// Maximum size of a header in bytes. It is sufficient for addresses of every family and some TLVs.
 pub const LARGEST: usize = 4096;
 
-/// Parses a header at the start of a connection. Returns its content and its length in bytes, or
-/// `None` if it is incomplete. Bytes after the header are ignored.
+/// Parses a header at the start of a connection. Returns its content and its length in bytes.
+/// Returns `None` if the header is incomplete. Bytes after the header are ignored.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     if starts_like(bytes, SIGNATURE) {
         return decode_v2(bytes);
@@ -69,7 +69,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     Err(ProxyError::Missing)
 }
 
-/// Appends a version 1 line. If only one address is IPv6, the other is written as IPv4-mapped.
+/// Appends a version 1 line. If only one address is IPv6, the IPv4 address is mapped into IPv6.
 pub fn encode_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
     let ports = (source.port(), destination.port());
     match of_one_family(source, destination) {
@@ -79,8 +79,8 @@ pub fn encode_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     .expect("a vector takes everything");
 }
 
-/// Appends a version 2 header without TLVs. If only one address is IPv6, the other is written as
-/// IPv4-mapped.
+/// Appends a version 2 header without TLVs. If only one address is IPv6, the IPv4 address is mapped
+/// into IPv6.
 pub fn encode_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
     out.extend_from_slice(SIGNATURE);
     out.push(0x20 | PROXY);
@@ -111,7 +111,7 @@ pub fn encode_local_v2(out: &mut Vec<u8>) {
     out.extend_from_slice(&[LOCAL_COMMAND, UNSPECIFIED, 0, 0]);
 }
 
-/// Two addresses of one family.
+/// Two addresses of the same family.
 enum Pair {
     V4(Ipv4Addr, Ipv4Addr),
     V6(Ipv6Addr, Ipv6Addr),
@@ -128,7 +128,7 @@ fn of_one_family(source: SocketAddr, destination: SocketAddr) -> Pair {
     }
 }
 
-/// Returns true if the two agree in their common length.
+/// Returns true if one of the two starts with the other.
 fn starts_like(bytes: &[u8], beginning: &[u8]) -> bool {
     bytes.iter().zip(beginning).all(|(a, b)| a == b)
 }
@@ -151,7 +151,7 @@ fn announced(line: &str) -> Option<Announced> {
     let mut words = line.strip_prefix("PROXY ")?.split(' ');
     let family = words.next()?;
     if family == "UNKNOWN" {
-        // The rest of the line must be ignored.
+        // The rest of this line must be ignored.
         return Some(Announced::Local);
     }
     let (source, destination): (IpAddr, IpAddr) =
@@ -178,7 +178,8 @@ fn port(digits: &str) -> Option<u16> {
 }
 
 fn decode_v2(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
-    // The earliest wrong byte causes the error, regardless of the sizes of reads.
+    // The fields are checked in the order of their bytes, so the error does not depend on the sizes
+    // of reads.
     let Some(&command) = bytes.get(12) else { return Ok(None) };
     if !matches!(command, LOCAL_COMMAND | PROXY_COMMAND) {
         return Err(ProxyError::Kind);
@@ -217,7 +218,7 @@ fn decode_v2(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     Ok(Some((announced, end)))
 }
 
-/// Parses two addresses of `N` bytes each, then two ports. The caller has checked the length.
+/// Parses two addresses of `N` bytes each and two ports. The caller has checked the length.
 fn client<const N: usize>(content: &[u8], address: fn([u8; N]) -> IpAddr) -> Announced {
     let octets =
         |at: usize| address(content[at..at + N].try_into().expect("the length has been checked"));
@@ -238,9 +239,9 @@ fn check_tlvs(mut bytes: &[u8]) -> Result<(), ProxyError> {
 }
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Length of signature, command, family and length field.
+/// Length in bytes of signature, command, family and length field.
 const V2_HEADER: usize = 16;
-/// Maximum length of a version 1 line including its line end.
+/// Maximum length in bytes of a version 1 line, including its line end.
 const LONGEST_LINE: usize = 107;
 const PROXY: u8 = 1;
 const LOCAL_COMMAND: u8 = 0x20;

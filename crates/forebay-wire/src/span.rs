@@ -1,9 +1,9 @@
-//! A range of a receive buffer.
+//! Range of a receive buffer.
 
 /// Range `start..end` of the buffer from which a head was parsed, in bytes.
 ///
-/// With spans, heads need neither borrowed nor owned strings, and every encoder can read them. A
-/// span is only meaningful together with the parsed buffer.
+/// With spans, a head neither borrows the buffer nor copies strings from it. A span has a meaning
+/// only together with the parsed buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte.
@@ -19,7 +19,7 @@ impl Span {
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// Returns the bytes of the span in `bytes`; empty if the span exceeds them.
+    /// Returns the bytes of the span in `bytes`. The result is empty if the span exceeds `bytes`.
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! WebSocket frames (RFC 6455, section 5), for the client's side.
+//! WebSocket frames for the client's side (RFC 6455, section 5):
 //! <https://www.rfc-editor.org/rfc/rfc6455#section-5>
 //!
 //! Extensions are not supported, so the reserved bits must be zero.
@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Kind of a message that is sent.
+/// Kind of a message that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// UTF-8 text.
@@ -22,53 +22,53 @@ pub enum MessageKind {
 /// Decoder of the frames that a server sends.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    /// Bytes of the current data frame's payload that have not arrived.
+    /// Number of bytes of the current data frame's payload that have not arrived.
     left: u64,
-    /// The current data frame is the last one of its message.
+    /// True if the current data frame is the last one of its message.
     is_last: bool,
-    /// A message has begun and not ended.
+    /// True if a message has begun and not ended.
     in_message: bool,
 }
 
-/// Result of a decoding step.
+/// Result of one call of [`Decoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPayload {
     /// Number of bytes that were consumed.
     pub consumed: usize,
-    /// The event, with ranges of the input; `None` if more bytes are needed.
+    /// The event, with ranges of the input. `None` if more bytes are needed.
     pub event: Option<FrameEvent>,
 }
 
-/// Part of the frames.
+/// Event in the frames of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameEvent {
     /// A piece of a message. `is_end` is true if the message is complete.
     Data {
         /// Position of the piece in the input.
         data: Range<usize>,
-        /// The message ends here.
+        /// True if the message ends here.
         is_end: bool,
     },
     /// A ping with its payload, which a pong must repeat.
     Ping(Range<usize>),
     /// A pong.
     Pong,
-    /// A close with its code; 1005 without one.
+    /// A close frame with its code. The code is 1005 if the frame contains none.
     Close(u16),
 }
 
-/// Violated rule of the server's frames.
+/// Rule that a server's frame violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// A reserved bit is set although no extension was negotiated.
     Reserved,
-    /// A server must not mask its frames.
+    /// The frame is masked, which a server must not do.
     Masked,
     /// The opcode is unknown.
     Opcode(u8),
     /// A control frame is fragmented or longer than 125 bytes.
     Control,
-    /// A continuation without a message, or a new message inside another one.
+    /// The frame continues a message that has not begun, or begins a message inside another one.
     Continuation,
     /// The length is not in its shortest form, or has its highest bit set.
     Length,
@@ -85,12 +85,13 @@ const PONG: u8 = 10;
 
 const FIN: u8 = 0x80;
 const MASKED: u8 = 0x80;
-/// Longest payload of a control frame.
+/// Maximum length of a control frame's payload in bytes.
 const CONTROL_LIMIT: u64 = 125;
-/// Close code that means: the peer sent none.
+/// Code that represents a close frame without a code.
 const NO_CODE: u16 = 1005;
 
-/// Appends a frame with a whole message, masked with `key` as the client must do.
+/// Appends a frame that contains a whole message. The frame is masked with `key`, as RFC 6455
+/// requires of clients.
 pub fn append_masked(out: &mut Vec<u8>, kind: MessageKind, payload: &[u8], key: [u8; 4]) {
     let opcode = match kind {
         MessageKind::Text => TEXT,
@@ -115,7 +116,7 @@ pub fn append_masked(out: &mut Vec<u8>, kind: MessageKind, payload: &[u8], key: 
 }
 
 impl Decoder {
-    /// Decodes the next part of `bytes`, which begin with the first unconsumed byte.
+    /// Decodes the next part of `bytes`. The first byte must be the first unconsumed one.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<DecodedPayload, FrameError> {
         if self.left > 0 {
             let take = (bytes.len() as u64).min(self.left) as usize;
@@ -144,12 +145,12 @@ impl Decoder {
         let take = ((bytes.len() - length) as u64).min(self.left) as usize;
         self.left -= take as u64;
         let end = length + take;
-        // An empty piece is an event only if it ends the message.
+        // An empty piece is an event only if the frame has no payload.
         let event = (take > 0 || head.payload == 0).then(|| self.data(length..end));
         Ok(DecodedPayload { consumed: end, event })
     }
 
-    /// Returns the event of a piece, and notes the end of the message.
+    /// Returns the event for a piece, and records the end of the message.
     fn data(&mut self, data: Range<usize>) -> FrameEvent {
         let is_end = self.left == 0 && self.is_last;
         if is_end {
@@ -159,7 +160,7 @@ impl Decoder {
     }
 }
 
-/// Head of a frame.
+/// Header of a frame.
 struct FrameHead {
     is_last: bool,
     opcode: u8,
@@ -167,7 +168,8 @@ struct FrameHead {
 }
 
 impl FrameHead {
-    /// Parses a head, and returns it with its own length; `None` if it is incomplete.
+    /// Parses a frame header. Returns the header and its length, or `None` if the header is
+    /// incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         let (is_last, opcode) = (first & FIN != 0, first & 0x0f);
@@ -238,7 +240,7 @@ impl std::error::Error for FrameError {}
 mod tests {
     use super::*;
 
-    /// Decodes `bytes` in pieces of `size`. Returns the messages, and the other events.
+    /// Decodes `bytes` in pieces of `size` bytes. Returns the messages and the other events.
     fn decode(bytes: &[u8], size: usize) -> Result<(Vec<Vec<u8>>, Vec<String>), FrameError> {
         let mut decoder = Decoder::default();
         let (mut messages, mut others, mut current) = (Vec::new(), Vec::new(), Vec::new());
@@ -272,7 +274,7 @@ mod tests {
     #[test]
     fn frames_give_the_same_messages_however_they_are_split() {
         let mut bytes = b"\x81\x05Hello".to_vec();
-        // A fragmented message with a ping between its parts (RFC 6455, section 5.7).
+        // This is a fragmented message with a ping between its parts (RFC 6455, section 5.7).
         bytes.extend_from_slice(b"\x01\x03Hel\x89\x02hi\x80\x02lo");
         bytes.extend_from_slice(b"\x82\x00\x02\x00\x80\x00\x8a\x00");
         bytes.extend_from_slice(&[0x82, 126, 1, 0]);

@@ -1,4 +1,5 @@
-//! Message bodies (RFC 9112 sections 6 and 7): separates payload from framing.
+//! Decoder of message bodies (RFC 9112 sections 6 and 7). It separates the payload from the
+//! framing.
 
 use std::ops::Range;
 
@@ -9,8 +10,9 @@ use crate::Span;
 use super::fields::{Lines, parse_line};
 use super::{Field, HttpError, KnownField, RequestFraming, ResponseFraming, may_be_trailer};
 
-/// Maximum length of a chunk-size line and of a trailer section, in bytes.
+/// Maximum length of a line with a chunk size, in bytes.
 const LINE_LIMIT: usize = 256;
+/// Maximum length of a trailer section, in bytes.
 const TRAILER_LIMIT: usize = 8 * 1024;
 
 /// Result of one call of [`BodyDecoder::decode`].
@@ -18,9 +20,10 @@ const TRAILER_LIMIT: usize = 8 * 1024;
 pub struct DecodedBody {
     /// Number of consumed bytes of the input, including framing.
     pub consumed: usize,
-    /// Payload in the consumed bytes; empty if more input is needed or only framing was read.
+    /// Position of the payload in the input. The range is empty if more input is needed or the body
+    /// has ended.
     pub data: Range<usize>,
-    /// The body is complete. Bytes after `consumed` belong to the next message.
+    /// True if the body is complete. Bytes after `consumed` then belong to the next message.
     pub done: bool,
 }
 
@@ -30,7 +33,7 @@ impl DecodedBody {
     }
 }
 
-/// Decoder of one body. Payload is never copied: it is returned as a range of the input.
+/// Decoder of one body. It never copies payload, but returns ranges of the input.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyState,
@@ -74,7 +77,7 @@ impl BodyDecoder {
         Self { state, trailer: 0, kept: None }
     }
 
-    /// Keeps the trailer fields that may be forwarded, for [`BodyDecoder::trailers`].
+    /// Keeps the trailer fields that may be forwarded. [`BodyDecoder::trailers`] returns them.
     pub fn keeping_trailers(mut self) -> Self {
         self.kept = Some(Vec::new());
         self
@@ -90,12 +93,12 @@ impl BodyDecoder {
         self.state == BodyState::Done
     }
 
-    /// Returns true if the body is complete when the connection closes now.
+    /// Returns true if the body would be complete if the connection closed now.
     pub fn ends_at_close(&self) -> bool {
         matches!(self.state, BodyState::Close | BodyState::Done)
     }
 
-    /// Reports that the connection has closed, which may complete the body.
+    /// Handles the end of the connection, which may complete the body.
     pub fn close(&mut self) {
         if self.state == BodyState::Close {
             self.state = BodyState::Done;
@@ -104,7 +107,8 @@ impl BodyDecoder {
 
     /// Decodes the next piece of payload in `input`, which starts with the first unconsumed byte.
     ///
-    /// A step without data that is not done and has consumed nothing asks for more input.
+    /// If the result contains no data and the body is not complete, the caller must provide more
+    /// input.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedBody, HttpError> {
         let mut at = 0;
         loop {
@@ -172,8 +176,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Checks one trailer line, then drops it unless it may be forwarded. Fields for framing or
-    /// routing are rejected (RFC 9110 section 6.5.1).
+    /// Checks one trailer line. The line is then kept if it may be forwarded, and dropped
+    /// otherwise. Fields that concern framing or routing are rejected (RFC 9110 section 6.5.1).
     fn trailer_line(&mut self, rest: &[u8]) -> Result<DecodedBody, HttpError> {
         let room = TRAILER_LIMIT - self.trailer;
         let line = Lines::default().next(rest, room).map_err(|_| HttpError::Trailer)?;
@@ -208,8 +212,8 @@ fn check_partial_size(line: &[u8]) -> Result<(), HttpError> {
     }
 }
 
-/// Parses `1*HEXDIG [ chunk-ext ]`. The limit of 2^60-1 bytes prevents overflows of sums of
-/// offsets.
+/// Parses `1*HEXDIG [ chunk-ext ]`. The limit of 2^60-1 bytes prevents an overflow when offsets are
+/// added.
 fn parse_size(line: &[u8]) -> Result<u64, HttpError> {
     let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
     if end == 0 || end > 15 {
@@ -226,8 +230,8 @@ fn hex(digit: u8) -> u64 {
     (digit as char).to_digit(16).map_or(0, u64::from)
 }
 
-/// Checks `*( ";" name [ "=" value ] )` with tokens or quoted strings. White space is rejected (RFC
-/// 9112 section 7.1.1 forbids it). Extensions are ignored.
+/// Checks `*( ";" name [ "=" value ] )` with tokens or quoted strings. White space is rejected,
+/// because RFC 9112 section 7.1.1 forbids it. Valid extensions are ignored.
 fn check_extension(mut rest: &[u8]) -> Result<(), HttpError> {
     while let Some((b';', after)) = rest.split_first() {
         rest = skip_token(after)?;

@@ -1,6 +1,6 @@
 //! Character classes of RFC 9110 section 5.6 and RFC 9112.
 
-/// `tchar` of RFC 9110 section 5.6.2.
+/// True for each `tchar` of RFC 9110 section 5.6.2.
 pub(crate) const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -22,13 +22,14 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&b| is_tchar(b))
 }
 
-/// Returns true if `bytes` is a valid field value: no control byte except tab.
+/// Returns true if `bytes` is a valid field value: it contains no control byte except tab.
 pub fn is_field_value(bytes: &[u8]) -> bool {
     are_all(bytes, is_value_byte)
 }
 
-/// Returns true if `is_good`, which must be true for `a`, is true for all `bytes`. If `is_good` has
-/// no branch, the compiler checks 16 bytes with the instructions for one.
+/// Returns true if `is_good` is true for all `bytes`. `is_good` must be true for `a`, which fills
+/// up short inputs. If `is_good` has no branch, the compiler checks 16 bytes with the instructions
+/// for one.
 pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];
@@ -45,8 +46,8 @@ fn is_value_byte(byte: u8) -> bool {
     (byte == b'\t') | ((byte >= 0x20) & (byte != 0x7f))
 }
 
-/// Returns true if a request target may contain `byte`. Bytes above 127 have to be percent-encoded (RFC
-/// 3986 section 2): servers differ in what they read an overlong or broken sequence of UTF-8 as.
+/// Returns true if a request target may contain `byte`. Bytes above 127 must be percent-encoded
+/// (RFC 3986 section 2), because servers interpret overlong or broken UTF-8 differently.
 pub(super) fn is_target_byte(byte: u8) -> bool {
     (byte > 0x20) & (byte < 0x7f) & (byte != b'#')
 }
@@ -74,7 +75,7 @@ pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     &bytes[start..end]
 }
 
-/// Returns true if the comma-separated list `value` contains `token`, ignoring case.
+/// Returns true if the comma-separated list `value` contains `token`. Ignores case.
 pub fn list_has(value: &[u8], token: &[u8]) -> bool {
     value.split(|&b| b == b',').any(|element| trim(element).eq_ignore_ascii_case(token))
 }

@@ -1,5 +1,5 @@
-//! Fields about the origin of a request, which only a trusted proxy can know, and names that
-//! servers mistake for other fields.
+//! Request fields that only a trusted proxy can know, and field names that servers mistake for
+//! others.
 
 use super::chars::are_all;
 use super::{Field, KnownField, may_be_trailer};
@@ -7,18 +7,18 @@ use super::{Field, KnownField, may_be_trailer};
 /// Fields about the origin of a request that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claims {
-    /// None: the client may have written all of them.
+    /// No trusted proxy has set any: the client may have written all of them.
     #[default]
     Nobodys,
-    /// `X-Forwarded-*` and similar fields.
+    /// The trusted proxy has set `X-Forwarded-*` and similar fields.
     XForwarded,
-    /// `Forwarded`.
+    /// The trusted proxy has set `Forwarded`.
     Forwarded,
 }
 
 impl Claims {
-    /// Returns true if `field` is about the origin of the request and the client may have forged
-    /// it.
+    /// Returns true if `field` is about the origin of the request, and the client may have forged
+    /// the field.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,
@@ -29,7 +29,7 @@ impl Claims {
     }
 }
 
-/// Fields besides `X-Forwarded-*` that applications trust about the client, the scheme or the
+/// Fields besides `X-Forwarded-*` from which applications learn the client, the scheme or the
 /// requested path.
 const CLAIMS: [&[u8]; 5] =
     [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
@@ -44,11 +44,12 @@ fn is_claim(name: &[u8]) -> bool {
         || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
 }
 
-/// Returns true if `field` is disguised: its name has other marks than hyphens, such as
-/// `X_Real_IP`.
+/// Returns true if the name of `field` is a disguise of another name. An example is `X_Real_IP`
+/// instead of `X-Real-IP`.
 ///
-/// CGI and its successors (PSGI, WSGI, Rack) would mistake it for another field of `fields`, or for
-/// a field that a gateway writes or must understand.
+/// CGI and its successors (PSGI, WSGI, Rack) replace all such marks with the same one. They would
+/// mistake the field for another field of `fields`, or for a field that a gateway writes or must
+/// understand.
 pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     if field.known != KnownField::Other || are_all(name, is_plain) {
@@ -59,14 +60,16 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
 }
 
-/// Returns true if a trailer of a request may be forwarded: [`may_be_trailer`] holds, and the field
-/// is not about the origin of the request. Disguised names count as the real ones.
+/// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must hold, and the
+/// field must not be about the origin of the request. A disguised name counts as the name that it
+/// imitates.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let meant = meant(name);
     may_be_trailer(&meant) && !is_claim(&meant)
 }
 
-/// Returns a name with hyphens instead of its other marks, as CGI and its successors read it.
+/// Returns `name` with a hyphen for each byte that is neither a letter nor a digit. CGI and its
+/// successors read names in this way.
 fn meant(name: &[u8]) -> Vec<u8> {
     name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{RequestHead, ResponseHead};
 
-/// Appends `name: value` CRLF. The caller guarantees that both are valid.
+/// Appends `name: value` and CRLF. The caller guarantees that name and value are valid.
 pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -10,7 +10,7 @@ pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `name: number` CRLF.
+/// Appends `name: number` and CRLF.
 pub fn field_number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
@@ -54,14 +54,14 @@ pub fn address(out: &mut Vec<u8>, address: std::net::IpAddr) {
                 text[at] = b'0' + octet % 10;
                 at += 2;
             }
-            // All except the dot after the last octet.
+            // The dot after the last octet is omitted.
             out.extend_from_slice(&text[..at - 1]);
         }
         std::net::IpAddr::V6(address) => out.extend_from_slice(address.to_string().as_bytes()),
     }
 }
 
-/// Appends a status line, with the reason phrase of RFC 9110 if `reason` is empty.
+/// Appends a status line. If `reason` is empty, the line contains the reason phrase of RFC 9110.
 pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     if status == 200 && matches!(reason, b"" | b"OK") {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
@@ -78,7 +78,7 @@ pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the size line of a chunk; the chunk and [`CHUNK_END`] follow.
+/// Appends the size line of a chunk. The caller then appends the data and [`CHUNK_END`].
 pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
     let mut digits = [0u8; 16];
     let mut at = digits.len();
@@ -95,7 +95,7 @@ pub fn chunk_size(out: &mut Vec<u8>, size: usize) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Bytes after the data of each chunk.
+/// Bytes that follow the data of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// The last chunk with an empty trailer section.
@@ -105,7 +105,7 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Appends the end-to-end field lines of a request. Adjacent lines are copied together. `drop`
-/// returns true for further fields to skip.
+/// returns true for each further field that must be omitted.
 pub fn forward_request_fields(
     out: &mut Vec<u8>,
     head: &RequestHead,
@@ -121,7 +121,8 @@ pub fn forward_request_fields(
     });
 }
 
-/// Appends the end-to-end field lines of a response. Adjacent lines are copied together.
+/// Appends the end-to-end field lines of a response. Adjacent lines are copied together. `drop`
+/// returns true for each further field that must be omitted.
 pub fn forward_response_fields(
     out: &mut Vec<u8>,
     head: &ResponseHead,

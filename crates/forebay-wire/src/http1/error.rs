@@ -1,36 +1,36 @@
-//! Violated rules of messages.
+//! Rules that a message can violate.
 
 use std::fmt;
 
 /// Rule that a message head violated. The peer that sent it is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// Line that ends with LF without CR, or a CR without LF.
+    /// Line that ends with LF without CR.
     BareLineEnd,
     /// Malformed request line or status line.
     StartLine,
     /// The method is not a token.
     Method,
-    /// Request target with an invalid byte, or a form that its method does not allow.
+    /// Request target with an invalid byte, or with a form that the method does not allow.
     Target,
-    /// Major version other than 1.
+    /// HTTP version with a major version other than 1.
     Version,
     /// Field line without a colon, with an invalid name or with a space before the colon. In a
-    /// request also a name that a backend may mistake for `Content-Length` or `Transfer-Encoding`.
+    /// request, also a name that a backend may mistake for `Content-Length` or `Transfer-Encoding`.
     FieldName,
     /// Field value with a control byte.
     FieldValue,
     /// Field that continues on the next line.
     ObsFold,
-    /// No `Host` in HTTP/1.1, more than one, or an invalid one.
+    /// `Host` that is invalid or repeated, or that is missing in HTTP/1.1.
     Host,
     /// `Content-Length` that is repeated, signed, listed, empty or too large.
     ContentLength,
-    /// `Transfer-Encoding` other than exactly `chunked`, or in HTTP/1.0.
+    /// `Transfer-Encoding` with another value than `chunked`, or in HTTP/1.0.
     TransferEncoding,
     /// Both `Content-Length` and `Transfer-Encoding`.
     AmbiguousLength,
-    /// Body of GET or HEAD, if the limits do not allow it.
+    /// Body of a GET or HEAD request, if the limits do not allow it.
     GetBody,
     /// `Expect` other than `100-continue`.
     Expect,
@@ -41,7 +41,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
-    /// Returns the status for the reply if the peer is a client.
+    /// Returns the status of the reply if the peer is a client.
     pub fn status(self) -> u16 {
         match self {
             Self::TargetTooLong => 414,
@@ -85,9 +85,9 @@ pub enum HttpError {
     ChunkSize,
     /// Chunk extension that is empty, too long, or contains an invalid byte.
     ChunkExtension,
-    /// Chunk without CRLF at its end.
+    /// Chunk that CRLF does not follow.
     ChunkEnd,
-    /// Malformed or too long trailer section.
+    /// Trailer section that is malformed or too long.
     Trailer,
 }
 

@@ -1,4 +1,4 @@
-//! Field lines (RFC 9112 section 5): the part of a head that requests and responses share.
+//! Field lines (RFC 9112 section 5). Requests and responses share this part of a head.
 
 use memchr::memchr;
 
@@ -14,10 +14,10 @@ pub struct Http1Limits {
     pub head: usize,
     /// Maximum number of field lines.
     pub fields: usize,
-    /// Maximum length of a request target, in bytes.
+    /// Maximum length of a request target in bytes.
     pub target: usize,
-    /// Allows GET and HEAD to have a body. Such a body has no meaning (RFC 9110 section 9.3.1), and
-    /// a backend that does not expect one mistakes it for the next request.
+    /// True if GET and HEAD may have a body. Such a body has no meaning (RFC 9110 section 9.3.1). A
+    /// backend that does not expect it mistakes it for the next request.
     pub get_body: bool,
 }
 
@@ -27,16 +27,16 @@ impl Default for Http1Limits {
     }
 }
 
-/// Field line.
+/// Field line of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The name with its original case.
     pub name: Span,
     /// The value without surrounding white space.
     pub value: Span,
-    /// The whole line including CRLF.
+    /// The whole line, including CRLF.
     pub line: Span,
-    /// Kind of the name, if the gateway must understand it.
+    /// Known field name, or [`KnownField::Other`].
     pub known: KnownField,
 }
 
@@ -47,13 +47,14 @@ pub(super) fn reuse(fields: &mut Vec<Field>) -> Vec<Field> {
     fields
 }
 
-/// Field names that framing, forwarding and file serving must understand.
+/// Names of the fields that framing, forwarding and file serving must understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant is the field of that name")]
 pub enum KnownField {
     /// Any other name.
     Other,
-    /// Any name, in a field that the gateway itself has set. Peers must not be able to remove it.
+    /// Any name, in a field that the gateway itself has set. A peer cannot remove this field with
+    /// `Connection`.
     Gateway,
     Accept,
     AcceptEncoding,
@@ -89,8 +90,8 @@ pub enum KnownField {
     XRealIp,
 }
 
-/// Names of [`KnownField`] in lower case, sorted by length, so that a classification scans only a
-/// few.
+/// Names of [`KnownField`] in lower case. They are sorted by length, so that a lookup compares only
+/// names of the same length.
 pub(crate) const NAMES: &[(&[u8], KnownField)] = &[
     (b"te", KnownField::Te),
     (b"host", KnownField::Host),
@@ -155,8 +156,9 @@ const WORDS: [[u64; 3]; NAMES.len()] = {
     words
 };
 
-/// Converts a name of at most [`LONGEST`] bytes to lower case, as three words that are unique among
-/// names of equal length. The comparison takes a third of the instructions of comparing bytes.
+/// Converts a name of at most [`LONGEST`] bytes to lower case. The result is three words that are
+/// unique among names of equal length. A comparison of words takes a third of the instructions of a
+/// comparison of bytes.
 const fn lower_case_words(name: &[u8]) -> [u64; 3] {
     let words = match (name.first_chunk(), name.last_chunk(), name.first_chunk(), name.last_chunk())
     {
@@ -182,15 +184,15 @@ const fn lower_case_words(name: &[u8]) -> [u64; 3] {
     [to_lower_case(words[0]), to_lower_case(words[1]), to_lower_case(words[2])]
 }
 
-/// Converts the letters in eight bytes to lower case. Bytes from `[` to `_` change, too, but to
-/// bytes that no name contains.
+/// Converts the letters in eight bytes to lower case. Some other bytes also change, but only to
+/// bytes that no name in [`NAMES`] contains.
 const fn to_lower_case(word: u64) -> u64 {
     const LETTER: u64 = u64::MAX / 255 * 0x40;
     word | (word & LETTER) >> 1
 }
 
 impl KnownField {
-    /// Classifies a field name, ignoring case.
+    /// Finds the known name that equals `name`. Ignores case.
     pub fn of(name: &[u8]) -> Self {
         let length = name.len();
         if length > LONGEST {
@@ -206,7 +208,7 @@ impl KnownField {
     }
 
     /// Returns true if the field concerns only this connection and is never forwarded (RFC 9110
-    /// section 7.6.1). The caller drops the fields that `Connection` lists.
+    /// section 7.6.1). The caller must also drop the fields that `Connection` lists.
     pub fn is_hop_by_hop(self) -> bool {
         matches!(
             self,
@@ -221,18 +223,18 @@ impl KnownField {
     }
 }
 
-/// Reader of lines from a growing buffer. Each byte is examined once, so a peer that sends byte by
+/// Reader of lines from a growing buffer. It examines each byte once, so a peer that sends byte by
 /// byte causes no extra work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lines {
-    /// Start of the line being read.
+    /// Start of the line that is being read.
     pub start: usize,
     /// No LF is between `start` and this offset.
     searched: usize,
 }
 
 impl Lines {
-    /// Returns the next line with its CRLF; `None` until its end has arrived.
+    /// Returns the next line with its CRLF, or `None` if its end has not arrived.
     pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
         let from = self.searched.max(self.start);
         let window = &bytes[from.min(bytes.len())..bytes.len().min(limit)];
@@ -250,7 +252,7 @@ impl Lines {
     }
 }
 
-/// Reads field lines including the blank line.
+/// Reads field lines up to and including the blank line.
 pub(super) fn parse(
     lines: &mut Lines,
     bytes: &[u8],
@@ -299,8 +301,9 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
 
 /// Returns true if a backend may mistake `name` for `Content-Length` or `Transfer-Encoding`.
 ///
-/// Some backends treat other marks as hyphens: `Transfer_Encoding` becomes the variable
-/// `HTTP_TRANSFER_ENCODING`. Such a backend would find another end of the body than Forebay.
+/// Some backends treat other marks as hyphens. For example, both `Transfer_Encoding` and
+/// `Transfer-Encoding` become the variable `HTTP_TRANSFER_ENCODING`. Such a backend would find
+/// another end of the body than Forebay.
 pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     const FRAMING: [&[u8]; 2] = [b"contentlength", b"transferencoding"];
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphanumeric());

@@ -1,5 +1,5 @@
-//! Fields that delimit a message and decide about keep-alive, for requests and responses (RFC 9112
-//! sections 6 and 9).
+//! Fields that determine the end of a message and the reuse of its connection (RFC 9112 sections 6
+//! and 9).
 
 use super::chars::{list_has, trim};
 use super::fields::parse_length;
@@ -13,7 +13,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Reads the value of `Content-Length`, which may occur only once.
+    /// Reads the value of `Content-Length`. Rejects a second one.
     pub fn read_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
         let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
         match self.length.replace(parsed) {
@@ -22,7 +22,8 @@ impl Framing {
         }
     }
 
-    /// Reads the value of `Transfer-Encoding`: exactly `chunked`, once, and not in HTTP/1.0.
+    /// Reads the value of `Transfer-Encoding`. Rejects a value other than `chunked`, a second
+    /// field, and HTTP/1.0.
     pub fn read_coding(&mut self, value: &[u8], version: Version) -> Result<(), HeadError> {
         let fits = version == Version::Http11 && !self.chunked;
         if !fits || !value.eq_ignore_ascii_case(b"chunked") {
@@ -32,7 +33,8 @@ impl Framing {
         Ok(())
     }
 
-    /// Returns true for a chunked body, and the length. Rejects a message with both.
+    /// Returns true if the body is chunked, and the value of `Content-Length`. Rejects a message
+    /// with both.
     pub fn end(self) -> Result<(bool, Option<u64>), HeadError> {
         if self.chunked && self.length.is_some() {
             return Err(HeadError::AmbiguousLength);
@@ -51,9 +53,9 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Adds the options of one field.
+    /// Adds the options in the value of one `Connection` field.
     pub fn read(&mut self, value: &[u8]) {
-        // Fast path for the usual value.
+        // The usual value has a fast path.
         if value == b"keep-alive" {
             self.keep_alive = true;
             return;
@@ -71,7 +73,7 @@ impl ConnectionOptions {
         }
     }
 
-    /// Returns true if the connection may be reused.
+    /// Returns true if the connection may be reused after the message.
     pub fn keeps_alive(self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }

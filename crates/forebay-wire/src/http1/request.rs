@@ -8,19 +8,19 @@ use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::target::{self, TargetForm, is_host};
 use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
 
-/// Delimitation of a request body (RFC 9112 section 6.3).
+/// Rule for finding the end of a request body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
     /// No body.
     #[default]
     None,
-    /// This many bytes, at least one.
+    /// The body has this many bytes, at least one.
     Length(u64),
-    /// Chunked transfer coding.
+    /// The body has chunked transfer coding.
     Chunked,
 }
 
-/// Valid request head. Spans are offsets into the parsed buffer.
+/// Valid request head. All spans are ranges of the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
     /// The method with its original case.
@@ -30,23 +30,24 @@ pub struct RequestHead {
     /// Path and query of the target; empty for `CONNECT`. The path of an absolute target may be
     /// empty, which means `/`.
     pub path_and_query: Span,
-    /// The form of the target.
+    /// Form of the target.
     pub form: TargetForm,
     /// The protocol version.
     pub version: Version,
-    /// All field lines in order.
+    /// All field lines in their order.
     pub fields: Vec<Field>,
-    /// `host[:port]` of the request: from an absolute target, else from `Host`.
+    /// `host[:port]` of the request. It comes from an absolute target or from the target of
+    /// CONNECT, else from `Host`.
     pub authority: Option<Span>,
-    /// Delimitation of the body.
+    /// Rule for finding the end of the body.
     pub framing: RequestFraming,
-    /// The connection may be reused after the reply.
+    /// True if the connection may be reused after the reply.
     pub keep_alive: bool,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// True if the client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
-    /// `Connection: upgrade` with an `Upgrade` field.
+    /// True if the request has `Connection: upgrade` and an `Upgrade` field.
     pub upgrade: bool,
-    /// `Connection` names fields other than `close`, `keep-alive` and `upgrade`.
+    /// True if `Connection` contains options other than `close`, `keep-alive` and `upgrade`.
     pub connection_names_fields: bool,
     /// Length of the head in bytes, including the blank line.
     pub len: usize,
@@ -80,7 +81,8 @@ impl RequestParser {
         Self { limits, ..Self::default() }
     }
 
-    /// Continues the parsing. `bytes` is everything received since the end of the previous message.
+    /// Continues to parse a head. `bytes` is everything received since the end of the previous
+    /// message.
     ///
     /// Up to two empty lines before the request line are skipped (RFC 9112 section 2.2).
     pub fn parse(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<Progress, HeadError> {
@@ -116,10 +118,11 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line. Distinguishes a first line that is too long from a head that is too
-    /// large.
+    /// Returns the next line. A line above its limit causes [`HeadError::TargetTooLong`], and not
+    /// [`HeadError::TooLarge`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
-        // Space for method, version and two spaces in addition to the longest target.
+        // The method, the version and two spaces may have 64 bytes in addition to the longest
+        // target.
         let limit = self.limits.head.min(self.limits.target + 64);
         self.lines.next(bytes, limit).map_err(|error| match error {
             HeadError::TooLarge => HeadError::TargetTooLong,
@@ -157,7 +160,7 @@ fn parse_start_line(
 }
 
 /// Parses the version: `HTTP/1.0`, or `HTTP/1.1` for 1.1 and any higher minor version (RFC 9110
-/// section 2.5). Another well-formed version is [`HeadError::Version`].
+/// section 2.5). Another well-formed version causes [`HeadError::Version`].
 pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     match text {
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'1'..=b'9'] => Ok(Version::Http11),
@@ -171,7 +174,7 @@ pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     }
 }
 
-/// Evaluates the fields and rejects contradictions.
+/// Reads the fields that concern the body, the host and the connection. Rejects contradictions.
 fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     let mut framing = Framing::default();
     let mut host = None;

@@ -1,4 +1,4 @@
-//! Response heads (RFC 9112 section 4), from a backend or a server under load.
+//! Response heads (RFC 9112 section 4). Backends send them, and so do servers under load.
 
 use crate::Span;
 
@@ -7,21 +7,22 @@ use super::framing::{ConnectionOptions, Framing, connection_lists};
 use super::request::parse_version;
 use super::{Field, HeadError, Http1Limits, KnownField, Progress, Version};
 
-/// Delimitation of a response body (RFC 9112 section 6.3).
+/// Rule for finding the end of a response body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// No body, regardless of the fields: the reply to HEAD, 1xx, 204, 304.
+    /// No body, regardless of the fields. This applies to a reply to HEAD, and to status 1xx, 204
+    /// and 304.
     #[default]
     None,
-    /// This many bytes.
+    /// The body has this many bytes.
     Length(u64),
-    /// Chunked transfer coding.
+    /// The body has chunked transfer coding.
     Chunked,
-    /// Everything until the connection closes.
+    /// The body ends when the connection closes.
     Close,
 }
 
-/// Valid response head. Spans are offsets into the parsed buffer.
+/// Valid response head. All spans are ranges of the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
     /// The protocol version.
@@ -30,15 +31,15 @@ pub struct ResponseHead {
     pub status: u16,
     /// The reason phrase, which may be empty.
     pub reason: Span,
-    /// All field lines in order.
+    /// All field lines in their order.
     pub fields: Vec<Field>,
-    /// Delimitation of the body.
+    /// Rule for finding the end of the body.
     pub framing: ResponseFraming,
-    /// `Content-Length` if given, even without a body.
+    /// Value of `Content-Length`, even if the response has no body.
     pub content_length: Option<u64>,
-    /// The connection may be reused after the body.
+    /// True if the connection may be reused after the body.
     pub keep_alive: bool,
-    /// `Connection` names fields other than `close`, `keep-alive` and `upgrade`.
+    /// True if `Connection` contains options other than `close`, `keep-alive` and `upgrade`.
     pub connection_names_fields: bool,
     /// Length of the head in bytes, including the blank line.
     pub len: usize,
@@ -61,12 +62,14 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// Creates a parser of the reply to a request. `head_request` is true if its method was HEAD.
+    /// Creates a parser of the response to a request. `head_request` is true if the request's
+    /// method was HEAD.
     pub fn new(limits: Http1Limits, head_request: bool) -> Self {
         Self { limits, head_request, ..Self::default() }
     }
 
-    /// Continues the parsing. `bytes` is everything received since the end of the previous message.
+    /// Continues to parse a head. `bytes` is everything received since the end of the previous
+    /// message.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if !self.started {
             *head =
@@ -98,7 +101,7 @@ fn parse_status_line(bytes: &[u8], line: Span, head: &mut ResponseHead) -> Resul
     }
     let digit = |byte: &u8| u16::from(byte - b'0');
     head.status = digit(a) * 100 + digit(b) * 10 + digit(c);
-    // Servers that omit the reason omit the space, too.
+    // A server that omits the reason phrase may also omit the space before it.
     if !(reason.is_empty() || reason[0] == b' ' && super::is_field_value(reason)) {
         return Err(HeadError::StartLine);
     }
@@ -121,9 +124,10 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
     }
     let (chunked, length) = framing.end()?;
     head.content_length = length;
-    // These fields announce a body although there is none. If a body arrived, it would be parsed as
-    // the head of the next reply (RFC 9110 section 8.6 and RFC 9112 section 6.1 forbid both fields
-    // here).
+    // These fields announce a body although there is none (RFC 9110 section 8.6 and RFC 9112
+    // section 6.1 forbid them here). If a body arrived, it would be parsed as the head of the next
+    // response. An interim response is therefore rejected. After such a 204 or 304 response, the
+    // connection is not reused.
     let announces_body = chunked || length.is_some_and(|length| length > 0);
     if head.status < 200 && announces_body {
         return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });

@@ -6,13 +6,13 @@ use crate::Span;
 
 use super::chars::is_target;
 
-/// The form of a request target.
+/// Form of a request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetForm {
     /// `/path?query`.
     #[default]
     Origin,
-    /// `http://authority/path?query`; `authority` replaces the `Host` field.
+    /// `http://authority/path?query`. The authority replaces the `Host` field.
     Absolute {
         /// `host[:port]` of the target.
         authority: Span,
@@ -27,12 +27,12 @@ pub enum TargetForm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParsedTarget {
     pub form: TargetForm,
-    /// Path and query; in an absolute target the path may be empty, which means `/`.
+    /// Path and query. The path of an absolute target may be empty, which means `/`.
     pub path_and_query: Span,
 }
 
-/// Classifies `span` of `bytes`. Returns `None` for a form that the method does not allow, or an
-/// invalid byte.
+/// Classifies the request target at `span`. Returns `None` if the target contains an invalid byte,
+/// or has a form that the method does not allow.
 pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<ParsedTarget> {
     let target = span.of(bytes);
     if target.is_empty() || !is_target(target) {
@@ -40,7 +40,7 @@ pub(super) fn parse(bytes: &[u8], span: Span, method: &[u8]) -> Option<ParsedTar
     }
     if method == b"CONNECT" {
         let form = TargetForm::Authority;
-        // The port is mandatory (RFC 9110 section 9.3.6).
+        // The port of a CONNECT request is mandatory (RFC 9110 section 9.3.6).
         let has_port = target.last().is_some_and(u8::is_ascii_digit) && target.contains(&b':');
         let fits = has_port && is_host(target);
         return fits.then_some(ParsedTarget { form, path_and_query: Span::default() });
@@ -113,15 +113,16 @@ fn is_ipv6(address: &[u8]) -> bool {
     str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok())
 }
 
-/// Returns true for a 16-bit number or an empty port.
+/// Returns true if `digits` is a 16-bit number or empty.
 fn is_port(digits: &[u8]) -> bool {
     let number = |digits: &[u8]| digits.iter().fold(0, |sum, b| sum * 10 + u32::from(b - b'0'));
     digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) && number(digits) <= 65_535
 }
 
-/// Returns true if valid labels are separated by dots. One dot may be the last byte.
+/// Returns true if `name` consists of valid labels with dots between them. One dot may follow the
+/// last label.
 fn is_registered_name(name: &[u8]) -> bool {
-    // No branch per byte: the properties of all bytes accumulate in bits.
+    // The loop has no branch per byte. It collects the properties of all bytes as bits.
     let (mut seen, mut previous) = (0, DOT);
     for &byte in name {
         let kind = HOST[byte as usize];
@@ -136,8 +137,8 @@ fn is_registered_name(name: &[u8]) -> bool {
             || name.iter().enumerate().all(|(at, &byte)| byte != b'%' || is_escape(at)))
 }
 
-/// Property of a byte in a registered name. The value is 0 for `unreserved` (including `_`) and
-/// `sub-delims` of RFC 3986, except the dot.
+/// Property of each byte in a registered name. The value is 0 for `unreserved` (including `_`) and
+/// `sub-delims` of RFC 3986, except for the dot.
 const HOST: [u8; 256] = {
     let mut table = [BAD; 256];
     let mut byte = 0;

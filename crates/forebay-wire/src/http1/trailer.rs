@@ -2,9 +2,9 @@
 
 use super::KnownField;
 
-/// Fields that must not be trailers. A recipient needs them before the body, or a trailer could
-/// smuggle them past a check of the head: routing, conditions, authentication, caching and control
-/// of a gateway.
+/// Fields that must not be trailers. They concern routing, conditions, authentication, caching or
+/// the control of a gateway. A recipient needs them before the body, or a trailer could bypass a
+/// check of the head.
 const FORBIDDEN: &[&[u8]] = &[
     b"age",
     b"authorization",
@@ -24,11 +24,12 @@ const FORBIDDEN: &[&[u8]] = &[
     b"x-sendfile",
 ];
 
-/// Prefixes of further such names.
+/// Prefixes of further names that must not be trailers.
 const FORBIDDEN_FAMILIES: &[&[u8]] =
     &[b"access-control-", b"content-", b"if-", b"x-accel-", b"x-forwarded-"];
 
-/// Digests of the content, which are known only after it (RFC 9530 section 6).
+/// Digests of the content. They may be trailers, because a sender knows them only after the content
+/// (RFC 9530 section 6).
 const DIGESTS: &[&[u8]] = &[b"content-digest", b"content-md5"];
 
 /// Returns true if a field with this name may be forwarded as a trailer.

@@ -1,11 +1,11 @@
-//! Violated rules, and the scope of the consequences.
+//! Rules that a client can violate, and the errors that follow.
 
 use std::fmt;
 
 use crate::http2::HeadRule;
 use crate::http2::hpack::HpackError;
 
-/// Error code of QUIC (RFC 9114 section 8.1, RFC 9204 section 6).
+/// Error code of HTTP/3 (RFC 9114 section 8.1, RFC 9204 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
@@ -34,21 +34,21 @@ impl ErrorCode {
 /// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Frame type that is not allowed at its position.
+    /// Frame of a type that is not allowed at its position.
     FrameUnexpected,
-    /// Truncated frame, or contents that do not fit its length.
+    /// Frame that is truncated, or whose contents do not match its length.
     Frame,
     /// Field section that cannot be decompressed.
     Compression(HpackError),
     /// Head or trailers that violate the rules of HTTP.
     Head(HeadRule),
-    /// `content-length` differs from the sum of DATA.
+    /// The value of `content-length` differs from the sum of all DATA.
     ContentLength,
     /// The stream ends before its head is complete.
     Incomplete,
     /// Trailers above the limits.
     Trailers,
-    /// Settings that are repeated, or that HTTP/3 does not have.
+    /// Setting that is repeated or belongs to HTTP/2.
     Settings,
     /// The first frame of the control stream is not SETTINGS.
     MissingSettings,
@@ -58,25 +58,25 @@ pub enum Rule {
     ClosedCriticalStream,
     /// Push that was never promised.
     PushId,
-    /// Entry for the dynamic table, which has no space.
+    /// Instruction for the dynamic table. Our settings leave no space for this table.
     EncoderStream,
-    /// Acknowledgement of an entry of the dynamic table or a field section with one, which was never sent.
+    /// Acknowledgement of an entry of the dynamic table, although we never sent one.
     DecoderStream,
-    /// GOAWAY or MAX_PUSH_ID with a value that may not follow the one before.
+    /// GOAWAY or MAX_PUSH_ID with a value that must not follow the previous value.
     Order,
-    /// More frames of a kind that costs us work without a benefit for the client than an honest
-    /// client sends.
+    /// More frames than an honest client sends, of a kind that costs us work but does not benefit
+    /// the client.
     Abuse,
 }
 
-/// Violated rule with its consequences.
+/// Rule that the client violated, with the consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http3Error {
-    /// The rule.
+    /// Rule that the client violated.
     pub rule: Rule,
-    /// Error code for the client.
+    /// Error code that is sent to the client.
     pub code: ErrorCode,
-    /// The error ends the connection, and not only the stream.
+    /// True if the error ends the connection, and false if it ends only the stream.
     pub ends_connection: bool,
 }
 

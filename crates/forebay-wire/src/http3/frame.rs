@@ -1,4 +1,5 @@
-//! Frames (RFC 9114 section 7): headers as they arrive, and the frames that a server sends.
+//! Frames (RFC 9114 section 7): a decoder of frame headers, and encoders of the frames that a
+//! server sends.
 
 use super::{qpack, settings, varint};
 use crate::fields::FieldRef;
@@ -23,7 +24,7 @@ pub fn is_forbidden(kind: u64) -> bool {
     matches!(kind, 0x02 | 0x06 | 0x08 | 0x09)
 }
 
-/// Maximum length of the header of a frame.
+/// Maximum length of a frame header in bytes.
 const LARGEST_HEADER: usize = 16;
 
 /// Header of a frame: its type, and the length of its payload.
@@ -33,7 +34,7 @@ pub struct FrameHeader {
     pub length: u64,
 }
 
-/// Decoder of the header of a frame from pieces.
+/// Decoder of a frame header that may arrive in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderDecoder {
     bytes: [u8; LARGEST_HEADER],
@@ -46,7 +47,8 @@ impl HeaderDecoder {
         self.len > 0
     }
 
-    /// Consumes as much of `input` as the header has. Returns the header when it is complete.
+    /// Consumes bytes of `input` up to the end of the header. Returns the header when it is
+    /// complete.
     pub fn decode(&mut self, input: &mut &[u8]) -> Option<FrameHeader> {
         while let Some((&byte, rest)) = input.split_first() {
             self.bytes[self.len] = byte;
@@ -64,8 +66,9 @@ impl HeaderDecoder {
     }
 }
 
-/// Appends the start of a server's control stream: its type, and the settings. `largest_section` is
-/// the limit of a head, counted as in [`ListLimits`](crate::http2::hpack::ListLimits).
+/// Appends the start of a server's control stream: the stream type and the settings.
+/// `largest_section` is the limit of a head, counted as in
+/// [`ListLimits`](crate::http2::hpack::ListLimits).
 pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
     let pairs = [
         (settings::QPACK_MAX_TABLE_CAPACITY, 0),
@@ -82,11 +85,11 @@ pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
     frame(out, SETTINGS, &payload);
 }
 
-/// Appends GOAWAY: requests on `stream` and later ones are not processed. With `None` no request is
-/// refused yet, but the client should send no more.
+/// Appends GOAWAY. The server does not process requests on `stream` or later streams. With `None`,
+/// it still processes all requests, but the client should send no more.
 pub fn goaway(out: &mut Vec<u8>, stream: Option<u64>) {
     let mut payload = Vec::new();
-    // The largest stream that a client can open.
+    // This is the highest stream that a client can open.
     varint::encode(&mut payload, stream.unwrap_or(varint::LARGEST - 3));
     frame(out, GOAWAY, &payload);
 }

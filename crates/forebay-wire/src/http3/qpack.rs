@@ -1,7 +1,7 @@
 //! QPACK, the compression of heads (RFC 9204), with only the static table.
 //!
-//! A peer that obeys our settings refers to no other table. Our own field sections do not either,
-//! so no settings of the peer can forbid them.
+//! A peer that obeys our settings refers to no other table. Our own field sections also use only
+//! the static table, so they are valid for all settings of the peer.
 
 mod static_table;
 
@@ -26,7 +26,8 @@ pub fn decode(
     fields: &mut Fields,
 ) -> Result<Decoded, HpackError> {
     let mut rest = section;
-    // The prefix (section 4.5.1): no entry of the dynamic table may be required, whatever its base.
+    // Reads the prefix (section 4.5.1). The field section must require no entry of the dynamic
+    // table. The value of the base is then irrelevant, but a negative base is invalid.
     if integer::decode(&mut rest, 8)? != 0 {
         return Err(HpackError::Index);
     }
@@ -38,7 +39,7 @@ pub fn decode(
     let mut list = List::new(limits, fields);
     while let Some(&first) = rest.first() {
         match first {
-            // Indexed field of the static table.
+            // This is an indexed field of the static table.
             0xc0.. => {
                 let place = integer::decode(&mut rest, 6)?;
                 let (name, value) = ENTRIES.get(place).ok_or(HpackError::Index)?;
@@ -46,7 +47,7 @@ pub fn decode(
                     list.fields.push(name, value);
                 }
             }
-            // Literal with a name of the static table.
+            // This is a literal with a name of the static table.
             0x50..=0x5f | 0x70..=0x7f => {
                 let place = integer::decode(&mut rest, 4)?;
                 let (name, _) = ENTRIES.get(place).ok_or(HpackError::Index)?;
@@ -55,7 +56,7 @@ pub fn decode(
                 arena.extend_from_slice(name);
                 literal(start, Flaw::None, &mut rest, &mut list, first & 0x20 != 0)?;
             }
-            // Literal with its own name.
+            // This is a literal with its own name.
             0x20..=0x3f => {
                 let arena = list.fields.arena();
                 let start = arena.len();
@@ -63,14 +64,14 @@ pub fn decode(
                 let flaw = if is_name(&arena[start..]) { Flaw::None } else { Flaw::Name };
                 literal(start, flaw, &mut rest, &mut list, first & 0x10 != 0)?;
             }
-            // All others refer to the dynamic table.
+            // All other patterns refer to the dynamic table.
             _ => return Err(HpackError::Index),
         }
     }
     Ok(list.found)
 }
 
-/// Reads the value of a literal whose name starts at `start` in the arena.
+/// Reads the value of a literal whose name starts at `start` in the buffer of the fields.
 fn literal(
     start: usize,
     flaw: Flaw,
@@ -90,7 +91,7 @@ fn literal(
     Ok(())
 }
 
-/// Starts a field section.
+/// Appends the prefix of a field section.
 pub fn begin(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }

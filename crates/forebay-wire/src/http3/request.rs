@@ -1,5 +1,5 @@
-//! Decoder of a request stream: converts frames to a head, data and trailers (RFC 9114 section
-//! 4.1).
+//! Decoder of a request stream. It converts frames to a head, data and trailers (RFC 9114
+//! section 4.1).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const LARGEST_UNKNOWN: u64 = 16 * 1024;
 pub enum RequestEvent {
     /// A field section is complete: the head, or the trailers after it.
     Section,
-    /// The head is longer than allowed, and was not read.
+    /// The head is longer than allowed and was not read.
     TooLarge,
     /// Data of the body, as a range of the input.
     Data(Range<usize>),
@@ -26,7 +26,7 @@ pub enum RequestEvent {
 /// Result of one call of [`RequestDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedFrame {
-    /// Number of consumed bytes of the input.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
     /// Event in the consumed bytes; `None` if more input is needed.
     pub event: Option<RequestEvent>,
@@ -34,15 +34,15 @@ pub struct DecodedFrame {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameStage {
-    /// Before the head.
+    /// The head has not arrived.
     Head,
-    /// Data or trailers may follow.
+    /// Data or trailers may arrive.
     Body,
-    /// Only frames of unknown types may follow.
+    /// Only frames of unknown types may arrive.
     Ended,
 }
 
-/// Decoder of the stream of one request, in pieces of any size.
+/// Decoder of the stream of one request. It accepts input in pieces of any size.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     stage: FrameStage,
@@ -52,13 +52,13 @@ pub struct RequestDecoder {
     /// Received part of a field section.
     section: Vec<u8>,
     largest_section: usize,
-    /// Remaining bytes of `content-length`.
+    /// Bytes of `content-length` that have not arrived yet.
     content_left: Option<u64>,
     price: u32,
 }
 
 impl RequestDecoder {
-    /// Creates a decoder. Encoded field sections may have at most `largest_section` bytes.
+    /// Creates a decoder. An encoded field section may have at most `largest_section` bytes.
     pub fn new(largest_section: usize) -> Self {
         Self {
             stage: FrameStage::Head,
@@ -71,28 +71,30 @@ impl RequestDecoder {
         }
     }
 
-    /// Sets the length of the body, if the head contains it.
+    /// Sets the length of the body that `content-length` announces, if the head contains this
+    /// field.
     pub fn expect_content(&mut self, length: Option<u64>) {
         self.content_left = length;
     }
 
-    /// Returns the length in bytes of the field section so far, unless it was taken.
+    /// Returns the number of received bytes of the field section. Returns 0 after
+    /// [`Self::take_section`].
     pub fn section_len(&self) -> usize {
         self.section.len()
     }
 
-    /// Takes the complete field section.
+    /// Takes the field section, which must be complete.
     pub fn take_section(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.section)
     }
 
-    /// Returns the price of useless frames since the last call (`http2::budget`), even if an error
-    /// followed them.
+    /// Returns the price of useless frames since the last call (`http2::budget`). Frames before an
+    /// error are included.
     pub fn take_price(&mut self) -> u32 {
         std::mem::take(&mut self.price)
     }
 
-    /// Decodes `input` until an event. The caller repeats the call with the unconsumed rest.
+    /// Decodes `input` up to the next event. The caller repeats the call with the unconsumed bytes.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedFrame, Http3Error> {
         let mut rest = input;
         loop {
@@ -132,7 +134,7 @@ impl RequestDecoder {
         Ok(DecodedFrame { consumed: input.len(), event: None })
     }
 
-    /// Reports the end of the stream. Fails if the request is incomplete.
+    /// Handles the end of the stream. Fails if the request is incomplete.
     pub fn end(&self) -> Result<(), Http3Error> {
         if self.frame.is_some() || self.header.is_partial() {
             return Err(Http3Error::frame());
@@ -190,16 +192,16 @@ impl RequestDecoder {
     }
 }
 
-/// Reason that a request's head cannot be used.
+/// Reason why the head of a request cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// The head violates a rule. Some of these requests get an answer.
+    /// The head violates a rule. `HeadRule::status` decides if the client gets a reply.
     Rule(HeadRule),
-    /// The stream or the connection fails.
+    /// The stream or the connection must end with this error.
     Http3(Http3Error),
 }
 
-/// Reads a request's head.
+/// Decodes and checks the head of a request.
 pub fn read_head(
     section: &[u8],
     list: ListLimits,
@@ -212,7 +214,7 @@ pub fn read_head(
     head.finish_request(decoded, limits).map_err(HeadError::Rule)
 }
 
-/// Reads trailers.
+/// Decodes and checks the trailers of a request.
 pub fn read_trailers(section: &[u8], list: ListLimits, head: &mut Head) -> Result<(), Http3Error> {
     head.clear();
     let decoded = qpack::decode(section, list, &mut head.fields).map_err(failed)?;

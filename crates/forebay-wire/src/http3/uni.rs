@@ -1,5 +1,5 @@
-//! Unidirectional streams of a client: the control stream, and those of QPACK (RFC 9114 section
-//! 6.2, RFC 9204 section 4.2).
+//! Unidirectional streams of a client: the control stream and the two QPACK streams (RFC 9114
+//! section 6.2, RFC 9204 section 4.2).
 
 use super::error::{ErrorCode, Http3Error, Rule};
 use super::frame::{self, FrameHeader, HeaderDecoder};
@@ -12,13 +12,14 @@ const LARGEST_SETTINGS: u64 = 1024;
 /// Kind of a unidirectional stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UniKind {
-    /// Frames about the connection.
+    /// Control stream, which contains frames about the connection.
     Control,
-    /// Entries for the dynamic table, which has no space for any.
+    /// QPACK encoder stream. It adds entries to the dynamic table, but our settings leave no space
+    /// for this table.
     Encoder,
-    /// Acknowledgements of decoded field sections.
+    /// QPACK decoder stream, which acknowledges decoded field sections.
     Decoder,
-    /// Unknown type, which is not read.
+    /// Stream of an unknown type, which is not read.
     Unknown,
 }
 
@@ -28,33 +29,34 @@ impl UniKind {
     const DECODER: u64 = 0x03;
 }
 
-/// Decoder of one such stream, in pieces of any size.
+/// Decoder of one unidirectional stream. It accepts input in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct UniDecoder {
     kind: Option<UniKind>,
-    /// Received bytes of the type.
+    /// Received bytes of the stream type.
     first: Vec<u8>,
     header: HeaderDecoder,
     /// Frame whose payload is arriving.
     frame: Option<FrameHeader>,
-    /// Received part of a payload that is examined.
+    /// Received part of the frame's payload, if the frame type needs it.
     payload: Vec<u8>,
     has_settings: bool,
-    /// Value of the last MAX_PUSH_ID.
+    /// Value of the last MAX_PUSH_ID frame.
     max_push: Option<u64>,
-    /// Value of the last GOAWAY.
+    /// Value of the last GOAWAY frame.
     goaway: Option<u64>,
-    /// Number of bytes received of the stream cancellation that is arriving.
+    /// Number of received bytes of an incomplete stream cancellation.
     cancellation: u8,
 }
 
 impl UniDecoder {
-    /// Returns the kind of the stream, after its type has arrived.
+    /// Returns the kind of the stream, or `None` if its type has not arrived.
     pub fn kind(&self) -> Option<UniKind> {
         self.kind
     }
 
-    /// Processes input. Returns what its useless part costs the client (`http2::budget`).
+    /// Processes received bytes. Returns the price of useless content, which the caller takes from
+    /// the client's budget (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -81,7 +83,8 @@ impl UniDecoder {
         }
     }
 
-    /// Reports the end of the stream. Returns the price if the stream was useless.
+    /// Handles the end of the stream. Returns the price of a useless stream. Fails if the stream
+    /// must stay open.
     pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
             None | Some(UniKind::Unknown) => Ok(budget::USELESS),
@@ -101,7 +104,7 @@ impl UniDecoder {
                     frame::CONTROL_STREAM => UniKind::Control,
                     UniKind::ENCODER => UniKind::Encoder,
                     UniKind::DECODER => UniKind::Decoder,
-                    // Only servers push.
+                    // Only servers may open a push stream.
                     UniKind::PUSH => return Err(Http3Error::repeated_stream()),
                     _ => UniKind::Unknown,
                 };
@@ -112,9 +115,9 @@ impl UniDecoder {
         Ok(None)
     }
 
-    /// Reads the decoder stream. Of its instructions (RFC 9204 section 4.4) only stream cancellation is
-    /// possible: a section acknowledgement and an insert count increment are about entries of the dynamic
-    /// table, and none was sent. Each cancelled stream has its price already.
+    /// Reads the decoder stream. Only one of its instructions is possible: stream cancellation (RFC
+    /// 9204 section 4.4). The other two are about entries of the dynamic table, and none was sent.
+    /// The price is low, because each cancelled stream already has a price.
     fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let refused = || {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
@@ -193,8 +196,9 @@ impl UniDecoder {
                 self.has_settings = true;
                 check_settings(payload)
             }
-            // Nothing is pushed, so neither frame has a meaning but by its order: a MAX_PUSH_ID may not
-            // shrink (section 7.2.7), and the identifier of a GOAWAY may not grow (section 5.2).
+            // We push nothing, so only the order of the values matters. The value of MAX_PUSH_ID
+            // must not decrease (section 7.2.7), and that of GOAWAY must not increase (section
+            // 5.2).
             frame::GOAWAY | frame::MAX_PUSH_ID => {
                 let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;
@@ -215,22 +219,24 @@ impl UniDecoder {
 /// changes nothing.
 const SET_CAPACITY_0: u8 = 0x20;
 
-/// First bits of a stream cancellation (RFC 9204 section 4.4.2); six bits of the stream follow.
+/// First bits of a stream cancellation (RFC 9204 section 4.4.2). Six bits of the stream identifier
+/// follow.
 const CANCELLATION: u8 = 0x40;
-/// Maximum length of a stream cancellation in bytes: the numbers of streams have 62 bits.
+/// Maximum length of a stream cancellation in bytes, because stream identifiers have 62 bits.
 const LONGEST_CANCELLATION: u8 = 10;
 
 fn is_looked_at(kind: u64) -> bool {
     matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
 }
 
-/// Checks that the settings are valid. No setting of a client changes our replies.
+/// Checks that the settings are valid. Their values are ignored, because no setting of a client
+/// changes our replies.
 fn check_settings(mut payload: &[u8]) -> Result<(), Http3Error> {
     let mut seen = Vec::new();
     while !payload.is_empty() {
         let pair = (varint::decode(&mut payload), varint::decode(&mut payload));
         let (Some(setting), Some(_)) = pair else { return Err(Http3Error::frame()) };
-        // Settings of HTTP/2 (section 7.2.4.1).
+        // These settings belong to HTTP/2 and are forbidden (section 7.2.4.1).
         if matches!(setting, 0x00 | 0x02..=0x05) || seen.contains(&setting) {
             return Err(Http3Error::connection(Rule::Settings, ErrorCode::SETTINGS_ERROR));
         }

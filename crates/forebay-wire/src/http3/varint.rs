@@ -1,10 +1,10 @@
 //! Variable-length integers of QUIC (RFC 9000 section 16).
 
-/// Largest integer.
+/// Largest integer that can be encoded.
 pub const LARGEST: u64 = (1 << 62) - 1;
 
-/// Decodes the integer at the start of `input`, and advances `input`. Returns `None` if it is
-/// truncated.
+/// Decodes the integer at the start of `input`, and advances `input`. Returns `None` if the integer
+/// is truncated.
 pub fn decode(input: &mut &[u8]) -> Option<u64> {
     let first = *input.first()?;
     let length = 1usize << (first >> 6);
@@ -14,7 +14,7 @@ pub fn decode(input: &mut &[u8]) -> Option<u64> {
     Some(bytes[1..].iter().fold(value, |value, &byte| value << 8 | u64::from(byte)))
 }
 
-/// Appends `value`, at most [`LARGEST`], in as few bytes as possible.
+/// Appends `value` in as few bytes as possible. `value` must be at most [`LARGEST`].
 pub fn encode(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=0x3f => out.push(value as u8),

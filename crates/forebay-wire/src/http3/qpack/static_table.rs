@@ -106,7 +106,7 @@ pub const ENTRIES: [(&[u8], &[u8]); 99] = [
     (b"x-frame-options", b"sameorigin"),
 ];
 
-/// Indices of each name.
+/// Indices of the entries with each name.
 static BY_NAME: LazyLock<HashMap<&'static [u8], Vec<u8>>> = LazyLock::new(|| {
     let mut places: HashMap<_, Vec<u8>> = HashMap::new();
     for (place, (name, _)) in (0..).zip(ENTRIES) {
