@@ -1,12 +1,13 @@
-//! Workloads of the HTTP/2 codec for instruction counts, one per run:
+//! Workloads of the HTTP/2 codec for instruction counts. Each run of the program runs one workload:
 //!
 //! ```text
 //! cargo build --release -p forebay-wire --example http2_cost
 //! valgrind --tool=callgrind --toggle-collect='http2_cost::measured*' \
-//!     target/release/examples/http2_cost decode-head|encode-head|exchange
+//!     target/release/examples/http2_cost decode-head|decode-first|encode-head|exchange
 //! ```
 //!
-//! Each workload warms up first, as a connection does, then runs 1,000 times.
+//! Each workload runs about 1,000 times. `decode-head` first decodes three heads, because a
+//! connection also fills its HPACK table first.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,7 +20,7 @@ const ROUNDS: usize = 1_000;
 const LIMITS: ListLimits = ListLimits { size: 32 * 1024, fields: 100 };
 const HEAD: HeadLimits = HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true };
 
-/// Request of a browser for an image of a page: four pseudo-fields and eight fields.
+/// Request of a browser for an image in a page: four pseudo-fields and eight fields.
 const REQUEST: &[(&str, &str)] = &[
     (":method", "GET"),
     (":scheme", "https"),
@@ -68,7 +69,8 @@ fn main() {
     println!("{:.0} ns each, warm-up included", start.elapsed().as_nanos() as f64 / ROUNDS as f64);
 }
 
-/// Returns the blocks of a client's requests: the path differs, other fields repeat.
+/// Returns the header blocks of a client's requests. The path differs in each, and the other fields
+/// repeat.
 fn blocks() -> Vec<Vec<u8>> {
     let mut encoder = Encoder::default();
     let block = |at: usize| {
@@ -99,7 +101,7 @@ fn decode_head() {
     }
 }
 
-/// Decodes the first request of a connection, whose fields are all literals in Huffman code.
+/// Decodes the first request of a connection. All its fields are literals in Huffman code.
 fn decode_first() {
     let block = &blocks()[0];
     let mut head = Head::default();

@@ -1,20 +1,20 @@
-//! Lists with weights, such as `Accept-Encoding` (RFC 9110 section 12.4.2), and lists of entity
-//! tags (section 13.1).
+//! Parser of lists with weights, such as `Accept-Encoding` (RFC 9110 section 12.4.2), and of lists
+//! of entity tags (section 13.1).
 
 /// Element of a list and its weight in thousandths.
 pub type Accepted<'a> = (&'a [u8], u16);
 
-/// Returns the elements of a field's value. Malformed elements are skipped, as if they were not
-/// accepted.
+/// Returns the elements of a field's value. Malformed elements are skipped, which means that they
+/// are not accepted.
 pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
     value.split(|&b| b == b',').filter_map(parse)
 }
 
-/// Returns the content codings of `offered` that a client accepts, as indices, best first (RFC 9110
-/// section 12.5.3).
+/// Returns the content codings of `offered` that a client accepts (RFC 9110 section 12.5.3). The
+/// result contains indices into `offered`, with the best coding first.
 ///
-/// The client's weights determine the order, and for equal weights the order of `offered`. Codings
-/// with less weight than `identity` are skipped. `accepted` contains the elements of all
+/// The client's weights determine the order. Codings of equal weight are in the order of `offered`.
+/// A coding with less weight than `identity` is skipped. `accepted` contains the elements of all
 /// `Accept-Encoding` fields.
 pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let weight = |name: &str| {
@@ -37,8 +37,8 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     found.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Returns true if a list of entity tags contains `etag`, which is strong, or is `*`. With `weak`,
-/// a weak tag matches, too: the weak comparison of RFC 9110 section 8.8.3.2.
+/// Returns true if a list of entity tags is `*` or contains the strong tag `etag`. If `weak` is
+/// true, a weak tag also matches (the weak comparison of RFC 9110 section 8.8.3.2).
 pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
     tags == b"*"
         || tags.split(|&b| b == b',').map(<[u8]>::trim_ascii).any(|tag| {

@@ -1,13 +1,13 @@
 //! AJP 1.3 (<https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>): the protocol between a
-//! web server and a servlet container. A connection carries one request at a time, in packets.
+//! web server and a servlet container. A connection transports one request at a time, in packets.
 //!
 //! The web server writes [`Forward`], [`data_header`] and [`PING`], and reads with [`ReplyDecoder`]
 //! and [`parse_pong`]. The container reads with [`parse_request`] and [`parse_data`], and writes
 //! [`SendHeaders`], [`append_body_chunk`], [`append_get_body_chunk`], [`append_end`] and [`PONG`].
 //!
-//! The web server sends the first data packet of a body with known length on its own. The container
-//! asks for each further packet, and for each packet of a body with unknown length. AJP has no
-//! trailers, no interim replies and no upgrade.
+//! If the length of a body is known, the web server sends the first data packet without a request
+//! for it. The container must request all other packets of a body. AJP has no trailers, no interim
+//! replies and no upgrade.
 
 mod codes;
 mod error;
@@ -25,20 +25,21 @@ pub use reply::{DecodedPacket, PacketEvent, ReplyDecoder, ReplyHead};
 pub use request::{Incoming, RequestHead, parse_request};
 pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk, chunk_header};
 
-/// Length of a packet's header, in bytes.
+/// Length of a packet's header in bytes.
 pub const HEADER: usize = 4;
-/// Smallest permitted maximum size of a packet, with its header; Tomcat's default.
+/// Minimum of the configurable packet size, in bytes with the header. This is also Tomcat's
+/// default.
 pub const LEAST_PACKET: usize = 8192;
-/// Largest permitted maximum size of a packet, with its header.
+/// Maximum of the configurable packet size, in bytes with the header.
 pub const MOST_PACKET: usize = 65_536;
 /// Maximum number of fields in a head, as in Tomcat.
 pub const MOST_FIELDS: usize = 100;
 
-/// Packet that asks a container for a sign of life.
+/// Packet that tests if a container is alive.
 pub const PING: &[u8] = &[0x12, 0x34, 0, 1, kind::CPING];
-/// A container's reply to [`PING`].
+/// Reply of a container to [`PING`].
 pub const PONG: &[u8] = &[b'A', b'B', 0, 1, kind::CPONG];
-/// The data packet that ends a body.
+/// Data packet that ends a body.
 pub const END_OF_BODY: &[u8] = &[0x12, 0x34, 0, 0];
 
 /// First bytes of packets from the web server.
@@ -46,7 +47,7 @@ const TO_CONTAINER: [u8; 2] = [0x12, 0x34];
 /// First bytes of packets from the container.
 const TO_FRONT: [u8; 2] = *b"AB";
 
-/// First byte of a payload. Data packets have none.
+/// Types of packets: the first byte of a payload. Data packets have no type.
 mod kind {
     pub const FORWARD_REQUEST: u8 = 2;
     pub const SEND_BODY_CHUNK: u8 = 3;
@@ -58,17 +59,17 @@ mod kind {
     pub const CPING: u8 = 10;
 }
 
-/// Returns the maximum number of bytes of a request's body in one packet.
+/// Returns the maximum number of bytes of a request body in one packet.
 pub const fn most_data(packet_size: usize) -> usize {
     packet_size - HEADER - 2
 }
 
-/// Returns the maximum number of bytes of a reply's body in one packet.
+/// Returns the maximum number of bytes of a reply body in one packet.
 pub const fn most_chunk(packet_size: usize) -> usize {
     packet_size - HEADER - 4
 }
 
-/// Returns the bytes that precede `length` bytes of a request's body. `length` is at most
+/// Returns the bytes that precede `length` bytes of a request body. `length` is at most
 /// [`most_data`].
 pub fn data_header(length: usize) -> [u8; 6] {
     debug_assert!(length <= most_data(MOST_PACKET), "a data packet has room for it");

@@ -1,7 +1,7 @@
-//! CGI (RFC 3875): the variables of a request, and the head of a script's reply.
+//! CGI (RFC 3875): the variables of a request, and the head of the reply that a script writes.
 //!
-//! A CGI process gets the variables as its environment, FastCGI as PARAMS, and a persistent worker
-//! as a block. [`Sink`] abstracts from these encodings.
+//! A CGI process gets the variables in its environment, a FastCGI application in PARAMS records,
+//! and a persistent worker in a [`Block`]. The trait [`Sink`] hides these differences.
 
 mod nph;
 mod reply;
@@ -22,7 +22,7 @@ pub enum CgiError {
     Value,
     /// `Status` that does not start with three digits from 102 to 999.
     Status,
-    /// `Content-Length` that is not a number, or is given twice.
+    /// `Content-Length` that is not a number, or that is repeated.
     ContentLength,
     /// The head exceeds the limit of its size or of its number of fields.
     TooLarge,

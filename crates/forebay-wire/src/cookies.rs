@@ -1,23 +1,23 @@
-//! The `Cookie` field as read by a server (RFC 6265 sections 4.2 and 5.4, and the cookies without a
-//! name of its successor).
+//! Parser of the `Cookie` field, as servers read it (RFC 6265 sections 4.2 and 5.4). A cookie may
+//! have no name, as in the draft that succeeds this RFC.
 //!
 //! Specification: <https://www.rfc-editor.org/rfc/rfc6265>
 //!
 //! Nothing is decoded or rejected. Only the server that set a cookie knows its encoding, and a
-//! browser also sends cookies from other servers of the domain.
+//! browser also sends cookies of other servers in the same domain.
 
 /// Cookie of a `Cookie` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie<'a> {
-    /// Case-sensitive name; empty if there is no equals sign.
+    /// Name, which is case-sensitive. It is empty if the cookie has no equals sign.
     pub name: &'a [u8],
     /// Value without surrounding white space.
     pub value: &'a [u8],
 }
 
 impl<'a> Cookie<'a> {
-    /// Returns the value without surrounding quotes. According to the RFC, the quotes belong to the
-    /// value, but servers that write them remove them when reading.
+    /// Returns the value without surrounding quotes. According to the RFC, the quotes are a part of
+    /// the value. Servers that write quotes remove them when they read the value.
     pub fn unquoted(self) -> &'a [u8] {
         match self.value {
             [b'"', inner @ .., b'"'] => inner,
@@ -26,7 +26,7 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// Returns the cookies of a field's value in their order, including repeated names.
+/// Returns the cookies of a field's value in their order. Repeated names are included.
 pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&b| b == b';').map(trim).filter(|pair| !pair.is_empty()).map(|pair| {
         match memchr::memchr(b'=', pair) {
@@ -68,7 +68,8 @@ mod tests {
             ("; ;a=b;;", &[("a", "b")]),
             ("a=b=c==", &[("a", "b=c==")]),
             ("a=\"b c\"; d=e", &[("a", "\"b c\""), ("d", "e")]),
-            // A semicolon ends a value even in quotes: browsers never send one inside a value.
+            // A semicolon ends a value even within quotes, because browsers never send a semicolon
+            // inside a value.
             ("a=\"b;c\"", &[("a", "\"b"), ("", "c\"")]),
             ("a=b, c=d", &[("a", "b, c=d")]),
             ("a=%20+\\\"", &[("a", "%20+\\\"")]),

@@ -1,7 +1,7 @@
-//! FastCGI records (FastCGI specification 1.0), for a web server with responders.
+//! FastCGI records (FastCGI specification 1.0), as a web server exchanges them with responders.
 //!
-//! [`begin`], [`Params`] and [`stdin`] write a request; [`Decoder`] reads the records of its reply.
-//! [`get_values`] asks for the capabilities of an application, and [`pairs()`] parses the reply.
+//! [`begin`], [`Params`] and [`stdin`] write a request. [`Decoder`] reads the records of the reply.
+//! [`get_values`] asks an application for its capabilities, and [`pairs()`] parses the answer.
 
 mod decode;
 mod encode;
@@ -11,14 +11,14 @@ pub use decode::{DecodedRecord, Decoder, FastcgiError, ProtocolStatus, RecordEve
 pub use encode::{Params, abort, begin, end_of_stdin, get_values, stdin, stdin_header};
 pub use pairs::pairs;
 
-/// Length of a record header, in bytes.
+/// Length of a record header in bytes.
 pub const HEADER: usize = 8;
-/// Largest content of one record, in bytes.
+/// Maximum length of a record's content in bytes.
 pub const CONTENT_LIMIT: usize = 65_535;
 
 const VERSION: u8 = 1;
 
-/// Record types of section 8.
+/// Types of records (section 8).
 mod kind {
     pub const BEGIN_REQUEST: u8 = 1;
     pub const ABORT_REQUEST: u8 = 2;

@@ -1,9 +1,9 @@
-//! The `Forwarded` field: information from proxies about their clients.
+//! Parser of the `Forwarded` field, which contains information from proxies about their clients.
 //!
 //! Specification: <https://www.rfc-editor.org/rfc/rfc7239>
 //!
-//! The parser is strict, except for spaces around semicolons, which are common. Of the parameters,
-//! only `for` and `proto` are used; `by`, `host` and extensions must only be well-formed.
+//! The parser is strict, except for spaces around semicolons, which are common. Only the parameters
+//! `for` and `proto` are used. `by`, `host` and extensions must be well-formed, but are ignored.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,9 +13,10 @@ use crate::http1::is_token;
 /// Information from one proxy about its peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// Peer of the connection to that proxy, if the proxy names it.
+    /// Peer of the connection to that proxy, if the proxy reports it.
     pub client: Option<Node>,
-    /// The request reached that proxy over `https`, if the proxy says so.
+    /// True if the request reached that proxy over `https`. `None` if the proxy does not report
+    /// this.
     pub https: Option<bool>,
 }
 
@@ -40,8 +41,8 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Appends the elements of one field's value, from left to right. Several fields of a message form
-/// one list in their order. After an error, the appended elements are meaningless.
+/// Appends the elements of one field's value to `elements`, from left to right. Several fields of a
+/// message form one list, in their order. After an error, the appended elements are meaningless.
 pub fn decode(value: &[u8], elements: &mut Vec<Element>) -> Result<(), Malformed> {
     let mut rest = Rest(value);
     loop {
@@ -61,8 +62,8 @@ pub fn decode(value: &[u8], elements: &mut Vec<Element>) -> Result<(), Malformed
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// Reads pairs up to a comma or the end. Returns `None` for an empty element, which a list may
-    /// contain.
+    /// Reads pairs up to a comma or the end. Returns `None` for an empty element, because a list
+    /// may contain empty elements.
     fn element(&mut self) -> Result<Option<Element>, Malformed> {
         let mut element = Element::default();
         let mut names: Vec<&[u8]> = Vec::new();
@@ -99,7 +100,7 @@ impl<'a> Rest<'a> {
         if is_token(token) { Ok(token) } else { Err(Malformed) }
     }
 
-    /// Reads a token, or the content of a quoted string.
+    /// Reads a token or the content of a quoted string.
     fn value(&mut self) -> Result<Vec<u8>, Malformed> {
         if self.0.first() != Some(&b'"') {
             return self.token().map(<[u8]>::to_vec);
@@ -142,7 +143,7 @@ impl Element {
     }
 }
 
-/// Parses a node with an optional port.
+/// Parses the value of `for` or `by`: a node with an optional port.
 fn node(text: &[u8]) -> Option<Node> {
     let text = str::from_utf8(text).ok()?;
     let (name, port) = match text.strip_prefix('[') {
@@ -175,13 +176,13 @@ fn is_obfuscated(name: &str) -> bool {
     name.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(allowed))
 }
 
-/// Returns true if a quoted string may contain the byte. A quotation mark or backslash needs a
-/// backslash before it.
+/// Returns true if a quoted string may contain the byte. A backslash must precede a quotation mark
+/// and a backslash.
 fn is_quotable(byte: &u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Maximum number of pairs in an element; the RFC defines four.
+/// Maximum number of pairs in an element. The RFC defines four parameters.
 const PAIRS: usize = 16;
 
 #[cfg(test)]

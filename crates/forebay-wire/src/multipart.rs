@@ -1,12 +1,13 @@
-//! `multipart/form-data`: the parts of a form with files, decoded as the bytes arrive.
+//! Decoder of `multipart/form-data`: the parts of a form with files. It decodes the bytes as they
+//! arrive.
 //!
 //! Specifications: <https://www.rfc-editor.org/rfc/rfc7578>, RFC 2046 section 5.1 for the
 //! delimiters, and <https://html.spec.whatwg.org/#multipart-form-data> for the output of browsers.
 //!
 //! [`FormDecoder::decode`] gets the unconsumed bytes and returns ranges of them. Contents are never
-//! copied or stored. The decoder rejects input that two parsers may read differently: bare LF and
-//! folded lines in the heads of parts, delimiters with trailing bytes, and parts with no name or
-//! two names.
+//! copied or stored. The decoder rejects input that two parsers may read differently. Examples are
+//! bare LF and folded lines in the heads of parts, delimiters with trailing bytes, and parts with
+//! no name or two names.
 
 mod boundary;
 mod disposition;
@@ -24,10 +25,10 @@ use memchr::{memchr, memmem};
 pub struct FormLimits {
     /// Maximum number of parts.
     pub parts: usize,
-    /// Maximum size of the head of a part in bytes, including the blank line. Also the maximum size
-    /// of the preamble before the first part.
+    /// Maximum size of a part's head in bytes, including the blank line. The same limit applies to
+    /// the preamble before the first part.
     pub head: usize,
-    /// Maximum size of the content of a part, in bytes.
+    /// Maximum size of a part's content in bytes.
     pub content: u64,
 }
 
@@ -40,9 +41,9 @@ impl Default for FormLimits {
 /// Rule that a form violated. The client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MultipartError {
-    /// Delimiter with trailing bytes other than a line end or `--`.
+    /// Delimiter with invalid bytes after it, which are neither a line end nor `--`.
     Delimiter,
-    /// Head of a part with a line that is not a field, does not end with CRLF or is folded.
+    /// Head of a part with a line that is folded, is not a field, or does not end with CRLF.
     Head,
     /// Part without exactly one `form-data` disposition with a name.
     Disposition,
@@ -57,7 +58,7 @@ pub enum MultipartError {
 }
 
 impl MultipartError {
-    /// Returns the status for the reply.
+    /// Returns the status of the reply.
     pub fn status(self) -> u16 {
         match self {
             Self::Parts | Self::HeadTooLarge | Self::ContentTooLarge => 413,
@@ -85,16 +86,16 @@ impl std::error::Error for MultipartError {}
 /// Result of one call of [`FormDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPart {
-    /// Number of consumed bytes of the input.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
     /// Event in the consumed bytes.
     pub event: Event,
 }
 
-/// Piece of a form. Ranges and spans refer to the input of the call that returned it.
+/// Piece of a form. All ranges and spans refer to the input of the call that returned the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No event: more input is needed.
+    /// More input is needed.
     More,
     /// Start of a part.
     Part(PartHead),
@@ -115,22 +116,23 @@ pub struct FormDecoder {
     limits: FormLimits,
     /// Number of parts that have begun.
     parts: usize,
-    /// Number of examined bytes of the current head or preamble. Those of a preamble are dropped.
+    /// Number of examined bytes of the current head or preamble. The bytes of a preamble are
+    /// dropped.
     seen: usize,
-    /// Length of the current content so far.
+    /// Number of bytes of the current content so far.
     content: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the start of the form: the delimiter needs no preceding CRLF here.
+    /// At the start of the form. Here the delimiter needs no CRLF before it.
     Start,
-    /// In the preamble before the first delimiter, which is ignored.
+    /// In the preamble before the first delimiter. The preamble is ignored.
     Preamble,
     /// After a delimiter.
     Delimited,
     Head,
-    /// Before the CRLF of the blank line, which may belong to the next delimiter.
+    /// Before the CRLF of the blank line, which may be a part of the next delimiter.
     Blank,
     Content,
     Done,
@@ -146,8 +148,8 @@ impl FormDecoder {
 
     /// Decodes the next piece of the form in `input`, which starts with the first unconsumed byte.
     ///
-    /// [`Event::More`] asks for more input. The unconsumed bytes are then at most a head within its
-    /// limit, or the start of a delimiter.
+    /// [`Event::More`] asks for more input. The unconsumed bytes are then a head within its limit,
+    /// or the start of a delimiter, but not more.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let mut at = 0;
         loop {
@@ -168,7 +170,7 @@ impl FormDecoder {
         self.state == State::Done
     }
 
-    /// Reports the end of the input. Fails if the form is incomplete.
+    /// Handles the end of the input. Fails if the form is incomplete.
     pub fn finish(&self) -> Result<(), MultipartError> {
         if self.is_done() { Ok(()) } else { Err(MultipartError::Premature) }
     }
@@ -213,7 +215,7 @@ impl FormDecoder {
         Ok(DecodedPart { consumed, event: Event::More })
     }
 
-    /// Handles the bytes after a delimiter: `--` ends the form, a line end starts a part. White
+    /// Handles the bytes after a delimiter. `--` ends the form, and a line end starts a part. White
     /// space may precede the line end.
     fn delimited(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         if input.starts_with(b"--") {
@@ -238,7 +240,7 @@ impl FormDecoder {
         }
     }
 
-    /// Reads a complete head, without the CRLF of its blank line.
+    /// Reads a complete head without the CRLF of its blank line.
     fn head(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let window = &input[..input.len().min(self.limits.head)];
         while let Some(found) = memchr(b'\n', &window[self.seen..]) {
@@ -262,9 +264,9 @@ impl FormDecoder {
         Ok(DecodedPart { consumed: 0, event: Event::More })
     }
 
-    /// Handles the blank line. The delimiter of a part without content may follow at once: then the
-    /// CRLF of the blank line belongs to the delimiter (RFC 2046 section 5.1.1). Otherwise the
-    /// content starts after the blank line.
+    /// Handles the blank line after a head. In a part without content, the delimiter may follow the
+    /// head at once. The CRLF of the blank line is then a part of the delimiter (RFC 2046 section
+    /// 5.1.1). Otherwise the content starts after the blank line.
     fn blank(&mut self, input: &[u8]) -> DecodedPart {
         let delimiter = self.delimiter.needle();
         if input.starts_with(delimiter) {
@@ -306,7 +308,7 @@ impl FormDecoder {
 }
 
 impl DecodedPart {
-    /// Adjusts the positions to an input that starts `by` bytes earlier.
+    /// Adjusts all positions to an input that starts `by` bytes earlier.
     fn shift(&mut self, by: usize) {
         self.consumed += by;
         match &mut self.event {
@@ -317,6 +319,6 @@ impl DecodedPart {
     }
 }
 
-/// Maximum white space between a delimiter and the end of its line, in bytes. The RFC allows it
-/// because of old gateways that padded lines.
+/// Maximum number of bytes of white space between a delimiter and the end of its line. RFC 2046
+/// allows the space because old gateways padded lines.
 const PADDING: usize = 64;

@@ -1,28 +1,31 @@
-//! Request paths (RFC 3986 sections 2.1 and 5.2.4), decoded once and without dot segments.
+//! Request paths (RFC 3986 sections 2.1 and 5.2.4). Paths are decoded once, and dot segments are
+//! removed.
 
 use std::fmt;
 
-/// Reason why a path is rejected. The client is at fault, and [`PathError::status`] is the reply.
+/// Reason why a path is rejected. The client is at fault. [`PathError::status`] returns the status
+/// of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// `%` without two hexadecimal digits.
+    /// `%` without two hexadecimal digits after it.
     Escape,
     /// A NUL byte, bare or escaped.
     Nul,
-    /// `..` above the root.
+    /// `..` that leads above the root.
     AboveRoot,
-    /// Not empty and not starting with a slash.
+    /// Path that is not empty and does not start with a slash.
     Relative,
-    /// Dot segment with parameters (`..;x`), which some servers read as one without.
+    /// Dot segment with parameters (`..;x`). Some servers ignore the parameters.
     Parameters,
     /// Dot segment next to a disguised slash, such as `/..%2f`.
     HiddenDots,
-    /// Disguised slash, if the configuration rejects those.
+    /// Disguised slash, if the configuration rejects disguised slashes.
     EncodedSlash,
 }
 
 impl PathError {
-    /// Returns the status of the reply: 404 for an encoded slash, as in Apache, else 400.
+    /// Returns the status of the reply: 404 for a disguised slash, as in Apache, and 400 for all
+    /// other errors.
     pub fn status(self) -> u16 {
         if self == Self::EncodedSlash { 404 } else { 400 }
     }
@@ -44,26 +47,27 @@ impl fmt::Display for PathError {
 
 impl std::error::Error for PathError {}
 
-/// Treatment of repeated slashes in a path.
+/// Rule for repeated slashes in a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slashes {
     /// They become one slash.
     #[default]
     Merge,
-    /// They stay: the segments between them are empty (RFC 3986 section 3.3).
+    /// They stay. The segments between them are empty (RFC 3986 section 3.3).
     Keep,
 }
 
-/// Appends the normalized path of `target` to `out`, with merged slashes; see [`normalize_with`].
+/// Appends the normalized path of `target` to `out`. Repeated slashes are merged. See
+/// [`normalize_with`].
 pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     normalize_with(target, Slashes::Merge, out)
 }
 
 /// Appends the normalized path of `target` to `out`, for the lookup of routes and files. The query
-/// is removed, the path is percent-decoded once, `slashes` are merged or kept, and dot segments are
-/// removed.
+/// is removed, and the path is percent-decoded once. `slashes` decides if repeated slashes are
+/// merged. Dot segments are removed.
 ///
-/// An escaped slash stays `%2F`: it is data within a segment, and no file name can contain it.
+/// An escaped slash stays `%2F`, because it is data within a segment. No file name can contain it.
 pub fn normalize_with(target: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(), PathError> {
     let path = without_query(target);
     let start = out.len();
@@ -82,8 +86,9 @@ pub fn normalize_with(target: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// Returns the path of `target` if [`normalize`] and [`canonical`] would not change it and it has
-/// no disguised slash. Returns `None` if the path needs a closer examination.
+/// Returns the path of `target` if it is plain. [`normalize`] and [`canonical`] do not change a
+/// plain path, and it contains no disguised slash. Returns `None` if the path needs a closer
+/// examination.
 pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
     let mut after_slash = false;
     if target.first() != Some(&b'/') {
@@ -101,7 +106,8 @@ pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
     Some(target)
 }
 
-/// Bytes that [`as_plain`] examines. `%` represents all bytes that no plain path contains.
+/// Bytes that [`as_plain`] examines. The value `%` represents all bytes that no plain path
+/// contains.
 const SPECIAL: [u8; 256] = {
     let mut table = [0; 256];
     table[b'?' as usize] = b'?';
@@ -113,15 +119,15 @@ const SPECIAL: [u8; 256] = {
     table
 };
 
-/// Returns true if the path of `target` contains a disguised slash: `%2F`, a backslash or `%5C`,
-/// which some servers read as slashes.
+/// Returns true if the path of `target` contains a disguised slash: `%2F`, `%5C` or a backslash.
+/// Some servers read these as slashes.
 pub fn has_hidden_slash(target: &[u8]) -> bool {
     let path = without_query(target);
     memchr::memchr2_iter(b'\\', b'%', path).any(|at| hidden_slash(&path[at..]).is_some())
 }
 
-/// Returns `target` without dot segments, as [`normalize_with`] does, but with its original escapes.
-/// Returns `None` if nothing changes.
+/// Returns `target` without dot segments, as [`normalize_with`] does, but with its original
+/// escapes. Returns `None` if nothing changes.
 ///
 /// Decoding the result once gives the same path as [`normalize_with`]. The caller must pass a
 /// target that [`normalize_with`] accepts.
@@ -154,9 +160,9 @@ pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
     (out != target).then_some(out)
 }
 
-/// Appends to `out` the path of `target` as read by a server that treats disguised slashes as
-/// slashes. Fails if `target` has a dot segment, hidden or not: the order of decoding and resolving
-/// would decide about the path.
+/// Appends the path of `target` to `out`, as seen by a server that treats disguised slashes as
+/// slashes. Fails if `target` has a dot segment, hidden or not. With a dot segment, the path would
+/// depend on the order of decoding and resolving.
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);
@@ -182,7 +188,7 @@ pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
 }
 
 /// Returns `path` without the parameters of its segments (`;x`), as Java servers read it. Returns
-/// `None` if `path` has no parameters. `path` must be decoded and without dot segments. Segments
+/// `None` if `path` has no parameters. `path` must be decoded and contain no dot segments. Segments
 /// that become empty are left out.
 pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     memchr::memchr(b';', path)?;
@@ -201,8 +207,8 @@ pub fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the path of `target` as read by a server that decodes escapes and merges slashes but does
-/// not resolve dot segments; `None` if it has a malformed escape.
+/// Returns the path of `target` as seen by a server that decodes escapes and merges slashes, but
+/// does not resolve dot segments. Returns `None` if the path has a malformed escape.
 pub fn unresolved(target: &[u8]) -> Option<Vec<u8>> {
     let mut path = decode(without_query(target)).ok()?;
     merge_slashes(&mut path);
@@ -214,7 +220,8 @@ pub fn merge_slashes(path: &mut Vec<u8>) {
     path.dedup_by(|a, b| *a == b'/' && *b == b'/');
 }
 
-/// Returns the part of `target` after `prefix`. Escapes of `target` are decoded for the comparison.
+/// Returns the part of `target` after `prefix`, or `None` if `target` has another prefix. Escapes
+/// of `target` are decoded for the comparison.
 pub fn strip_prefix<'a>(target: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let mut rest = target;
     for &wanted in prefix {
@@ -231,7 +238,8 @@ fn without_query(target: &[u8]) -> &[u8] {
     &target[..memchr::memchr(b'?', target).unwrap_or(target.len())]
 }
 
-/// Returns the number of dots of a dot segment, escaped or not; 0 for any other segment.
+/// Returns the number of dots of a dot segment, which may be escaped. Returns 0 for any other
+/// segment.
 fn dots(mut segment: &[u8]) -> usize {
     for count in 0..=2 {
         segment = match segment {
@@ -243,7 +251,7 @@ fn dots(mut segment: &[u8]) -> usize {
     0
 }
 
-/// Returns the length of a disguised slash at the start of `rest`.
+/// Returns the length of the disguised slash at the start of `rest`, or `None` without one.
 fn hidden_slash(rest: &[u8]) -> Option<usize> {
     match rest {
         [b'\\', ..] => Some(1),
@@ -252,19 +260,20 @@ fn hidden_slash(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the byte of an escape at the start of `rest`.
+/// Returns the byte that the escape at the start of `rest` represents. The caller has found the
+/// `%`.
 fn escape(rest: &[u8]) -> Option<u8> {
     Some(hex_digit(rest.get(1)?)? << 4 | hex_digit(rest.get(2)?)?)
 }
 
-/// Decodes the percent escapes of `path` once, except `%2F`.
+/// Decodes the percent escapes of `path` once. `%2F` stays.
 pub fn decode(path: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut out = Vec::with_capacity(path.len());
     decode_onto(path, &mut out)?;
     Ok(out)
 }
 
-/// Returns true if there is nothing to decode, merge or remove.
+/// Returns true if `path` contains nothing to decode, merge or remove.
 fn is_plain(path: &[u8]) -> bool {
     let mut after_slash = false;
     path.iter().all(|&byte| {
@@ -292,8 +301,8 @@ fn hex_digit(byte: &u8) -> Option<u8> {
     (*byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Removes dot segments in place, from `start`. Segments move towards the start and never overwrite
-/// unread bytes.
+/// Removes dot segments from `out` in place, from position `start`. Segments move towards the start
+/// and never overwrite unread bytes.
 fn remove_dot_segments(out: &mut Vec<u8>, start: usize, slashes: Slashes) -> Result<(), PathError> {
     if out[start..].contains(&0) {
         return Err(PathError::Nul);

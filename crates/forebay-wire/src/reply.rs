@@ -1,4 +1,5 @@
-//! Heads of one reply: interim ones (1xx), then the final one, in any syntax.
+//! Reader of the heads of one reply: any number of interim heads (1xx), then the final head. The
+//! heads may have the syntax of HTTP or CGI.
 
 use std::fmt;
 
@@ -9,10 +10,10 @@ use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParse
 pub trait HeadParser: Copy {
     /// Type of the head.
     type Head;
-    /// Type of the violated rule.
+    /// Type of a violated rule.
     type Error;
 
-    /// Continues the parsing. `bytes` is everything since the end of the previous head.
+    /// Continues to parse a head. `bytes` is everything since the end of the previous head.
     fn parse(&mut self, bytes: &[u8], head: &mut Self::Head) -> Result<Progress, Self::Error>;
 
     /// Returns the status of a complete head.
@@ -22,44 +23,44 @@ pub trait HeadParser: Copy {
 /// Reader of the heads of one reply.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyReader<P> {
-    /// Initial parser, copied for each head.
+    /// Unused parser, which is copied for each head.
     fresh: P,
     parser: P,
     interim: usize,
     count: usize,
 }
 
-/// Result of a read.
+/// Result of one call of [`ReplyReader::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyStep {
     /// More bytes are needed.
     Partial,
-    /// Head of an interim reply with this length in bytes. The next head follows it.
+    /// Head of an interim reply with this length in bytes. Another head follows.
     Interim(usize),
-    /// Head of the final reply, or of a 101, with this length in bytes.
+    /// Head of the final reply, or of a reply with status 101. The value is its length in bytes.
     Final(usize),
 }
 
-/// Rule that the heads violated.
+/// Rule that the heads of a reply violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError<E> {
-    /// Rule of a single head.
+    /// A single head violated this rule.
     Head(E),
-    /// Too many interim replies, or too long ones.
+    /// The interim replies are too many or too long.
     Interim,
 }
 
-/// Maximum number of interim replies before a reply.
+/// Maximum number of interim replies before the final reply.
 const MOST_INTERIM: usize = 256;
 
 impl<P: HeadParser> ReplyReader<P> {
-    /// Creates a reader with an unused `parser`. The total size of all interim replies is limited
-    /// to the default limit of one head.
+    /// Creates a reader. `parser` must be unused. The default limit of one head also limits the
+    /// total size of all interim replies.
     pub fn new(parser: P) -> Self {
         Self { fresh: parser, parser, interim: 0, count: 0 }
     }
 
-    /// Continues the reading. `bytes` is everything since the end of the previous head.
+    /// Continues to read a reply. `bytes` is everything since the end of the previous head.
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -135,7 +136,7 @@ impl<E: fmt::Debug + fmt::Display> std::error::Error for ReplyError<E> {}
 mod tests {
     use super::*;
 
-    /// Returns the statuses of the interim heads and of the final one, and their total length.
+    /// Returns the statuses of all heads, and the total length of the heads.
     fn read<P: HeadParser>(
         parser: P,
         mut head: P::Head,

@@ -1,22 +1,23 @@
-//! Replies that ask the gateway to send a file: `X-Accel-Redirect` of nginx, and `X-Sendfile` of
-//! lighttpd and Apache's mod_xsendfile.
+//! Replies that ask the gateway to send a file. nginx uses `X-Accel-Redirect` for this purpose, and
+//! lighttpd and Apache's mod_xsendfile use `X-Sendfile`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::path;
 
-/// File that a field names.
+/// File that a field of a reply names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedFile {
-    /// `X-Accel-Redirect`: a percent-encoded path, always relative to the directory.
+    /// File of `X-Accel-Redirect`: a percent-encoded path, always relative to the directory of the
+    /// files.
     Uri(Vec<u8>),
-    /// `X-Sendfile`: a file name, absolute or relative to the directory.
+    /// File of `X-Sendfile`: a file name, absolute or relative to the directory of the files.
     File(Vec<u8>),
 }
 
-/// Returns the file that the field lines of a reply request, and the lines that remain valid for
-/// it. Returns `None` if they request no file.
+/// Returns the file that a reply's field lines name. Also returns the lines that remain valid for
+/// the file. Returns `None` if the lines name no file.
 pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     let mut place = None;
     let mut fields = Vec::new();
@@ -33,7 +34,7 @@ pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     place.map(|place| (place, fields))
 }
 
-/// Removes the lines of `out` from `start` that only concern a gateway: `X-Accel-*` and
+/// Removes the lines of `out` from position `start` that only concern a gateway: `X-Accel-*` and
 /// `X-Sendfile`. They contain file names and other details that clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
@@ -54,7 +55,8 @@ pub fn is_for_gateway(line: &[u8]) -> bool {
         && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
-/// Returns true if a field describes the dropped body, or is an instruction to the gateway.
+/// Returns true if the field `name` describes the body that the file replaces, or instructs the
+/// gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"accept-ranges",
@@ -68,7 +70,8 @@ fn is_of_the_body(name: &[u8]) -> bool {
 }
 
 impl NamedFile {
-    /// Returns the path to look up in `root`, with a leading slash; `None` if it leaves `root`.
+    /// Returns the path of the file below `root`, with a leading slash. Returns `None` if the file
+    /// is outside `root`.
     pub fn below(&self, root: &Path) -> Option<Vec<u8>> {
         let found = match self {
             Self::Uri(uri) => {

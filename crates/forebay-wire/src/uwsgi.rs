@@ -1,25 +1,25 @@
 //! uwsgi (<https://uwsgi-docs.readthedocs.io/en/latest/Protocol.html>). A request is a packet of
-//! variables, followed by the body. The reply is HTTP and ends when the connection ends.
+//! variables, followed by the body. The reply is HTTP, and ends when the connection closes.
 //!
-//! [`Packet`] writes the packet of a request; [`parse`] reads it.
+//! [`Packet`] writes the packet of a request, and [`parse`] reads it.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::cgi::Sink;
 
-/// Maximum total size of a packet's variables with their lengths, in bytes: the length field has 16
-/// bits. The server would read the rest of a longer packet as the body.
+/// Maximum total size in bytes of a packet's variables with their lengths. The limit exists because
+/// the length field has 16 bits. A server would read the rest of a longer packet as the body.
 pub const MOST: usize = 65_535;
-/// Length of a packet's header, in bytes.
+/// Length of a packet's header in bytes.
 pub const HEADER: usize = 4;
 
 /// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UwsgiError {
-    /// Variables of this many bytes, more than [`MOST`].
+    /// The variables have this many bytes, more than [`MOST`].
     TooLarge(usize),
-    /// Length that exceeds the packet.
+    /// Length that exceeds its packet.
     Truncated,
     /// Variable without a name.
     Name,
@@ -39,7 +39,7 @@ impl fmt::Display for UwsgiError {
 
 impl std::error::Error for UwsgiError {}
 
-/// Encoder of variables as a packet. [`Packet::finish`] writes its length.
+/// Encoder that appends variables as a packet. [`Packet::finish`] completes the packet.
 #[derive(Debug)]
 pub struct Packet<'a> {
     out: &'a mut Vec<u8>,
@@ -49,15 +49,15 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Starts a packet with these modifiers at the end of `out`. `modifier1` is the type of the
-    /// application: 0 WSGI, 5 PSGI, 6 Lua, 7 Rack.
+    /// application: 0 for WSGI, 5 for PSGI, 6 for Lua and 7 for Rack.
     pub fn new(out: &'a mut Vec<u8>, modifier1: u8, modifier2: u8) -> Self {
         let start = out.len();
         out.extend_from_slice(&[modifier1, 0, 0, modifier2]);
         Self { out, start, has_long: false }
     }
 
-    /// Completes the packet. The body follows. A packet that is too long is removed from the
-    /// buffer.
+    /// Completes the packet with its length. The body must follow. If the packet is too long, it is
+    /// removed from the buffer.
     pub fn finish(self) -> Result<(), UwsgiError> {
         let length = self.out.len() - self.start - HEADER;
         if self.has_long || length > MOST {
@@ -85,17 +85,17 @@ impl Sink for Packet<'_> {
 pub struct Parsed {
     /// Type of the requested application.
     pub modifier1: u8,
-    /// The meaning depends on `modifier1`.
+    /// Further modifier, whose meaning depends on `modifier1`.
     pub modifier2: u8,
-    /// Names and values, as ranges of the input, in their order.
+    /// Names and values in the order of the packet, as ranges of the input.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length of the packet in bytes, including the header. `CONTENT_LENGTH` bytes of the body
-    /// follow.
+    /// Length of the packet in bytes, including the header. The body follows. It has
+    /// `CONTENT_LENGTH` bytes.
     pub len: usize,
 }
 
-/// Parses the packet at the start of `input`, which is everything received so far. `None` asks for
-/// more input.
+/// Parses the packet at the start of `input`, which is everything received so far. Returns `None`
+/// if more input is needed.
 pub fn parse(input: &[u8]) -> Result<Option<Parsed>, UwsgiError> {
     let [modifier1, low, high, modifier2, ..] = *input else { return Ok(None) };
     let len = HEADER + usize::from(u16::from_le_bytes([low, high]));
@@ -114,7 +114,7 @@ pub fn parse(input: &[u8]) -> Result<Option<Parsed>, UwsgiError> {
     Ok(Some(parsed))
 }
 
-/// Returns the range of the part whose length field is at `at`.
+/// Returns the range of the string whose length field is at position `at`.
 fn part(packet: &[u8], at: usize) -> Result<Range<usize>, UwsgiError> {
     let [low, high] = *packet.get(at..at + 2).ok_or(UwsgiError::Truncated)? else {
         return Err(UwsgiError::Truncated);

@@ -1,6 +1,6 @@
-//! Numeric codes of names.
+//! Numeric codes of methods, fields and attributes.
 
-/// Methods, starting with code 1.
+/// Methods in the order of their codes, which start at 1.
 const METHODS: [&[u8]; 27] = [
     b"OPTIONS",
     b"GET",
@@ -31,16 +31,16 @@ const METHODS: [&[u8]; 27] = [
     b"MKACTIVITY",
 ];
 
-/// Code of a method without its own code. An attribute contains the name.
+/// Code of all other methods. An attribute contains the name of such a method.
 pub(super) const STORED_METHOD: u8 = 0xFF;
 /// Byte after the last attribute.
 pub(super) const ARE_DONE: u8 = 0xFF;
-/// Attribute with two strings: name and value.
+/// Code of an attribute with two strings: its name and its value.
 pub(super) const REQUEST_ATTRIBUTE: u8 = 0x0A;
-/// Attribute with a number.
+/// Code of the attribute with the key length, which is a number.
 pub(super) const SSL_KEY_SIZE: u8 = 0x0B;
 
-/// Request fields, starting with code 0xA001.
+/// Request fields in the order of their codes, which start at 0xA001.
 pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"Accept",
     b"Accept-Charset",
@@ -58,7 +58,7 @@ pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"User-Agent",
 ];
 
-/// Reply fields, starting with code 0xA001.
+/// Reply fields in the order of their codes, which start at 0xA001.
 pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"Content-Type",
     b"Content-Language",
@@ -73,35 +73,36 @@ pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"WWW-Authenticate",
 ];
 
-/// First byte of field codes. A name therefore cannot have the length [`FIRST_FIELD`] or more.
+/// Upper byte of all field codes. A name must be shorter than [`FIRST_FIELD`], because its length
+/// is in the same position as a code.
 const FIELD_PAGE: u16 = 0xA000;
-/// Length from which a name would be read as a code.
+/// Length in bytes from which a reader would mistake the length of a name for a code.
 pub(super) const FIRST_FIELD: usize = FIELD_PAGE as usize;
 
-/// Attribute of a request, which occurs at most once.
+/// Attribute of a request. Each attribute occurs at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// Unused: containers find the context themselves.
+    /// Path of the web application. Unused, because containers find it themselves.
     Context = 0x01,
-    /// Unused.
+    /// Path of the servlet. Unused.
     ServletPath = 0x02,
     /// User that the web server has authenticated.
     RemoteUser = 0x03,
-    /// Authentication scheme.
+    /// Authentication scheme, such as `Basic`.
     AuthType = 0x04,
     /// The part of the target after the question mark.
     QueryString = 0x05,
-    /// The container's `jvmRoute`.
+    /// The container's `jvmRoute`, which identifies it for load balancing.
     Route = 0x06,
     /// The client's certificate in PEM.
     SslCert = 0x07,
-    /// Cipher suite.
+    /// Cipher suite of the TLS session.
     SslCipher = 0x08,
     /// TLS session ID in hexadecimal.
     SslSession = 0x09,
     /// Secret that the container requires from web servers.
     Secret = 0x0C,
-    /// Method without a code.
+    /// Name of a method without a code.
     StoredMethod = 0x0D,
 }
 
@@ -127,7 +128,7 @@ impl Attribute {
     }
 }
 
-/// Returns the code of a method; [`STORED_METHOD`] if it has none.
+/// Returns the code of a method, or [`STORED_METHOD`] if it has none.
 pub(super) fn method_code(method: &[u8]) -> u8 {
     let at = METHODS.iter().position(|known| *known == method);
     at.map_or(STORED_METHOD, |at| at as u8 + 1)
@@ -137,13 +138,13 @@ pub(super) fn method(code: u8) -> Option<&'static [u8]> {
     METHODS.get(usize::from(code).checked_sub(1)?).copied()
 }
 
-/// Returns the code of a field in `table`, if it has one.
+/// Returns the code of a field in `table`, or `None` if it has none.
 pub(super) fn field_code(table: &[&[u8]], name: &[u8]) -> Option<u16> {
     let at = table.iter().position(|known| known.eq_ignore_ascii_case(name))?;
     Some(FIELD_PAGE + at as u16 + 1)
 }
 
-/// Returns true if `code` is the code of a field, and not the length of its name.
+/// Returns true if `code` is the code of a field. Otherwise, it is the length of a name.
 pub(super) fn is_field_code(code: u16) -> bool {
     code & 0xFF00 == FIELD_PAGE
 }

@@ -1,41 +1,43 @@
-//! Protocol violations.
+//! Rules of AJP that a peer can violate.
 
 use std::fmt;
 
 /// Rule that the peer violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AjpError {
-    /// Wrong first byte of a packet, usually because the peer does not speak AJP.
+    /// Packet with this wrong first byte, usually because the peer does not speak AJP.
     Magic(u8),
-    /// Length of a packet including its header, which exceeds the limit in the second value.
+    /// Packet above the limit. The values are the length of the packet, including its header, and
+    /// the limit.
     TooLarge(usize, usize),
-    /// Packet type that the peer may not send, or not now.
+    /// Packet of this type, which the peer may not send, or may not send now.
     Kind(u8),
-    /// Shutdown request from the web server.
+    /// Request of a web server to shut down.
     Shutdown,
-    /// Length that exceeds its packet, or a packet that is longer than its content.
+    /// Length that exceeds its packet, or packet that is longer than its content.
     Length,
-    /// String without a final NUL, with an embedded NUL, or missing although required.
+    /// String without a final NUL, string with an embedded NUL, or missing string.
     Text,
-    /// Missing method, or a method that is not a token.
+    /// Method that is missing or not a token.
     Method,
     /// Target with an invalid byte.
     Target,
-    /// Code without a field.
+    /// Code of a field that does not exist.
     FieldCode(u16),
-    /// Field with a name that is not a token, or a value with control bytes.
+    /// Field with a name that is not a token, or with a value that contains control bytes.
     Field,
-    /// Invalid length, or two different lengths.
+    /// `Content-Length` that is invalid, or that occurs with two different values.
     ContentLength,
-    /// More fields than [`super::MOST_FIELDS`].
+    /// Number of fields, which is above [`super::MOST_FIELDS`].
     Fields(usize),
-    /// Attribute with an unknown code, and therefore unknown length, or a repeated attribute.
+    /// Attribute with this code, which is repeated or unknown. The length of an unknown attribute
+    /// is unknown, too.
     Attribute(u8),
-    /// Invalid status of a reply.
+    /// Reply with this invalid status.
     Status(u16),
-    /// Second head of one reply.
+    /// Second head in one reply.
     SecondHead,
-    /// Body or end of a reply without a head.
+    /// Body or end of a reply before its head.
     NoHead,
 }
 

@@ -1,4 +1,4 @@
-//! Encoding of a request's head, as a web server.
+//! Encoder of a request head, as a web server.
 
 use super::codes::{
     ARE_DONE, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method_code,
@@ -6,33 +6,34 @@ use super::codes::{
 use super::packet::Writer;
 use super::{AjpError, Attribute, MOST_FIELDS, TO_CONTAINER, kind};
 
-/// Start of a request. No part contains a NUL byte.
+/// Start of a request. None of its values may contain a NUL byte.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a [u8],
     /// Version, such as `HTTP/1.1`.
     pub protocol: &'a [u8],
-    /// The path as received, without query.
+    /// The path as received, without the query.
     pub uri: &'a [u8],
     /// The client's address.
     pub remote_addr: &'a [u8],
-    /// The client's host name, or its address again.
+    /// The client's host name, or its address if the name is unknown.
     pub remote_host: &'a [u8],
-    /// Requested host.
+    /// Host that the client requested.
     pub server_name: &'a [u8],
-    /// Requested port.
+    /// Port that the client requested.
     pub server_port: u16,
-    /// The client used TLS.
+    /// True if the client used TLS.
     pub is_ssl: bool,
 }
 
-/// Encoder of a request: first fields, then attributes.
+/// Encoder of a request, which adds the fields first. [`Self::attributes`] continues with the
+/// attributes.
 #[derive(Debug)]
 pub struct Forward<'a> {
     writer: Writer<'a>,
     method: &'a [u8],
-    /// Position of the number of fields.
+    /// Position in the buffer of the number of fields.
     count_at: usize,
     count: usize,
 }
@@ -73,7 +74,7 @@ impl<'a> Forward<'a> {
         self.field(name, &digits);
     }
 
-    /// Completes the fields. A method without a code becomes an attribute.
+    /// Completes the fields. If the method has no code, an attribute contains its name.
     pub fn attributes(mut self) -> Attributes<'a> {
         self.writer.set_int(self.count_at, self.count.min(MOST_FIELDS) as u16);
         let mut attributes = Attributes { writer: self.writer, fields: self.count };
@@ -91,22 +92,23 @@ impl Attributes<'_> {
         self.writer.text(value);
     }
 
-    /// Adds the key length of the TLS session, in bits.
+    /// Adds the key length of the TLS session in bits.
     pub fn ssl_key_size(&mut self, bits: u16) {
         self.writer.byte(SSL_KEY_SIZE);
         self.writer.int(bits);
     }
 
-    /// Adds an attribute with a name. Tomcat rejects names that its configuration does not allow,
-    /// except `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`.
+    /// Adds an attribute that has a name instead of a code. Tomcat rejects names that its
+    /// configuration does not allow. Exceptions are `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`,
+    /// `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`.
     pub fn request_attribute(&mut self, name: &[u8], value: &[u8]) {
         self.writer.byte(REQUEST_ATTRIBUTE);
         self.writer.text(name);
         self.writer.text(value);
     }
 
-    /// Completes the request; data packets may follow. A request that is too large is removed from
-    /// the buffer.
+    /// Completes the request. Data packets may follow it. If the request is too large, it is
+    /// removed from the buffer.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         self.writer.byte(ARE_DONE);
         let (fields, start) = (self.fields, self.writer.start());

@@ -1,4 +1,4 @@
-//! Packets and their parts.
+//! Parser and encoder of packets.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use super::{AjpError, HEADER, TO_CONTAINER, TO_FRONT, kind};
 use crate::fields::Fields;
 use crate::http1::{KnownField, is_field_value, is_token, parse_length};
 
-/// Returns the payload of the packet at the start of `input`, which begins with `magic`. `None`
-/// asks for more input. The packet ends at the end of the payload.
+/// Returns the position of the payload of the packet at the start of `input`, or `None` if more
+/// input is needed. The packet must begin with `magic`. The packet ends at the end of the payload.
 pub(super) fn payload(
     input: &[u8],
     magic: [u8; 2],
@@ -27,21 +27,22 @@ pub(super) fn payload(
     Ok((input.len() >= end).then_some(HEADER..end))
 }
 
-/// Piece of a request's body.
+/// Piece of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// Position in the input; empty at the end of the body.
+    /// Position of the piece in the input. The range is empty at the end of the body.
     pub range: Range<usize>,
-    /// Length of the packet including its header.
+    /// Length of the packet in bytes, including its header.
     pub len: usize,
 }
 
-/// Parses the data packet at the start of `input`, as a container. `None` asks for more input.
+/// Parses the data packet at the start of `input`, as a container. Returns `None` if more input is
+/// needed.
 pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpError> {
     let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
     let len = payload.end;
     let [high, low, ref data @ ..] = input[payload.clone()] else {
-        // mod_jk ends a body with an empty packet, mod_proxy_ajp with a length of 0.
+        // mod_jk ends a body with an empty packet, and mod_proxy_ajp with a length of 0.
         let is_end = payload.is_empty();
         return if is_end {
             Ok(Some(Data { range: len..len, len }))
@@ -55,8 +56,8 @@ pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpE
     Ok(Some(Data { range: payload.start + 2..len, len }))
 }
 
-/// Parses the reply to a ping at the start of `input` and returns its length. `None` asks for more
-/// input.
+/// Parses the reply to a ping at the start of `input`. Returns the length of the reply, or `None`
+/// if more input is needed.
 pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
     let Some(payload) = payload(input, TO_FRONT, super::MOST_PACKET)? else { return Ok(None) };
     match input[payload.clone()] {
@@ -66,7 +67,7 @@ pub fn parse_pong(input: &[u8]) -> Result<Option<usize>, AjpError> {
     }
 }
 
-/// Parser of a payload.
+/// Parser of the payload of a packet.
 pub(super) struct PayloadReader<'a>(pub &'a [u8]);
 
 impl<'a> PayloadReader<'a> {
@@ -80,7 +81,7 @@ impl<'a> PayloadReader<'a> {
         Ok(u16::from_be_bytes([self.byte()?, self.byte()?]))
     }
 
-    /// Reads a string, or `None` for null.
+    /// Reads a string. Returns `None` for null.
     pub fn text(&mut self) -> Result<Option<&'a [u8]>, AjpError> {
         let length = self.int()?;
         self.text_of(length)
@@ -103,7 +104,7 @@ impl<'a> PayloadReader<'a> {
         Ok(Some(text))
     }
 
-    /// Reads fields, whose names may be codes of `table`. Returns the value of `Content-Length`.
+    /// Reads fields. A name may be a code of `table`. Returns the value of `Content-Length`.
     pub fn fields(
         &mut self,
         table: &'static [&'static [u8]],
@@ -139,7 +140,7 @@ impl<'a> PayloadReader<'a> {
     }
 }
 
-/// Encoder of one packet at the end of a buffer. [`Self::finish`] writes its length.
+/// Encoder that appends one packet to a buffer. [`Self::finish`] completes it.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     pub out: &'a mut Vec<u8>,
@@ -167,7 +168,8 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&int.to_be_bytes());
     }
 
-    /// Appends a string. A string longer than its length field makes the packet too large.
+    /// Appends a string. If its length does not fit into the length field, [`Self::finish`] rejects
+    /// the packet.
     pub fn text(&mut self, text: &[u8]) {
         self.has_long |= text.len() >= usize::from(u16::MAX);
         self.int(text.len() as u16);
@@ -175,7 +177,7 @@ impl<'a> Writer<'a> {
         self.out.push(0);
     }
 
-    /// Appends a field. The name becomes a code if `table` has one.
+    /// Appends a field. If `table` has a code for the name, the code replaces the name.
     pub fn field(&mut self, table: &[&[u8]], name: &[u8], value: &[u8]) {
         match super::codes::field_code(table, name) {
             Some(code) => self.int(code),
@@ -187,12 +189,13 @@ impl<'a> Writer<'a> {
         self.text(value);
     }
 
-    /// Sets a number that was left open.
+    /// Overwrites the number at position `at`.
     pub fn set_int(&mut self, at: usize, int: u16) {
         self.out[at..at + 2].copy_from_slice(&int.to_be_bytes());
     }
 
-    /// Completes the packet. A packet that is too large is removed from the buffer.
+    /// Completes the packet with its length. If the packet is too large, it is removed from the
+    /// buffer.
     pub fn finish(self, packet_size: usize) -> Result<(), AjpError> {
         let length = self.out.len() - self.start;
         if self.has_long || length > packet_size {

@@ -1,4 +1,4 @@
-//! Parser of replies, as a web server.
+//! Decoder of replies, as a web server.
 
 use std::ops::Range;
 
@@ -12,39 +12,39 @@ use crate::http1::is_field_value;
 /// Head of a reply.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
-    /// The status, 200 to 999: AJP has no interim replies.
+    /// The status, from 200 to 999. AJP has no interim replies.
     pub status: u16,
-    /// Fields, and the bytes of the message.
+    /// Fields of the reply. Their buffer also contains the message.
     pub fields: Fields,
-    /// Length of the body in bytes, if known.
+    /// Length of the body in bytes, if `Content-Length` states it.
     pub content_length: Option<u64>,
     message: Span,
 }
 
-/// Meaning of a packet. Ranges refer to the input.
+/// Meaning of a packet. All ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PacketEvent {
     /// The head was read.
     Head,
-    /// The next piece of the body, never empty.
+    /// The next piece of the body, which is never empty.
     Body(Range<usize>),
-    /// Everything so far must be sent to the client now.
+    /// Everything that has arrived so far must be sent to the client now.
     Flush,
-    /// The container waits for this many bytes of the request's body, or for its end.
+    /// The container waits for this many bytes of the request body, or for the end of the body.
     WantsBody(usize),
     /// The reply is complete.
     End {
-        /// The connection may carry another request.
+        /// True if the connection may transport another request.
         reuse: bool,
     },
 }
 
-/// Result of one call of [`ReplyDecoder::decode`]. No event asks for more input.
+/// Result of one call of [`ReplyDecoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedPacket {
-    /// Number of consumed bytes of the input.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// Event in the consumed bytes.
+    /// Event in the consumed bytes. `None` if more input is needed.
     pub event: Option<PacketEvent>,
 }
 
@@ -57,7 +57,7 @@ pub struct ReplyDecoder {
 }
 
 impl ReplyHead {
-    /// Returns the reason phrase; empty if the container sent the status code instead.
+    /// Returns the reason phrase. It is empty if the container sent the status code instead.
     pub fn reason(&self) -> &[u8] {
         let message = self.message.of(self.fields.bytes());
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }
@@ -80,7 +80,8 @@ impl ReplyHead {
 }
 
 impl ReplyDecoder {
-    /// Creates a decoder for the reply to one request, in packets of at most `packet_size` bytes.
+    /// Creates a decoder for the reply to one request. Packets may have at most `packet_size`
+    /// bytes.
     pub fn new(packet_size: usize) -> Self {
         Self { packet_size, has_head: false, has_ended: false }
     }
@@ -91,7 +92,7 @@ impl ReplyDecoder {
     }
 
     /// Decodes the next event in `input`, which starts with the first unconsumed byte. A head is
-    /// read into `head`. Bytes after the end of the reply are not read.
+    /// written to `head`. Bytes after the end of the reply are not read.
     pub fn decode(
         &mut self,
         input: &[u8],
@@ -114,7 +115,7 @@ impl ReplyDecoder {
             }
             kind::SEND_BODY_CHUNK => {
                 let length = usize::from(reader.int()?);
-                // A NUL follows the bytes, but some containers omit it.
+                // A NUL should follow the bytes, but some containers omit it.
                 if length > reader.0.len() || reader.0.len() > length + 1 {
                     return Err(AjpError::Length);
                 }

@@ -9,32 +9,32 @@ use crate::Span;
 use crate::fields::Fields;
 use crate::http1::{is_target, is_token};
 
-/// Head of a request. Spans refer to the arena of its fields.
+/// Head of a request. All spans are ranges of the buffer of `fields`.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
-    /// Fields, and the bytes of all other parts.
+    /// Fields of the request. Their buffer also contains all other parts.
     pub fields: Fields,
-    /// Length of the body in bytes, if known.
+    /// Length of the body in bytes, if `Content-Length` states it.
     pub content_length: Option<u64>,
-    /// The method: a token.
+    /// The method, which is a token.
     pub method: Span,
     /// Version, such as `HTTP/1.1`.
     pub protocol: Span,
-    /// The path without query, as the client sent it.
+    /// The path as the client sent it, without the query.
     pub uri: Span,
     /// The client's address.
     pub remote_addr: Span,
-    /// The client's host name; empty without one.
+    /// The client's host name. It is empty if the name is unknown.
     pub remote_host: Span,
-    /// Requested host.
+    /// Host that the client requested.
     pub server_name: Span,
-    /// Requested port.
+    /// Port that the client requested.
     pub server_port: u16,
-    /// The client used TLS.
+    /// True if the client used TLS.
     pub is_ssl: bool,
-    /// Key length of the TLS session, in bits.
+    /// Key length of the TLS session in bits.
     pub ssl_key_size: Option<u16>,
-    /// Attributes with names.
+    /// Names and values of the attributes that have a name instead of a code.
     pub request_attributes: Vec<(Span, Span)>,
     attributes: [Option<Span>; ATTRIBUTES],
 }
@@ -44,12 +44,12 @@ pub struct RequestHead {
 pub enum Incoming {
     /// A request, whose head was read.
     Request,
-    /// A request for a sign of life.
+    /// A test if the container is alive.
     Ping,
 }
 
-/// Parses the packet between two requests at the start of `input`. Returns its type and length.
-/// `None` asks for more input.
+/// Parses the packet at the start of `input`, which must not be a data packet. Returns the type and
+/// the length of the packet, or `None` if more input is needed.
 pub fn parse_request(
     input: &[u8],
     packet_size: usize,
@@ -71,7 +71,7 @@ pub fn parse_request(
 }
 
 impl RequestHead {
-    /// Returns the value of an attribute.
+    /// Returns the value of an attribute with a code.
     pub fn attribute(&self, attribute: Attribute) -> Option<&[u8]> {
         Some(self.attributes[attribute as usize]?.of(self.fields.bytes()))
     }
@@ -104,7 +104,7 @@ impl RequestHead {
             (STORED_METHOD, Some(stored)) if is_token(stored.of(self.fields.bytes())) => stored,
             (STORED_METHOD, _) => return Err(AjpError::Method),
             (code, None) => self.fields.append(method(code).ok_or(AjpError::Method)?),
-            // Code and attribute contradict each other.
+            // The code and the attribute contradict each other.
             (_, Some(_)) => return Err(AjpError::Method),
         };
         Ok(())
@@ -138,7 +138,7 @@ impl RequestHead {
         }
     }
 
-    /// Clears the head and keeps the memory.
+    /// Clears the head, but keeps its memory.
     fn clear(&mut self) {
         self.fields.clear();
         self.request_attributes.clear();

@@ -1,21 +1,21 @@
-//! Encoding of replies, as a container.
+//! Encoder of replies, as a container.
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;
 use super::{AjpError, MOST_FIELDS, MOST_PACKET, TO_FRONT, kind, most_chunk};
 
-/// Encoder of a reply's head. [`Self::finish`] completes it.
+/// Encoder of a reply head. [`Self::finish`] completes the head.
 #[derive(Debug)]
 pub struct SendHeaders<'a> {
     writer: Writer<'a>,
-    /// Position of the number of fields.
+    /// Position in the buffer of the number of fields.
     count_at: usize,
     count: usize,
 }
 
 impl<'a> SendHeaders<'a> {
-    /// Starts the head of a reply at the end of `out`. The message is mandatory, because mod_jk
-    /// fails on null.
+    /// Starts the head of a reply at the end of `out`. `message` is mandatory, because mod_jk fails
+    /// if it is null.
     pub fn new(out: &'a mut Vec<u8>, status: u16, message: &[u8]) -> Self {
         let mut writer = Writer::new(out, TO_FRONT, kind::SEND_HEADERS);
         writer.int(status);
@@ -31,7 +31,7 @@ impl<'a> SendHeaders<'a> {
         self.writer.field(REPLY_FIELDS, name, value);
     }
 
-    /// Completes the head. A head that is too large is removed from the buffer.
+    /// Completes the head. If the head is too large, it is removed from the buffer.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         if self.count > MOST_FIELDS {
             let start = self.writer.start();
@@ -43,8 +43,8 @@ impl<'a> SendHeaders<'a> {
     }
 }
 
-/// Appends a piece of a body, in as many packets as needed. An empty piece makes the web server
-/// send everything so far to the client.
+/// Appends a piece of a body in as many packets as needed. An empty piece makes the web server send
+/// everything so far to the client.
 pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize) {
     loop {
         let (piece, rest) = data.split_at(data.len().min(most_chunk(packet_size)));
@@ -58,8 +58,8 @@ pub fn append_body_chunk(out: &mut Vec<u8>, mut data: &[u8], packet_size: usize)
     }
 }
 
-/// Returns the bytes that precede `length` bytes of a reply's body. `length` is at most
-/// [`most_chunk`]. A NUL follows the body bytes.
+/// Returns the bytes that precede `length` bytes of a reply body. `length` is at most
+/// [`most_chunk`]. The caller appends a NUL after the body bytes.
 pub fn chunk_header(length: usize) -> [u8; 7] {
     debug_assert!(length <= most_chunk(MOST_PACKET), "a packet has room for it");
     let [high, low] = (length as u16).to_be_bytes();
@@ -67,13 +67,13 @@ pub fn chunk_header(length: usize) -> [u8; 7] {
     [TO_FRONT[0], TO_FRONT[1], whole_high, whole_low, kind::SEND_BODY_CHUNK, high, low]
 }
 
-/// Appends the request for this many bytes of the request's body.
+/// Appends a packet that requests this many bytes of the request body.
 pub fn append_get_body_chunk(out: &mut Vec<u8>, length: usize) {
     let [high, low] = (length.min(usize::from(u16::MAX)) as u16).to_be_bytes();
     out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 3, kind::GET_BODY_CHUNK, high, low]);
 }
 
-/// Appends the end of a reply. `reuse` allows another request on the connection.
+/// Appends the end of a reply. If `reuse` is true, another request may use the connection.
 pub fn append_end(out: &mut Vec<u8>, reuse: bool) {
     out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 2, kind::END_RESPONSE, u8::from(reuse)]);
 }

@@ -1,42 +1,44 @@
-//! `Cache-Control` (RFC 9111 section 5.2), `CDN-Cache-Control` (RFC 9213) and `X-Accel-Expires`.
+//! Parser of `Cache-Control` (RFC 9111 section 5.2), `CDN-Cache-Control` (RFC 9213) and
+//! `X-Accel-Expires`.
 
 use crate::fields::of_lines;
 
-/// Largest number of seconds. Larger ones count as this number (RFC 9111 section 1.2.2).
+/// Maximum number of seconds. Larger numbers count as this one (RFC 9111 section 1.2.2).
 const MOST_SECONDS: u64 = 1 << 31;
 
-/// Directives that a cache uses, of one field.
+/// Directives of one field, as far as a cache uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
     /// The reply must not be stored.
     pub no_store: bool,
-    /// The reply must be validated before each use. With field names, too: Forebay does not store
-    /// parts of heads.
+    /// The reply must be validated before each use. Field names in the directive are ignored,
+    /// because Forebay does not store parts of heads.
     pub no_cache: bool,
-    /// The reply is for one user. With field names, too.
+    /// The reply is for one user only. Field names in the directive are ignored.
     pub private: bool,
     /// Every cache may store the reply.
     pub public: bool,
-    /// A stale reply must not be used, even without a connection to the origin. Also set for
-    /// `proxy-revalidate`.
+    /// A stale reply must not be used, even if the origin is unreachable. `proxy-revalidate` also
+    /// sets this.
     pub must_revalidate: bool,
     /// Only caches that understand the status may store the reply.
     pub must_understand: bool,
-    /// Lifetime in seconds. A malformed one counts as 0.
+    /// Lifetime in seconds. A malformed lifetime counts as 0.
     pub max_age: Option<u64>,
-    /// Lifetime in shared caches in seconds. A malformed one counts as 0.
+    /// Lifetime in shared caches in seconds. A malformed lifetime counts as 0.
     pub s_maxage: Option<u64>,
-    /// Seconds that a stale reply may be used for while it is validated (RFC 5861).
+    /// Seconds after the lifetime during which a stale reply may be used while it is validated
+    /// (RFC 5861).
     pub stale_while_revalidate: Option<u64>,
-    /// Seconds that a stale reply may be used for if the origin fails (RFC 5861).
+    /// Seconds after the lifetime during which a stale reply may be used if the origin fails
+    /// (RFC 5861).
     pub stale_if_error: Option<u64>,
-    /// The client wants no reply of the origin.
+    /// The client does not want a reply from the origin.
     pub only_if_cached: bool,
 }
 
 impl CacheControl {
-    /// Returns the directives of all lines of a field; `None` if there are no lines, or only empty
-    /// ones.
+    /// Returns the directives of all lines of a field. Returns `None` if no directive exists.
     pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut found = None;
         for value in values {
@@ -53,7 +55,7 @@ impl CacheControl {
             Some(at) => (&directive[..at], Some(&directive[at + 1..])),
             None => (directive, None),
         };
-        // The least lifetime counts if there are several.
+        // If a directive is repeated, the shortest lifetime counts.
         let shortest = |before: &mut Option<u64>| {
             let seconds = argument.and_then(seconds).unwrap_or(0);
             *before = Some(before.map_or(seconds, |before| before.min(seconds)));
@@ -80,9 +82,9 @@ impl CacheControl {
 pub struct ReplyControl {
     /// Directives of `CDN-Cache-Control`, or else of `Cache-Control`.
     pub directives: CacheControl,
-    /// True if `directives` are those of `CDN-Cache-Control`: `Expires` does not count then.
+    /// True if `directives` are those of `CDN-Cache-Control`. `Expires` is then ignored.
     pub is_targeted: bool,
-    /// Seconds of `X-Accel-Expires`, which applications behind nginx send. 0: the reply is not
+    /// Seconds in `X-Accel-Expires`, which applications send to nginx. With 0, the reply is not
     /// stored.
     pub accel_expires: Option<u64>,
 }
@@ -105,13 +107,14 @@ impl ReplyControl {
         }
     }
 
-    /// Returns the explicit lifetime in seconds; `None` if `Expires` or a default decides.
+    /// Returns the explicit lifetime in seconds. Returns `None` if `Expires` or a default
+    /// determines the lifetime.
     pub fn lifetime(&self) -> Option<u64> {
         self.accel_expires.or(self.directives.s_maxage).or(self.directives.max_age)
     }
 }
 
-/// Returns the elements of a list whose commas may be quoted.
+/// Returns the elements of a comma-separated list. A comma within quotes does not separate.
 fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let parts = value.split(move |&byte| {
@@ -127,7 +130,7 @@ fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty())
 }
 
-/// Returns a number of seconds, which may be quoted (RFC 9111 section 5.2).
+/// Parses a number of seconds, which may be in quotes (RFC 9111 section 5.2).
 fn seconds(argument: &[u8]) -> Option<u64> {
     let bare = argument.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let digits = bare.unwrap_or(argument);

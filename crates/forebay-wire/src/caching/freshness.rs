@@ -1,4 +1,4 @@
-//! Age and lifetime of a reply (RFC 9111 section 4.2).
+//! Age and lifetime of a stored reply (RFC 9111 section 4.2).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,18 +6,18 @@ use super::control::ReplyControl;
 use super::is_heuristic;
 use crate::fields::of_lines;
 
-/// Share of the time since the last change that a reply without an explicit lifetime is fresh for
-/// (RFC 9111 section 4.2.2 proposes 10 %).
+/// Heuristic lifetime of a reply without an explicit one, in percent of the time since the last
+/// change. RFC 9111 section 4.2.2 proposes 10 %.
 const HEURISTIC_PERCENT: u64 = 10;
-/// Longest such lifetime in seconds.
+/// Maximum heuristic lifetime in seconds.
 const LONGEST_HEURISTIC: u64 = 24 * 3600;
 
 /// Times of a request to the origin, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTimes {
-    /// The request was sent.
+    /// Time at which the request was sent.
     pub asked: u64,
-    /// The reply arrived.
+    /// Time at which the reply arrived.
     pub arrived: u64,
 }
 
@@ -28,13 +28,14 @@ pub struct Freshness {
     pub initial_age: u64,
     /// Lifetime in seconds.
     pub lifetime: u64,
-    /// True if the reply states its lifetime. Otherwise a default or the last change gave it.
+    /// True if the reply states its lifetime. Otherwise a default or the time of the last change
+    /// determines it.
     pub is_explicit: bool,
 }
 
 impl Freshness {
-    /// Returns age and lifetime of a reply with this status and these field lines. `default` is the
-    /// lifetime in seconds of replies that state none.
+    /// Returns the age and lifetime of a reply with this status and these field lines. `default` is
+    /// the lifetime in seconds of replies that state none.
     pub fn of(
         control: &ReplyControl,
         (status, lines): (u16, &[u8]),
@@ -45,7 +46,7 @@ impl Freshness {
         let initial_age = initial_age(lines, date, times);
         let stated = control.lifetime().or_else(|| {
             let expires = field(lines, b"expires").filter(|_| !control.is_targeted)?;
-            // An invalid time is in the past.
+            // An invalid `Expires` is a time in the past (RFC 9111 section 5.3).
             Some(parse_date(expires).unwrap_or(0).saturating_sub(date))
         });
         if let Some(lifetime) = stated {
@@ -69,22 +70,23 @@ impl Freshness {
         self.initial_age.saturating_add(resident)
     }
 
-    /// Returns the remaining lifetime in seconds; negative if the reply is stale.
+    /// Returns the remaining lifetime in seconds, which is negative if the reply is stale.
     pub fn remaining(&self, resident: u64) -> i64 {
         let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         signed(self.lifetime).saturating_sub(signed(self.age(resident)))
     }
 }
 
-/// Returns the age of the reply when it arrived (`corrected_initial_age` of RFC 9111 section
-/// 4.2.3).
+/// Returns the age of the reply in seconds when it arrived (`corrected_initial_age` of RFC 9111
+/// section 4.2.3).
 fn initial_age(lines: &[u8], date: u64, times: ReplyTimes) -> u64 {
     let apparent = times.arrived.saturating_sub(date);
     let delay = times.arrived.saturating_sub(times.asked);
     apparent.max(stated_age(lines).saturating_add(delay))
 }
 
-/// Returns the number of `Age`. An unclear one makes the reply stale: no cache knows how old it is.
+/// Returns the value of `Age`, or 0 without this field. A malformed or repeated field returns the
+/// maximum, which makes the reply stale, because its real age is unknown.
 fn stated_age(lines: &[u8]) -> u64 {
     let mut ages = of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(b"age"));
     let Some(first) = ages.next() else { return 0 };
@@ -102,7 +104,7 @@ fn field<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     of_lines(lines).find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
 }
 
-/// Parses a date of HTTP (RFC 9110 section 5.6.7) into seconds since 1970.
+/// Parses an HTTP date (RFC 9110 section 5.6.7) into seconds since 1970.
 pub fn parse_date(value: &[u8]) -> Option<u64> {
     let date: SystemTime = httpdate::parse_http_date(str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())

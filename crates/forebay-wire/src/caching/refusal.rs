@@ -8,43 +8,43 @@ use super::is_understood;
 use crate::fields::of_lines;
 use crate::http1::list_has;
 
-/// Circumstances of a reply that decide whether it may be stored.
+/// Circumstances of a request that decide if its reply may be stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Circumstances {
-    /// The request named a user: with `Authorization`, or by other means.
+    /// True if the request identifies a user, with `Authorization` or by other means.
     pub is_authorized: bool,
-    /// The request has cookies that may make the reply personal.
+    /// True if the request has cookies that may make the reply personal.
     pub is_personal: bool,
-    /// Replies with `Set-Cookie` may be stored.
+    /// True if replies with `Set-Cookie` may be stored.
     pub stores_cookies: bool,
 }
 
 /// Reason not to store a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The status is that of a part, of an interim reply, or of a validation.
+    /// The status is that of a partial reply, an interim reply or a validation.
     Status,
-    /// `Cache-Control: no-store`.
+    /// The reply has `Cache-Control: no-store` or `X-Accel-Expires: 0`.
     NoStore,
-    /// `Cache-Control: private`.
+    /// The reply has `Cache-Control: private`.
     Private,
-    /// `Cache-Control: must-understand`, and the status is unknown.
+    /// The reply has `Cache-Control: must-understand` and an unknown status.
     NotUnderstood,
-    /// `Vary: *`.
+    /// The reply has `Vary: *`.
     VaryAny,
-    /// The request named a user, and the reply does not say that it is for all.
+    /// The request identifies a user, and the reply does not allow shared use.
     Authorized,
     /// The request has cookies, and the reply does not state a lifetime.
     Personal,
     /// The reply sets a cookie.
     SetsCookie,
-    /// The reply has neither a lifetime nor a validator.
+    /// The reply has neither a usable lifetime nor a validator.
     NoLifetime,
 }
 
 impl Refusal {
-    /// Returns the reason not to store a reply with this status and these field lines; `None` if it
-    /// may be stored.
+    /// Returns the reason not to store a reply with this status and these field lines. Returns
+    /// `None` if the reply may be stored.
     pub fn of(
         control: &ReplyControl,
         (status, lines): (u16, &[u8]),
@@ -60,7 +60,8 @@ impl Refusal {
         if directives.must_understand && !is_understood(status) {
             return Some(Self::NotUnderstood);
         }
-        // A cache that understands the status ignores no-store (RFC 9111 section 5.2.2.3).
+        // A cache that understands the status ignores `no-store` if `must-understand` is present
+        // (RFC 9111 section 5.2.2.3).
         if directives.no_store && !directives.must_understand || control.accel_expires == Some(0) {
             return Some(Self::NoStore);
         }

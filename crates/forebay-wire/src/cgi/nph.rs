@@ -1,17 +1,18 @@
-//! Heads of "non-parsed header" output (RFC 3875 section 5): HTTP, as printed by scripts.
+//! Heads of "non-parsed header" output (RFC 3875 section 5). A script with such output writes HTTP.
 
 use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
 
 /// Head of non-parsed header output.
 #[derive(Clone, Debug, Default)]
 pub struct NphHead {
-    /// The head. Spans are offsets into `bytes`.
+    /// The head. Its spans are ranges of `bytes`.
     pub head: ResponseHead,
     /// The head with CRLF at the end of each line.
     pub bytes: Vec<u8>,
 }
 
-/// Parser of such a head from a growing buffer. Each head needs a new parser.
+/// Parser of the head of non-parsed header output from a growing buffer. Each head needs a new
+/// parser.
 #[derive(Clone, Copy, Debug)]
 pub struct NphParser {
     limits: Http1Limits,
@@ -19,18 +20,19 @@ pub struct NphParser {
 }
 
 impl NphParser {
-    /// Creates a parser of the reply to a request. `to_head` is true if its method was HEAD.
+    /// Creates a parser of the reply to a request. `to_head` is true if the request's method was
+    /// HEAD.
     pub fn new(limits: Http1Limits, to_head: bool) -> Self {
         Self { limits, to_head }
     }
 
-    /// Continues the parsing. `output` is everything since the end of the previous head.
+    /// Continues to parse a head. `output` is everything since the end of the previous head.
     pub fn parse(self, output: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
         let Some((bytes, end)) = http_head(output) else {
             let is_full = output.len() > self.limits.head;
             return if is_full { Err(HeadError::TooLarge) } else { Ok(Progress::Partial) };
         };
-        // Each LF may have become a CRLF, which doubles the size at most.
+        // Each LF may have become CRLF, which at most doubles the size.
         let limits = Http1Limits { head: 2 * self.limits.head, ..self.limits };
         head.bytes = bytes;
         match ResponseParser::new(limits, self.to_head).parse(&head.bytes, &mut head.head)? {
@@ -40,10 +42,11 @@ impl NphParser {
     }
 }
 
-/// Converts the head of `output` to lines that end with CRLF, because scripts may print LF. Returns
-/// the head and its length in `output` including the blank line; `None` before the blank line.
+/// Converts the head of `output` to lines that end with CRLF, because scripts may end lines with
+/// LF. Returns the head and its length in `output`, including the blank line. Returns `None` before
+/// the blank line has arrived.
 ///
-/// The head is not validated. [`ResponseParser`] does that.
+/// The head is not validated here, but by [`ResponseParser`].
 pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     let end = head_end(output)?;
     let mut head = Vec::with_capacity(end + 64);
@@ -55,7 +58,7 @@ pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((head, end))
 }
 
-/// Returns the end of the blank line that ends the head.
+/// Returns the position after the blank line that ends the head.
 fn head_end(output: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', output).find_map(|at| match &output[at + 1..] {
         [b'\n', ..] => Some(at + 2),

@@ -1,4 +1,5 @@
-//! The head of a CGI reply (RFC 3875 section 6): lines that end with LF or CRLF, and a blank line.
+//! Parser of the head of a CGI reply (RFC 3875 section 6). Its lines end with LF or CRLF, and a
+//! blank line ends the head.
 
 use memchr::memchr;
 
@@ -7,26 +8,27 @@ use crate::http1::{Field, Http1Limits, KnownField, Progress, is_field_value, is_
 
 use super::CgiError;
 
-/// Head of a script's reply. Spans are offsets into the parsed buffer.
+/// Head of a script's reply. All spans are ranges of the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
-    /// `Status`; if absent, 302 with an absolute `Location`, else 200.
+    /// Value of `Status`. Without `Status`, it is 302 if the reply has `Location`, and 200
+    /// otherwise.
     pub status: u16,
-    /// The text after the number in `Status`.
+    /// Text after the number in `Status`.
     pub reason: Span,
-    /// The `Location` field.
+    /// Value of `Location`.
     pub location: Option<Span>,
-    /// `Content-Length`, if given.
+    /// Value of `Content-Length`.
     pub content_length: Option<u64>,
-    /// All field lines including `Status`.
+    /// All field lines, including `Status`.
     pub fields: Vec<Field>,
     /// Length of the head in bytes, including the blank line.
     pub len: usize,
 }
 
 impl ReplyHead {
-    /// Returns true if `Location` requests an internal redirect: a local path without `Status` (RFC
-    /// 3875 section 6.2.2).
+    /// Returns true if `Location` requests an internal redirect. It must be a local path, and
+    /// `Status` must be missing (RFC 3875 section 6.2.2).
     pub fn is_local_redirect(&self, bytes: &[u8]) -> bool {
         let local =
             |span: Span| matches!(span.of(bytes), [b'/', rest @ ..] if !rest.starts_with(b"/"));
@@ -44,12 +46,12 @@ pub struct ReplyParser {
 }
 
 impl ReplyParser {
-    /// Creates a parser with these limits. The limit of targets is not used.
+    /// Creates a parser with these limits. The limit of request targets is not used.
     pub fn new(limits: Http1Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Continues the parsing. `bytes` is everything that the script has written so far.
+    /// Continues to parse a head. `bytes` is everything that the script has written so far.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ReplyHead) -> Result<Progress, CgiError> {
         if self.searched == 0 {
             head.fields.clear();
@@ -83,8 +85,8 @@ impl ReplyParser {
     }
 }
 
-/// Start of a page of Python's cgitb. The comment makes the page visible after any other output of
-/// the script. Within a head, the line is accepted as a field without meaning.
+/// Start of an error page of Python's cgitb. The comment makes the page visible after any other
+/// output of the script. Within a head, a line that starts with the comment is skipped.
 const COMMENT: &[u8] = b"<!--:";
 
 fn trim_line_end(line: &[u8]) -> &[u8] {
@@ -139,8 +141,8 @@ fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
     Ok(())
 }
 
-/// Parses `Status`. 100 and 101 are rejected, because they concern only client and server. Other
-/// 1xx are interim replies.
+/// Parses `Status`. 100 and 101 are rejected, because they only concern an HTTP connection. All
+/// other statuses below 200 are interim replies.
 fn parse_status(value: &[u8]) -> Result<u16, CgiError> {
     match value {
         [a @ b'1'..=b'9', b, c, rest @ ..]

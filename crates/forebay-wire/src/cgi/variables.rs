@@ -1,4 +1,4 @@
-//! The meta-variables of a request (RFC 3875 section 4.1).
+//! Meta-variables of a request (RFC 3875 section 4.1).
 
 use std::net::SocketAddr;
 
@@ -7,11 +7,11 @@ use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode};
 
 /// Receiver of variables, which encodes them for a protocol.
 pub trait Sink {
-    /// Receives one variable. Neither part contains a NUL byte.
+    /// Receives one variable. Neither `name` nor `value` contains a NUL byte.
     fn variable(&mut self, name: &[u8], value: &[u8]);
 }
 
-/// Sequence of `name NUL value NUL`, the encoding for persistent workers.
+/// Sequence of `name NUL value NUL`. Persistent workers get the variables in this encoding.
 #[derive(Clone, Debug, Default)]
 pub struct Block(pub Vec<u8>);
 
@@ -30,50 +30,50 @@ impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// Data for the variables, in addition to the head. Paths are decoded.
+/// Data from which the variables are made. All paths except `request_uri` are decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The parsed head.
     pub head: &'a RequestHead,
-    /// Bytes of the head's spans.
+    /// Buffer of the head's spans.
     pub bytes: &'a [u8],
     /// Path and query as the client sent them.
     pub request_uri: &'a [u8],
     /// Part of the path that names the script.
     pub script_name: &'a [u8],
-    /// File of the script. If an application has none, this is empty, and variables that only
-    /// scripts use are skipped.
+    /// File of the script. If it is empty, the application has no script file, and variables that
+    /// only scripts use are skipped.
     pub script_filename: &'a [u8],
-    /// Part of the path after the script; may be empty.
+    /// Part of the path after the script. It may be empty.
     pub path_info: &'a [u8],
-    /// Directory for the lookup of paths; may be empty.
+    /// Directory for the lookup of paths. It may be empty.
     pub document_root: &'a [u8],
-    /// Decoded path without query, as nginx's `$document_uri`.
+    /// Decoded path without the query. It equals nginx's `$document_uri`.
     pub document_uri: &'a [u8],
-    /// Length of the request body in bytes, if there is one.
+    /// Length of the request body in bytes. `None` if the request has no body.
     pub content_length: Option<u64>,
     /// Address of the client.
     pub client: ClientAddress,
     /// Local address of the connection.
     pub server: SocketAddr,
-    /// The client used TLS.
+    /// True if the client used TLS.
     pub https: bool,
-    /// Further variables of the connection: `SSL_` variables with the names of Apache's mod_ssl
-    /// (only with TLS), variables from a front web server, and `AUTH_TYPE` of `user` if it is not
-    /// `Basic`.
+    /// Further variables of the connection. Variables that start with `SSL_` have the names of
+    /// Apache's mod_ssl, and are passed only if `https` is true. `AUTH_TYPE` is the authentication
+    /// scheme of `user` if it is not `Basic`. The others come from a front web server.
     pub connection: &'a [(&'static str, String)],
     /// Fields about the origin of the request that a trusted proxy has set.
     pub claims: Claims,
-    /// User that Basic authentication has admitted; empty if the route does not require one.
+    /// User that Forebay has authenticated. It is empty if the route requires no user.
     pub user: &'a [u8],
 }
 
 /// Passes the variables of `request` to `sink`.
 ///
-/// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. Names
-/// with `_` or `.` could be mistaken for other fields. `Proxy` is never passed (httpoxy). Fields
-/// about the origin of the request (`X-Forwarded-*`) are skipped if the client may have forged
-/// them. Fields with equal names are joined with `", "`, cookies with `"; "`.
+/// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. An
+/// application could mistake a name with `_` or `.` for another field. `Proxy` is never passed
+/// (httpoxy). Fields about the origin of the request (`X-Forwarded-*`) are skipped if the client
+/// may have forged them. Fields with equal names are joined with `", "`, but cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
@@ -124,7 +124,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
             name => sink.variable(name.as_bytes(), value.as_bytes()),
         }
     }
-    // Buffer for addresses, numbers and names of fields.
+    // This buffer is reused for addresses, numbers and names of fields.
     let mut text = Vec::with_capacity(64);
     addresses(request, &mut text, sink);
     if !request.user.is_empty() {
@@ -134,7 +134,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // The head announces a body, but there is none.
+        // The head announces a body, but the request has none.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
@@ -163,8 +163,8 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// Returns the port for `SERVER_PORT`: that of the listener. A Unix socket has none; then the
-/// port of `authority`, or the default of the scheme.
+/// Returns the port for `SERVER_PORT`. This is the port of the listener. A Unix socket has no port,
+/// so it uses the port of `authority`, or the default port of the scheme.
 pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();
@@ -172,7 +172,7 @@ pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     requested_port(authority, https)
 }
 
-/// Returns the port of `authority`, or the default of the scheme.
+/// Returns the port of `authority`, or the default port of the scheme.
 pub fn requested_port(authority: &[u8], https: bool) -> u16 {
     let typed = authority.strip_prefix(host_of(authority)).and_then(|rest| rest.strip_prefix(b":"));
     let port = typed.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
@@ -198,7 +198,8 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
                 && other.name.len() == text.len()
                 && other.name.of(bytes).eq_ignore_ascii_case(text)
         };
-        // The password stays with the server that has authenticated the user, as in Apache.
+        // If Forebay has authenticated the user, applications do not get the password, as in
+        // Apache.
         let is_password = !user.is_empty()
             && field.known != KnownField::Gateway
             && text.eq_ignore_ascii_case(b"authorization");
@@ -226,7 +227,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
-            // An absolute target overrides `Host` (RFC 9112 section 3.2.2), for scripts, too.
+            // An absolute target overrides `Host` (RFC 9112 section 3.2.2), also for scripts.
             let host = head.authority.filter(|_| field.known == KnownField::Host);
             sink.variable(name, host.unwrap_or(field.value).of(bytes));
             continue;
@@ -243,7 +244,8 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
     }
 }
 
-/// Maps a byte of a field's name to the byte in the variable's name; 0 if the field is not passed.
+/// Maps each byte of a field's name to the byte in the variable's name. 0 means that the field is
+/// not passed.
 const IN_VARIABLE: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -1,4 +1,4 @@
-//! Decoder of the records of a responder's reply.
+//! Decoder of the records in a responder's reply.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use super::{HEADER, VERSION, kind};
 /// Rule that a responder violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastcgiError {
-    /// Record version other than 1, usually because the peer does not speak FastCGI.
+    /// Record with this version instead of 1, usually because the peer does not speak FastCGI.
     Version(u8),
-    /// Record for another request.
+    /// Record for this request, which is not the expected one.
     RequestId(u16),
-    /// Record type that a responder does not send.
+    /// Record of this type, which a responder must not send.
     Kind(u8),
-    /// END_REQUEST whose length is not eight bytes.
+    /// END_REQUEST record with this length instead of eight bytes.
     EndLength(u16),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for FastcgiError {
 
 impl std::error::Error for FastcgiError {}
 
-/// `protocolStatus` of END_REQUEST.
+/// Field `protocolStatus` of END_REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolStatus {
     /// The request was completed.
@@ -40,45 +40,46 @@ pub enum ProtocolStatus {
     CantMultiplex,
     /// The application lacks a resource.
     Overloaded,
-    /// The application does not support the role, or sent an unknown status.
+    /// The application does not support the role, or it sent an unknown status.
     Refused,
 }
 
-/// Meaning of a piece of the reply. Ranges refer to the input.
+/// Meaning of a piece of the reply. All ranges refer to the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordEvent {
     /// Output of the application.
     Stdout(Range<usize>),
     /// Text for the error log.
     Stderr(Range<usize>),
-    /// The request is complete. The connection may be reused if the request asked for that.
+    /// The request is complete. The connection may be reused if BEGIN_REQUEST asked for that.
     End {
         /// The application's exit status.
         app_status: u32,
-        /// Outcome of the request.
+        /// Result of the request.
         status: ProtocolStatus,
     },
-    /// Names and values for [`pairs()`](super::pairs()): the reply to FCGI_GET_VALUES. Only a
+    /// Names and values, which [`pairs()`](super::pairs()) parses: the reply to GET_VALUES. Only a
     /// multiplexed decoder returns this event.
     Values(Range<usize>),
 }
 
-/// Result of one call of [`Decoder::decode`]. No event asks for more input.
+/// Result of one call of [`Decoder::decode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedRecord {
-    /// Number of consumed bytes of the input.
+    /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// Request ID of the event; 0 without an event, or for an event of the connection.
+    /// ID of the request that the event concerns. 0 without an event, and for an event of the
+    /// connection.
     pub id: u16,
-    /// Event in the consumed bytes.
+    /// Event in the consumed bytes. `None` if more input is needed.
     pub event: Option<RecordEvent>,
 }
 
-/// Decoder of the records of one request's reply, or of several on one connection. Content is
-/// returned before its record is complete.
+/// Decoder of the replies on one connection, to one request or to several. It returns output before
+/// its record is complete.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    /// ID of the only request; `None` if there may be several.
+    /// ID of the only request, or `None` if several requests may be active.
     only: Option<u16>,
     id: u16,
     kind: u8,
@@ -93,13 +94,13 @@ impl Decoder {
         Self { only: Some(id), id, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// Creates a decoder of the replies to several requests. The caller checks that the IDs are in
-    /// use.
+    /// Creates a decoder of the replies to several requests. The caller must check that the ID of
+    /// each event belongs to an active request.
     pub fn multiplexed() -> Self {
         Self { only: None, id: 0, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// Returns true if END_REQUEST of the only request and its padding have been read.
+    /// Returns true if END_REQUEST of the only request was read completely, including its padding.
     pub fn is_done(&self) -> bool {
         self.ended && self.padding == 0
     }
@@ -154,7 +155,7 @@ impl Decoder {
             kind::STDOUT | kind::STDERR if is_expected => {}
             kind::END_REQUEST if is_expected && length == 8 => {}
             kind::END_REQUEST if is_expected => return Err(FastcgiError::EndLength(length)),
-            // Management records may arrive at any time and do not concern a request.
+            // Management records may arrive at any time. They do not concern a request.
             _ if id == 0 && (kind::GET_VALUES..=kind::UNKNOWN).contains(&self.kind) => {}
             kind::STDOUT | kind::STDERR | kind::END_REQUEST => {
                 return Err(FastcgiError::RequestId(id));

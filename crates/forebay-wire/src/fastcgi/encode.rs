@@ -1,4 +1,4 @@
-//! Encoding of the records of a request, appended to a buffer.
+//! Encoder of the records of a request.
 
 use crate::cgi::Sink;
 
@@ -7,14 +7,14 @@ use super::{CONTENT_LIMIT, HEADER, VERSION, kind};
 const ROLE_RESPONDER: u8 = 1;
 const FLAG_KEEP_CONN: u8 = 1;
 
-/// Appends BEGIN_REQUEST for the responder role.
+/// Appends a BEGIN_REQUEST record for the responder role.
 pub fn begin(out: &mut Vec<u8>, id: u16, keep_connection: bool) {
     header(out, kind::BEGIN_REQUEST, id, 8);
     let flags = if keep_connection { FLAG_KEEP_CONN } else { 0 };
     out.extend_from_slice(&[0, ROLE_RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
 
-/// Appends ABORT_REQUEST.
+/// Appends an ABORT_REQUEST record.
 pub fn abort(out: &mut Vec<u8>, id: u16) {
     header(out, kind::ABORT_REQUEST, id, 0);
 }
@@ -27,7 +27,7 @@ pub fn stdin(out: &mut Vec<u8>, id: u16, data: &[u8]) {
     }
 }
 
-/// Appends the header of a STDIN record. The caller sends the `length` bytes of content.
+/// Appends the header of a STDIN record. The caller then sends `length` bytes of content.
 pub fn stdin_header(out: &mut Vec<u8>, id: u16, length: u16) {
     header(out, kind::STDIN, id, length);
 }
@@ -37,7 +37,7 @@ pub fn end_of_stdin(out: &mut Vec<u8>, id: u16) {
     header(out, kind::STDIN, id, 0);
 }
 
-/// Appends GET_VALUES, which asks for these variables (section 4.1).
+/// Appends a GET_VALUES record, which asks for these variables (section 4.1).
 ///
 /// # Panics
 /// Panics if a name is longer than 127 bytes.
@@ -57,12 +57,12 @@ fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
     out.extend_from_slice(&[VERSION, kind, id1, id0, length1, length0, 0, 0]);
 }
 
-/// Encoder of name-value pairs as PARAMS records. [`Params::finish`] ends the stream.
+/// Encoder that appends name-value pairs as PARAMS records. [`Params::finish`] ends the stream.
 #[derive(Debug)]
 pub struct Params<'a> {
     out: &'a mut Vec<u8>,
     id: u16,
-    /// Position of the header of the record that is being filled.
+    /// Position in the buffer of the header of the unfinished record.
     record: usize,
 }
 
@@ -84,7 +84,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Moves content above the limit to further records. A stream may be divided at any byte.
+    /// Moves content above the limit of a record to further records. A stream may be divided at any
+    /// byte.
     fn close_full_records(&mut self) {
         while self.out.len() - self.record - HEADER > CONTENT_LIMIT {
             let cut = self.record + HEADER + CONTENT_LIMIT;

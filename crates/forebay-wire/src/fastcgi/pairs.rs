@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Returns the names and values in the content of a complete stream or record, as ranges. Returns
-/// `None` if a length exceeds the content.
+/// Returns the names and values in the content of a complete stream or record. They are ranges of
+/// `content`. Returns `None` if a length exceeds the content.
 pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -18,7 +18,7 @@ pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     Some(found)
 }
 
-/// Reads a length of one byte, or of four bytes with the first bit set.
+/// Reads a length of one byte, or of four bytes if the first bit is set.
 fn length(content: &[u8], at: &mut usize) -> Option<usize> {
     let first = *content.get(*at)?;
     if first < 128 {

@@ -85,7 +85,7 @@ pub enum HttpError {
     ChunkSize,
     /// Chunk extension that is empty, too long, or contains an invalid byte.
     ChunkExtension,
-    /// Chunk that CRLF does not follow.
+    /// Chunk without CRLF after its data.
     ChunkEnd,
     /// Trailer section that is malformed or too long.
     Trailer,

@@ -1,4 +1,4 @@
-//! Boundary of a `Content-Type` field.
+//! Boundary in a `Content-Type` field.
 
 use crate::http1::is_token;
 
@@ -7,7 +7,7 @@ use crate::http1::is_token;
 pub struct Boundary(Vec<u8>);
 
 impl Boundary {
-    /// Returns the boundary of a `Content-Type` value. Returns `None` for another type than
+    /// Returns the boundary of a `Content-Type` value. Returns `None` for a type other than
     /// `multipart/form-data`, and for a missing, invalid or repeated boundary.
     pub fn of(content_type: &[u8]) -> Option<Self> {
         let end = content_type.iter().position(|&b| b == b';').unwrap_or(content_type.len());
@@ -25,7 +25,7 @@ impl Boundary {
         Self::new(&boundary?)
     }
 
-    /// Creates a boundary from these bytes, if they are valid.
+    /// Creates a boundary. Returns `None` if `bytes` is not a valid boundary.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let fits = (1..=70).contains(&bytes.len())
             && bytes.iter().all(|&b| is_boundary_byte(b))
@@ -39,17 +39,17 @@ impl Boundary {
     }
 }
 
-/// Returns true for letters, digits and marks of RFC 2046, and for further marks of tokens, which
-/// clients use.
+/// Returns true if a boundary may contain `byte`. RFC 2046 allows letters, digits and some marks.
+/// Clients also use the other marks of tokens.
 fn is_boundary_byte(byte: u8) -> bool {
     matches!(byte, b' ' | b'(' | b')' | b',' | b'/' | b':' | b'=' | b'?') || is_token(&[byte])
 }
 
-/// Name, unquoted value, and the text after them.
+/// Name of a parameter, its value without quotes, and the text after the parameter.
 type Parameter<'a> = (&'a [u8], Vec<u8>, &'a [u8]);
 
-/// Parses `; name=value` at the start of `text`. Returns `Some(None)` at the end of the text, and
-/// `None` for malformed text.
+/// Parses `; name=value` at the start of `text`. Returns `Some(None)` if `text` is at its end, and
+/// `None` if it is malformed.
 fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     let text = text.trim_ascii();
     if text.is_empty() || text == b";" {
@@ -78,8 +78,8 @@ fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     None
 }
 
-/// Returns true for a value without quotes. Clients write boundaries without quotes even if they
-/// contain marks that need them.
+/// Returns true if `value` may occur without quotes. Clients write boundaries without quotes even
+/// if these contain marks that need quotes.
 fn is_token_or_boundary(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&b| b != b' ' && is_boundary_byte(b))
 }

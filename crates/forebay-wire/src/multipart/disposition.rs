@@ -1,4 +1,4 @@
-//! Head of a part: its name, the name of its file, and its type.
+//! Head of a part: the name of the part, its file name and its type.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use crate::http1::{is_field_value, is_token};
 
 use super::MultipartError;
 
-/// Head of a part. Spans refer to the decoder's input.
+/// Head of a part. All spans are ranges of the decoder's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartHead {
-    /// Name of the form's field, with the escapes between the quotes; see [`plain`].
+    /// Name of the form's field, as written between the quotes. [`plain`] removes the escapes.
     pub name: Span,
-    /// File name, if the part is a file, with the escapes between the quotes. The client chose the
-    /// name: a path in it has no meaning here.
+    /// File name, as written between the quotes, if the part is a file. The client chose this name,
+    /// so a path in it has no meaning here.
     pub filename: Option<Span>,
-    /// The `Content-Type`, if present.
+    /// Value of `Content-Type`, if the part has this field.
     pub content_type: Option<Span>,
-    /// The head, without the blank line.
+    /// The whole head, without the blank line.
     pub head: Span,
 }
 
@@ -32,10 +32,10 @@ impl PartHead {
     }
 }
 
-/// Returns a name without the backslashes that old browsers put before quotes.
+/// Returns `name` without the backslashes that old browsers put before quotes.
 ///
-/// Current browsers write a quote as `%22`, and a typed `%22` unchanged. The two look alike, so
-/// percent escapes stay. Other backslashes stay, too, because Windows paths contain them.
+/// Current browsers write a quote as `%22`, and also leave a typed `%22` unchanged. The two look
+/// alike, so percent escapes stay. Other backslashes also stay, because Windows paths contain them.
 pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     if memmem::find(name, b"\\\"").is_none() {
         return Cow::Borrowed(name);
@@ -49,7 +49,7 @@ pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Parses a head: lines that end with CRLF, each a field.
+/// Parses a head. Each line is a field and ends with CRLF.
 pub(super) fn parse(head: &[u8]) -> Result<PartHead, MultipartError> {
     let mut disposition = None;
     let mut content_type = None;
@@ -86,7 +86,7 @@ fn field(head: &[u8], line: Span) -> Result<(Span, Span), MultipartError> {
     Ok((Span::new(start, start + colon), value))
 }
 
-/// Parses `form-data; name="..."; filename="..."`. Other parameters are ignored, including
+/// Parses `form-data; name="..."; filename="..."`. Other parameters are ignored. These include
 /// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write.
 fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     let text = value.of(head);
@@ -126,9 +126,9 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     Some((name?, filename))
 }
 
-/// Returns the value at `start` without its quotes, and the position of its end. A byte after a
-/// backslash does not end the value. A name that ends with a backslash, which some parsers read
-/// differently, is therefore rejected.
+/// Returns the value at position `start` without its quotes, and the position of its end. The byte
+/// after a backslash never ends the value. A name that ends with a backslash is therefore rejected,
+/// because some parsers read it differently.
 fn parameter_value(text: &[u8], start: usize) -> Option<(Span, usize)> {
     if text.get(start) != Some(&b'"') {
         let length = text[start..].iter().position(|b| matches!(b, b';' | b' ' | b'\t'));

@@ -1,4 +1,4 @@
-//! Parser of the head of a request.
+//! Parser of request heads.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,17 +8,17 @@ use memchr::memchr;
 /// Rule that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScgiError {
-    /// The length before the head is not a number, or has a leading zero.
+    /// Length before the head that is not a number, or that has a leading zero.
     Length,
-    /// The head is longer than the limit, in bytes.
+    /// Head that is longer than this limit in bytes.
     TooLarge(usize),
-    /// No comma after the variables.
+    /// Head without a comma after the variables.
     Comma,
-    /// Name without a value, or an empty name.
+    /// Name that is empty or has no value.
     Pairs,
-    /// The first variable is not `CONTENT_LENGTH` with a number.
+    /// Head whose first variable is not `CONTENT_LENGTH` with a number.
     ContentLength,
-    /// `SCGI` is missing or not "1".
+    /// `SCGI` that is missing or not "1".
     Version,
     /// Repeated name.
     Repeated,
@@ -43,16 +43,16 @@ impl std::error::Error for ScgiError {}
 /// Parsed head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// Names and values, as ranges of the input, in their order.
+    /// Names and values in the order of the head, as ranges of the input.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length of the body after the head, in bytes.
+    /// Length in bytes of the body, which follows the head.
     pub content_length: u64,
     /// Length of the head in bytes, including the comma.
     pub len: usize,
 }
 
-/// Parses the head at the start of `input`, which is everything received so far. `None` asks for
-/// more input. A netstring of more than `most` bytes is rejected.
+/// Parses the head at the start of `input`, which is everything received so far. Returns `None` if
+/// more input is needed. Rejects a netstring of more than `most` bytes.
 pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
     let Some((start, length)) = netstring(input, most)? else { return Ok(None) };
     let end = start + length;
@@ -95,7 +95,7 @@ fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiEr
     }
 }
 
-/// Returns the range from `at` to the next NUL.
+/// Returns the range from position `at` to the next NUL.
 fn field(input: &[u8], at: usize, end: usize) -> Result<Range<usize>, ScgiError> {
     let rest = input.get(at..end).ok_or(ScgiError::Pairs)?;
     let length = memchr(0, rest).ok_or(ScgiError::Pairs)?;
@@ -119,8 +119,8 @@ fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
     if is_repeated { Err(ScgiError::Repeated) } else { Ok(()) }
 }
 
-/// Parses decimal digits only: parsers disagree about signs and spaces, which enables request
-/// smuggling.
+/// Parses a number that consists only of decimal digits. Signs and spaces are rejected, because
+/// parsers read them differently, and such differences enable request smuggling.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

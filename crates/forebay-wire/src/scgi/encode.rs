@@ -1,9 +1,10 @@
-//! Encoding of the head of a request, appended to a buffer.
+//! Encoder of request heads.
 
 use crate::cgi::Sink;
 use crate::http1::encode::decimal;
 
-/// Encoder of variables as a netstring. [`Head::finish`] inserts its length and completes it.
+/// Encoder that appends variables as a netstring. [`Head::finish`] completes the netstring with its
+/// length.
 ///
 /// `CONTENT_LENGTH` and `SCGI` are written first, as the specification requires. Later variables
 /// with these names are skipped, because a name may occur only once.
@@ -14,7 +15,8 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Starts the head of a request at the end of `out`. Its body has `content_length` bytes.
+    /// Starts the head of a request at the end of `out`. The body of the request has
+    /// `content_length` bytes.
     pub fn new(out: &'a mut Vec<u8>, content_length: u64) -> Self {
         let start = out.len();
         out.extend_from_slice(b"CONTENT_LENGTH\0");
@@ -23,7 +25,7 @@ impl<'a> Head<'a> {
         Self { out, start }
     }
 
-    /// Completes the netstring. The body follows.
+    /// Completes the netstring. The body must follow.
     pub fn finish(self) {
         let mut length = Vec::with_capacity(8);
         decimal(&mut length, (self.out.len() - self.start) as u64);
