@@ -1,5 +1,5 @@
-//! AJP packets: what one role writes the other reads, however the bytes are split, and nothing else
-//! is taken.
+//! Tests of AJP packets. Each role reads the packets that the other role writes, in pieces of any
+//! size, and rejects all other packets.
 
 use forebay_wire::ajp13::*;
 use proptest::prelude::*;
@@ -31,12 +31,12 @@ fn request(method: &[u8], fields: Pairs<'_>, attributes: &[(Attribute, &[u8])]) 
     out
 }
 
-/// A packet of the web server's with this payload.
+/// Returns a packet of the web server with this payload.
 fn packet(payload: &[u8]) -> Vec<u8> {
     [&[0x12, 0x34], &(payload.len() as u16).to_be_bytes()[..], payload].concat()
 }
 
-/// A packet of the container's with this payload.
+/// Returns a packet of the container with this payload.
 fn reply_packet(payload: &[u8]) -> Vec<u8> {
     [&b"AB"[..], &(payload.len() as u16).to_be_bytes(), payload].concat()
 }
@@ -133,7 +133,7 @@ fn a_head_that_does_not_fit_is_taken_back() {
     let mut many = Forward::new(&mut out, &LINE);
     (0..=MOST_FIELDS).for_each(|_| many.field(b"X", b""));
     assert_eq!(many.attributes().finish(MOST_PACKET), Err(AjpError::Fields(MOST_FIELDS + 1)));
-    // Longer than a length can say, which must not wrap.
+    // The name is longer than its length field can express. The length must not wrap.
     let endless = vec![b'a'; 70_000];
     let mut forward = Forward::new(&mut out, &LINE);
     forward.field(&endless, b"");
@@ -167,7 +167,7 @@ fn pings_are_answered_and_a_shutdown_is_refused() {
 fn malformed_requests_are_refused() {
     let good = request(b"GET", &[(b"X", b"1")], &[(Attribute::QueryString, b"q")]);
     let mut head = RequestHead::default();
-    // Whatever is cut off of its payload, with the length set right.
+    // Every truncated payload is rejected, even if the length of the packet is correct.
     for end in 5..good.len() {
         let cut = packet(&good[4..end]);
         assert!(parse_request(&cut, LEAST_PACKET, &mut head).is_err(), "{end}");
@@ -242,11 +242,11 @@ struct Seen {
     flushes: usize,
     wanted: Vec<usize>,
     end: Option<bool>,
-    /// Bytes behind the end.
+    /// Number of bytes after the end of the reply.
     left: usize,
 }
 
-/// Reads a reply of which `pieces` come one after the other.
+/// Reads a reply that arrives in these pieces.
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, packet_size: usize) -> Result<Seen, AjpError> {
     let mut decoder = ReplyDecoder::new(packet_size);
     let (mut inbox, mut head, mut seen) = (Vec::new(), ReplyHead::default(), Seen::default());
@@ -361,7 +361,7 @@ fn replies_that_break_a_rule_are_refused() {
     }
     assert_eq!(whole(b"HTTP/1.1"), Err(AjpError::Magic(b'H')));
     assert_eq!(whole(b"AB\xff\xff"), Err(AjpError::TooLarge(65_539, 8192)));
-    // The NUL behind a piece is left out by some.
+    // Some containers omit the NUL after a piece of the body.
     let seen = whole(&[reply_packet(head), reply_packet(b"\x03\0\x01a")].concat()).unwrap();
     assert_eq!(seen.body, b"a");
 }

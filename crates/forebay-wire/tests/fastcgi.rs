@@ -1,4 +1,5 @@
-//! FastCGI records: what is written is well formed, what is read survives any split.
+//! Tests of FastCGI records: encoded records are well-formed, and records are decoded from pieces
+//! of any size.
 
 use forebay_wire::cgi::Sink;
 use forebay_wire::fastcgi::*;
@@ -12,10 +13,10 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     out
 }
 
-/// Output, error output, how it ended, and whether it did.
+/// Output, error output, status of the request, and true if the decoder is done.
 type Seen = (Vec<u8>, Vec<u8>, Option<ProtocolStatus>, bool);
 
-/// Stdout, stderr and the end, from a reply cut into `pieces`.
+/// Decodes a reply that arrives in these pieces.
 fn read(pieces: &[&[u8]]) -> Result<Seen, FastcgiError> {
     let mut decoder = Decoder::new(1);
     let (mut stdout, mut stderr, mut end) = (Vec::new(), Vec::new(), None);
@@ -103,7 +104,8 @@ fn no_parameters_are_one_empty_record() {
     assert_eq!(out, record(4, 1, b"", 0));
 }
 
-/// What each request got, in the order it came, from records cut into pieces of `size`.
+/// Decodes records that arrive in pieces of `size` bytes. Returns the output of each request in the
+/// order of arrival.
 fn read_many(raw: &[u8], size: usize) -> Result<Vec<(u16, String)>, FastcgiError> {
     let mut decoder = Decoder::multiplexed();
     let mut seen: Vec<(u16, String)> = Vec::new();

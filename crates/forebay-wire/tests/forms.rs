@@ -1,9 +1,10 @@
-//! Forms in both dialects. The rows for the WHATWG's follow from the URL specification's steps for
-//! parsing and serialising; those for Plack's are what `WWW::Form::UrlEncoded::XS` 0.28 answers.
+//! Tests of forms in both dialects. The WHATWG results follow from the parsing and serializing
+//! steps of the URL specification. The Plack results are the output of `WWW::Form::UrlEncoded::XS`
+//! 0.28.
 
 use forebay_wire::forms::{Dialect, decode, encode, pairs, text};
 
-/// A form, what it is to a browser, and what it is to Plack where that differs.
+/// A form, its pairs according to browsers, and its pairs according to Plack if they differ.
 type Row = (&'static [u8], &'static [(&'static str, &'static str)], Plack);
 
 enum Plack {
@@ -28,19 +29,19 @@ const ROWS: &[Row] = &[
     (b"a=b=c", &[("a", "b=c")], Same),
     (b"a==", &[("a", "=")], Same),
     (b"a=b?c/d#e", &[("a", "b?c/d#e")], Same),
-    // What is empty between two separators.
+    // Rows with empty pairs.
     (b"&", &[], Differs(&[("", ""), ("", "")])),
     (b"&&", &[], Differs(&[("", ""), ("", ""), ("", "")])),
     (b"a=b&", &[("a", "b")], Differs(&[("a", "b"), ("", "")])),
     (b"&a=b", &[("a", "b")], Differs(&[("", ""), ("a", "b")])),
     (b"a=b&&c=d", &[("a", "b"), ("c", "d")], Differs(&[("a", "b"), ("", ""), ("c", "d")])),
     (b"&=&", &[("", "")], Differs(&[("", ""), ("", ""), ("", "")])),
-    // Semicolons.
+    // Rows with semicolons.
     (b"a=b;c=d", &[("a", "b;c=d")], Differs(&[("a", "b"), ("c", "d")])),
     (b"a;b", &[("a;b", "")], Differs(&[("a", ""), ("b", "")])),
     (b";", &[(";", "")], Differs(&[("", ""), ("", "")])),
     (b"a=b&c=d;e=f", &[("a", "b"), ("c", "d;e=f")], Differs(&[("a", "b"), ("c", "d"), ("e", "f")])),
-    // Spaces that are not written as `+`.
+    // Rows with spaces that are not written as `+`.
     (b" ", &[(" ", "")], Differs(&[("", "")])),
     (b" a=b", &[(" a", "b")], Differs(&[("a", "b")])),
     (b"a=b& c=d", &[("a", "b"), (" c", "d")], Differs(&[("a", "b"), ("c", "d")])),
@@ -49,7 +50,7 @@ const ROWS: &[Row] = &[
     (b"; a", &[("; a", "")], Differs(&[("", ""), ("a", "")])),
     (b"a =b", &[("a ", "b")], Same),
     (b"a= b", &[("a", " b")], Same),
-    // Plus signs and escapes.
+    // Rows with plus signs and escapes.
     (b"a+b=c+d", &[("a b", "c d")], Same),
     (b"+=+", &[(" ", " ")], Same),
     (b"a=%2B", &[("a", "+")], Same),
@@ -93,10 +94,10 @@ fn bytes_that_are_not_utf_8_are_kept_or_replaced() {
     assert_eq!(&decode(b"\xff+")[..], b"\xff ");
     assert_eq!(text(b"%ff"), "\u{fffd}");
     assert_eq!(text(b"a\xffb"), "a\u{fffd}b");
-    // A surrogate and a sequence that breaks off.
+    // A surrogate and a truncated sequence are invalid.
     assert_eq!(text(b"%ed%a0%80"), "\u{fffd}\u{fffd}\u{fffd}");
     assert_eq!(text(b"%e2%82"), "\u{fffd}");
-    // The mark at the start of UTF-8 is a character like others.
+    // The byte order mark is decoded like any other character.
     assert_eq!(text(b"%ef%bb%bfa"), "\u{feff}a");
 }
 
@@ -130,7 +131,8 @@ fn forms_are_written_as_browsers_do() {
     assert_eq!(out, b"a=1&a=2");
 }
 
-/// Forms of the bytes that matter, the same at each run, and each row of the table.
+/// Returns each form of the table, and random forms of bytes with a special meaning. All runs use
+/// the same forms.
 fn forms_for_perl() -> Vec<Vec<u8>> {
     let mut forms: Vec<Vec<u8>> = ROWS.iter().map(|(form, ..)| form.to_vec()).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -146,8 +148,8 @@ fn forms_for_perl() -> Vec<Vec<u8>> {
     forms
 }
 
-/// `WWW::Form::UrlEncoded::XS` is given forms, a line of hexadecimal digits each, and answers with
-/// the pairs' texts in the same way, each with a space behind it.
+/// `WWW::Form::UrlEncoded::XS` reads one form per line, in hexadecimal digits. It prints the names
+/// and values of the pairs in hexadecimal digits, with a space after each.
 #[test]
 fn the_module_that_plack_uses_reads_the_same() {
     let script = "use WWW::Form::UrlEncoded::XS 'parse_urlencoded'; while (<STDIN>) { chomp; \

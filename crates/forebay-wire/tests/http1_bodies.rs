@@ -1,8 +1,10 @@
-//! Message bodies: payload found, framing errors refused, however the bytes were split.
+//! Tests of message bodies: payload is found and framing errors are rejected, in pieces of any
+//! size.
 
 use forebay_wire::http1::*;
 
-/// Feeds `pieces` one after the other, as a socket would; the payload, bytes left over and end.
+/// Decodes a body that arrives in these pieces. Returns the payload, the remaining bytes, and true
+/// if the body is complete.
 fn decode(
     mut decoder: BodyDecoder,
     pieces: &[&[u8]],

@@ -1,5 +1,5 @@
-//! Request and response heads: what is accepted, what is refused, and that neither depends on how
-//! the bytes were split.
+//! Tests of request and response heads: valid heads are accepted and invalid ones rejected. The
+//! result does not depend on the pieces in which the bytes arrive.
 
 use forebay_wire::http1::*;
 

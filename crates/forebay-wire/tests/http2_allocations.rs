@@ -1,4 +1,5 @@
-//! A warm HTTP/2 connection allocates nothing: not for heads, not for frames, in neither role.
+//! Tests that an HTTP/2 connection whose buffers have grown allocates no more memory, neither for
+//! heads nor for other frames. This holds for both roles.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,17 +8,17 @@ use std::time::Instant;
 use forebay_wire::fields::Fields;
 use forebay_wire::http2::{Config, Connection, Event, RequestPseudo};
 
-/// Counts what the system's allocator is asked for. The one test of this file is alone in its
-/// process.
+/// Allocator that counts its allocations. This file contains only one test, so no other test of the
+/// process allocates memory.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is passed on to the system's allocator, which keeps the contract.
+// SAFETY: every call is passed to the system's allocator, which fulfils the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's layout is passed on.
+        // SAFETY: the layout is that of the caller.
         unsafe { System.alloc(layout) }
     }
 
@@ -42,8 +43,8 @@ fn fields(list: &[(&str, &str)]) -> Fields {
     fields
 }
 
-/// Moves what one side has written to the other; requests are answered with `reply` and what they
-/// brought as body.
+/// Moves the output of `from` to `to`. `to` answers each request with the fields of `reply` and
+/// with the body of the request.
 fn exchange(from: &mut Connection, to: &mut Connection, reply: &Fields, now: Instant) {
     let mut start = 0;
     loop {
@@ -59,7 +60,7 @@ fn exchange(from: &mut Connection, to: &mut Connection, reply: &Fields, now: Ins
             }
             Some(Event::Data { stream, data, end }) => {
                 let len = data.len();
-                // Replies bring as much as requests.
+                // The body of a reply is as long as that of its request.
                 let _ = to.send_data(stream, &rest[data], end, now);
                 to.consume(stream, len, now);
             }
@@ -97,7 +98,7 @@ fn a_warm_connection_allocates_nothing() {
         exchange(&mut server, &mut client, &reply, now);
         assert_eq!((client.streams(), server.streams()), (0, 0));
     };
-    // Buffers reach their sizes.
+    // The first rounds let the buffers grow to their final sizes.
     (0..100).for_each(&mut round);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     (0..200).for_each(&mut round);

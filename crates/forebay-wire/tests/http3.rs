@@ -1,4 +1,5 @@
-//! HTTP/3: streams in any pieces, field sections there and back, and bytes that make no sense.
+//! Tests of HTTP/3: streams in pieces of any size, field sections that are encoded and decoded
+//! again, and malformed bytes.
 
 use forebay_wire::fields::{FieldRef, Fields};
 use forebay_wire::http1::{KnownField, RequestHead, Version};
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 const LIMITS: ListLimits = ListLimits { size: 4096, fields: 20 };
 const RULES: HeadLimits = HeadLimits { target: 1000, get_body: false, extended_connect: true };
 
-/// A field section of literals, without the Huffman code and without the static table.
+/// Returns a field section of literals. It uses neither the Huffman code nor the static table.
 fn section(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![0, 0];
     for (name, value) in fields {
@@ -48,7 +49,8 @@ fn post(length: &str) -> Vec<u8> {
     frame(1, &section(&fields))
 }
 
-/// What a stream makes, given in these pieces: sections, data joined, and how it ended.
+/// Result of a stream that was decoded in pieces: its sections, its joined data, its price and its
+/// error.
 #[derive(Debug, Default, PartialEq)]
 struct Made {
     sections: Vec<Vec<u8>>,
@@ -222,7 +224,7 @@ fn sections_that_need_a_dynamic_table_end_the_connection() {
 
 #[test]
 fn a_section_of_rfc_9204_appendix_b_1() {
-    // Literal with a name of the static table: `:path` is `/index.html`.
+    // This is a literal with a name of the static table: `:path` is `/index.html`.
     let bytes = b"\x00\x00\x51\x0b/index.html";
     let mut fields = Fields::new();
     let decoded = qpack::decode(bytes, LIMITS, &mut fields).unwrap();
@@ -280,7 +282,8 @@ fn streams_one_way_keep_to_their_rules() {
     assert_eq!(uni(&[0x40]).unwrap().0.kind(), None);
     assert_eq!(uni(&[0x40, 0x03, 0x44]).unwrap().0.kind(), Some(UniKind::Decoder));
     assert_eq!(uni(&[2, 0x20]).unwrap().0.kind(), Some(UniKind::Encoder));
-    // MAX_PUSH_ID that grows, GOAWAY that shrinks, and cancellations of streams, a large number among them.
+    // The streams contain a MAX_PUSH_ID that increases, a GOAWAY that decreases, and stream
+    // cancellations, one with a large number.
     for bytes in [
         &[0, 4, 0, 13, 1, 3, 13, 1, 3, 13, 1, 7][..],
         &[0, 4, 0, 7, 1, 8, 7, 1, 8, 7, 1, 4],
@@ -292,7 +295,7 @@ fn streams_one_way_keep_to_their_rules() {
     for (bytes, code) in [
         (&[0, 4, 0, 13, 1, 3, 13, 1, 2][..], ErrorCode::ID_ERROR),
         (&[0, 4, 0, 7, 1, 4, 7, 1, 8], ErrorCode::ID_ERROR),
-        // An insert count increment, of 0 and of 1, and a section acknowledgement.
+        // The streams contain insert count increments of 0 and 1, and a section acknowledgement.
         (&[3, 0x00], ErrorCode::QPACK_DECODER_STREAM_ERROR),
         (&[3, 0x40, 0x01], ErrorCode::QPACK_DECODER_STREAM_ERROR),
         (&[3, 0x80], ErrorCode::QPACK_DECODER_STREAM_ERROR),

@@ -1,4 +1,5 @@
-//! Forms in parts: what is found, what is refused, and that neither depends on how the bytes came.
+//! Tests of forms in parts: valid forms are decoded and invalid ones rejected. The result does not
+//! depend on the pieces in which the bytes arrive.
 
 use forebay_wire::multipart::{Boundary, Event, FormDecoder, FormLimits, MultipartError, plain};
 
@@ -6,10 +7,12 @@ use MultipartError::*;
 
 const LIMITS: FormLimits = FormLimits { parts: 4, head: 200, content: 64 };
 
-/// The parts, each `name`, `name (file)` or `name (file, type)`, a colon and its content.
+/// The parts as `name`, `name (file)` or `name (file, type)`, each followed by a colon and its
+/// content.
 type Outcome = Result<Vec<String>, MultipartError>;
 
-/// Reads a form in these pieces, as a socket would bring them, and forgets what has been used.
+/// Reads a form in these pieces, as from a socket. Bytes are dropped when the decoder has consumed
+/// them.
 fn read(pieces: &[&[u8]], limits: FormLimits) -> Outcome {
     let mut decoder = FormDecoder::new(&Boundary::new(b"B").unwrap(), limits);
     let mut buffer = Vec::new();
@@ -54,7 +57,7 @@ fn read(pieces: &[&[u8]], limits: FormLimits) -> Outcome {
     Ok(parts)
 }
 
-/// The outcome, which must be the same byte by byte and in random divisions.
+/// Returns the outcome for a form. It must be equal for single bytes and random divisions.
 fn outcome(form: &[u8], limits: FormLimits) -> Outcome {
     let whole = read(&[form], limits);
     let single: Vec<&[u8]> = form.chunks(1).collect();
@@ -76,12 +79,12 @@ fn outcome(form: &[u8], limits: FormLimits) -> Outcome {
     whole
 }
 
-/// A form of one part with this head.
+/// Returns a form of one part with this head.
 fn with_head(head: &str) -> Vec<u8> {
     format!("--B\r\n{head}\r\n\r\nx\r\n--B--").into_bytes()
 }
 
-/// A form of one field with this content.
+/// Returns a form of one field with this content.
 fn with_content(content: &str) -> Vec<u8> {
     format!("--B\r\n{A}\r\n\r\n{content}\r\n--B--\r\n").into_bytes()
 }
@@ -127,7 +130,8 @@ fn contents_that_look_like_delimiters() {
         "\r\n--\r\n--\r\n-",
     ] {
         let expected = format!("a: {}", content.as_bytes().escape_ascii());
-        // What follows the blank line at once as a delimiter is one: its CRLF is the blank line's.
+        // A delimiter directly after the blank line is valid. The CRLF of the blank line is then a
+        // part of the delimiter.
         let expected = match content {
             "--B" | "--B--x" => {
                 assert_ne!(outcome(&with_content(content), LIMITS), Ok(vec![expected]));
@@ -153,7 +157,8 @@ fn what_stands_around_the_parts_is_ignored() {
         let around = format!("{before}{form}{after}");
         assert_eq!(outcome(around.as_bytes(), LIMITS), Ok(vec!["a: x".into()]), "{around:?}");
     }
-    // White space that a gateway put behind a delimiter, and a part without content or blank line.
+    // The form contains white space that a gateway has added after a delimiter. Its first part has
+    // neither content nor a line for it.
     let padded = format!("--B \t\r\n{A}\r\n\r\n--B\t\r\n{A}\r\n\r\nx\r\n--B--");
     assert_eq!(outcome(padded.as_bytes(), LIMITS), Ok(vec!["a: ".into(), "a: x".into()]));
 }
@@ -256,7 +261,7 @@ fn each_limit_is_kept() {
     assert!(outcome(&with_content(&"x".repeat(64)), LIMITS).is_ok());
     assert_eq!(outcome(&with_content(&"x".repeat(65)), LIMITS), Err(ContentTooLarge));
 
-    // With the blank line a head of 200 bytes fits, one of 201 does not.
+    // A head of 200 bytes, including the blank line, fits. A head of 201 bytes does not.
     let padded =
         |length: usize| with_head(&format!("{A}\r\nX: {}", "y".repeat(length - A.len() - 9)));
     assert!(outcome(&padded(200), LIMITS).is_ok());
@@ -280,7 +285,7 @@ fn a_long_content_is_not_held_back() {
     let form = with_content(&"y\r\n".repeat(100_000));
     let (mut at, mut content, mut steps) = (0, 0, 0);
     while !decoder.is_done() {
-        // At most 1,000 bytes are shown at a time.
+        // The decoder gets at most 1,000 bytes at a time.
         let step = decoder.decode(&form[at..form.len().min(at + 1000)]).unwrap();
         if let Event::Content(range) = &step.event {
             content += range.len();
@@ -293,8 +298,8 @@ fn a_long_content_is_not_held_back() {
     assert!(steps < 400, "{steps}");
 }
 
-/// Forms as browsers write them, with contents of bytes that delimiters are made of; the same at
-/// each run.
+/// Returns forms as browsers write them. Their contents consist of the bytes of delimiters. All
+/// runs use the same forms.
 fn forms_for_perl() -> Vec<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = |below: usize| {
@@ -330,8 +335,8 @@ fn forms_for_perl() -> Vec<Vec<u8>> {
     forms
 }
 
-/// What Perl prints of a form: fields as `name=value`, then files as `name:filename=content`, in
-/// hexadecimal digits, each with a space behind it.
+/// Perl program that prints the content of each form in hexadecimal digits: fields as `name=value`,
+/// then files as `name:filename=content`, with a space after each.
 const PERL: &str = "use HTTP::Entity::Parser::MultiPart; use File::Temp; while (<STDIN>) { chomp; \
     my %env = (CONTENT_TYPE => 'multipart/form-data; boundary=B'); \
     my $parser = HTTP::Entity::Parser::MultiPart->new(\\%env); \

@@ -1,5 +1,5 @@
-//! PROXY headers: what the specification's forms mean, what is refused, and that it makes no
-//! difference in which pieces they come.
+//! Tests of PROXY headers: the forms of the specification, invalid headers, and headers that arrive
+//! in pieces.
 
 use forebay_wire::proxy_protocol::{
     Announced, LARGEST, ProxyError, decode, encode_local_v1, encode_local_v2, encode_v1, encode_v2,
@@ -7,7 +7,7 @@ use forebay_wire::proxy_protocol::{
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Decodes; on the way asks that every prefix is incomplete, or wrong in the same way.
+/// Decodes `bytes`. Also checks every prefix, which must be incomplete or cause the same error.
 fn decoded(bytes: &[u8]) -> Result<Option<(Announced, usize)>, ProxyError> {
     let whole = decode(bytes);
     for end in 0..bytes.len() {
@@ -113,7 +113,7 @@ fn headers_of_version_2() {
         (v2(0x21, 0x11, &tlvs), of_v4),
         (v2(0x21, 0x21, &v6), of_v6),
         (v2(0x20, 0x00, &[]), Announced::Local),
-        // What a LOCAL header holds is to be ignored.
+        // The content of a LOCAL header must be ignored.
         (v2(0x20, 0x11, &v4), Announced::Local),
         (v2(0x20, 0x11, &[1, 2, 3]), Announced::Local),
         (v2(0x21, 0x00, &[]), Announced::Local),

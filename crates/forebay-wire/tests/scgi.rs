@@ -1,4 +1,4 @@
-//! SCGI heads: what is written is what is read back, and nothing else is taken.
+//! Tests of SCGI heads: an encoded head is decoded again, and all other heads are rejected.
 
 use forebay_wire::cgi::Sink;
 use forebay_wire::scgi::*;

@@ -1,4 +1,5 @@
-//! uwsgi packets: what is written is what is read back, and none is longer than it says.
+//! Tests of uwsgi packets: an encoded packet is decoded again, and a packet is never longer than
+//! its length field says.
 
 use forebay_wire::cgi::Sink;
 use forebay_wire::uwsgi::*;
@@ -38,7 +39,7 @@ fn variables_fill_a_packet_and_not_a_byte_more() {
     assert_eq!(parse(&out).unwrap().unwrap().len, HEADER + MOST);
     let value = vec![b'v'; MOST - 4];
     assert_eq!(written(&[(b"A", &value)]), Err(UwsgiError::TooLarge(65_536)));
-    // Lengths that 16 bits would make small ones.
+    // If these lengths wrapped at 16 bits, they would be small.
     let value = vec![b'v'; 65_536];
     assert_eq!(written(&[(b"A", &value)]), Err(UwsgiError::TooLarge(65_541)));
     let half = vec![b'v'; 40_000];

@@ -1,20 +1,22 @@
-//! The labelled requests of `http_desync_guardian` (see `../corpora/http_desync_guardian/ORIGIN.md`):
-//! what it calls severe or ambiguous is refused, and for a reason that fits the label.
+//! Tests with the labelled requests of `http_desync_guardian` (see
+//! `../corpora/http_desync_guardian/ORIGIN.md`). Requests with the label severe or ambiguous must
+//! be rejected, for a reason that matches the label.
 //!
-//! The files hold requests that some engine has parsed already: a method, a target, a version and
-//! pairs of name and value. They are written out here as a client that sent just these would have:
-//! `METHOD SP target SP version CRLF`, then `name ":" SP value CRLF` each, nothing escaped or
-//! mended. An empty version leaves out the space before it, as HTTP/0.9 does. Two things are added.
-//! A version 1.1 request without `Host` gets one, else each would be refused for that alone. And
-//! `\xNN` above ASCII is replayed both as the byte NN and as the character in UTF-8, since the
-//! files do not say which.
+//! The files contain requests that another program has already parsed: a method, a target, a
+//! version, and names and values of fields. The test writes them as a client would send them:
+//! `METHOD SP target SP version CRLF`, then `name ":" SP value CRLF` for each field. Nothing is
+//! escaped or repaired. If the version is empty, the space before it is omitted, as in HTTP/0.9.
+//!
+//! The test makes two additions. A request of version 1.1 without `Host` gets one, because it would
+//! otherwise be rejected for this reason alone. `\xNN` above ASCII is sent both as the byte NN and
+//! as the UTF-8 encoding of the character, because the files do not define which one is meant.
 
 use std::path::Path;
 
 use crate::reading::{End, check, requests};
 use forebay_wire::http1::HeadError::{self, *};
 
-/// How many cases the files hold, by label: that none is lost in reading them.
+/// Number of cases in the files for each label. The test fails if a case is not read.
 const COUNTS: [(&str, usize); 4] =
     [("Severe", 58), ("Ambiguous", 57), ("Acceptable", 15), ("Compliant", 28)];
 
@@ -66,7 +68,7 @@ impl Case {
         out
     }
 
-    /// The body that the fields announce.
+    /// Returns the body that the fields announce.
     fn body(&self) -> Vec<u8> {
         let value = |wanted: &[u8]| {
             let mut fields = self.fields.iter();
@@ -80,7 +82,8 @@ impl Case {
     }
 }
 
-/// Refused rightly, or taken and then seen to be one request that ends where its body does.
+/// Checks that the request is rejected for a correct reason, or is read as one request that ends
+/// where its body ends.
 fn judge(case: &Case) {
     let bytes = case.bytes();
     let outcome = requests(&[&bytes]);
@@ -104,8 +107,8 @@ fn judge(case: &Case) {
     }
 }
 
-/// What refuses a request rightly where the corpus names `reason`. Where two rules are broken the
-/// one met first counts.
+/// Returns the errors that are correct for `reason`. If a request violates two rules, the rule that
+/// is checked first determines the error.
 fn errors_for(reason: &str) -> &'static [HeadError] {
     match reason {
         "BadMethod" => &[Method],
@@ -120,7 +123,8 @@ fn errors_for(reason: &str) -> &'static [HeadError] {
         "BothTeClPresent" => &[AmbiguousLength, TransferEncoding],
         "BadHeader" => &[FieldName, FieldValue, ObsFold, BareLineEnd],
         "SuspiciousHeader" | "EmptyHeader" => &[FieldName, ObsFold],
-        // Of versions that have no such field; beside a control byte in one edge case.
+        // These requests have a version that does not define the field. One of them also contains a
+        // control byte.
         "UndefinedTransferEncodingSemantics" => {
             &[TransferEncoding, Version, StartLine, FieldValue, GetBody]
         }
@@ -129,15 +133,16 @@ fn errors_for(reason: &str) -> &'static [HeadError] {
     }
 }
 
-/// Why a request that the corpus lets pass is refused all the same.
+/// Returns true if we may reject a request although the corpus accepts it.
 fn may_refuse(case: &Case, error: HeadError) -> bool {
     match error {
-        // A space before the colon must be refused (RFC 9112 section 5.1), and other bytes in a
-        // name are no token.
+        // A space before the colon must be rejected (RFC 9112 section 5.1). Other invalid bytes
+        // make the name no token.
         FieldName => case.reason == "NonCompliantHeader",
-        // A control byte in a value may be refused (RFC 9110 section 5.5).
+        // A control byte in a value may be rejected (RFC 9110 section 5.5).
         FieldValue => case.reason == "NonCompliantHeader",
-        // HTTP/0.9, and a space after the version: no client of today, and backends differ.
+        // These are HTTP/0.9 and a space after the version. No current client sends them, and
+        // backends treat them differently.
         Version | StartLine => case.reason == "NonCompliantVersion",
         // A bare space, `#`, bytes above 127 and an empty target are outside the grammar of RFC 9112
         // section 3.2.
@@ -145,8 +150,8 @@ fn may_refuse(case: &Case, error: HeadError) -> bool {
             let is_outside = |&byte: &u8| byte == b'#' || byte > 0x7f;
             case.reason == "SpaceInUri" || case.uri.is_empty() || case.uri.iter().any(is_outside)
         }
-        // Any coding beside `chunked` may be refused (RFC 9112 section 6.1), as may `identity`,
-        // which is gone, and parameters, which `chunked` has none of.
+        // Any coding besides `chunked` may be rejected (RFC 9112 section 6.1). This includes
+        // `identity`, which is obsolete, and parameters, because `chunked` has none.
         TransferEncoding => {
             let is_coding =
                 |(name, _): &&(Vec<u8>, Vec<u8>)| name.eq_ignore_ascii_case(b"transfer-encoding");
@@ -177,7 +182,7 @@ fn read_cases(as_bytes: bool) -> Vec<Case> {
     cases
 }
 
-/// The part of YAML that the files use: a list of maps, told apart by how far they are indented.
+/// Reads a line of the YAML subset that the files use: a list of maps, with levels of indentation.
 fn read_line(line: &str, as_bytes: bool, cases: &mut Vec<Case>) -> Option<()> {
     let content = line.trim();
     if content.is_empty() || content.starts_with('#') {
@@ -208,7 +213,7 @@ fn read_line(line: &str, as_bytes: bool, cases: &mut Vec<Case>) -> Option<()> {
     Some(())
 }
 
-/// A plain, single-quoted or double-quoted scalar.
+/// Parses a plain, single-quoted or double-quoted scalar.
 fn scalar(text: &str, as_bytes: bool) -> Option<Vec<u8>> {
     let text = text.trim();
     if let Some(inner) = text.strip_prefix('\'') {

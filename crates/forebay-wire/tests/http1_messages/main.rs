@@ -1,4 +1,5 @@
-//! What HTTP/1.1 messages mean and which are refused, in tables and a corpus, however they are split.
+//! Tests of HTTP/1.1 messages with tables and a corpus. The result does not depend on the pieces in
+//! which the bytes arrive.
 
 mod desync;
 mod reading;

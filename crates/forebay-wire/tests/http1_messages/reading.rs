@@ -1,16 +1,16 @@
-//! Reads a connection's bytes as a listener or a client would, message after message, so that a
-//! table can say in one line what should have been understood.
+//! Reads the messages of a connection, as a listener or a client does. Each message becomes one
+//! line, so that a table can contain the expected result.
 
 use std::fmt::Write;
 
 use forebay_wire::http1::*;
 
-/// How the bytes ended.
+/// State of the connection at the end of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// After a message.
+    /// The bytes end after a complete message.
     Clean,
-    /// In the midst of one.
+    /// The bytes end within a message.
     Partial,
     /// A head broke this rule.
     Head(HeadError),
@@ -18,10 +18,10 @@ pub enum End {
     Body(HttpError),
 }
 
-/// The messages understood, each in one line, and how it ended.
+/// One line for each message, and the state at the end.
 pub type Outcome = (Vec<String>, End);
 
-/// Requests: `METHOD path version keep|close {Name: value; ...} body`.
+/// Reads requests. Their lines are `METHOD path version keep|close {Name: value; ...} body`.
 pub fn requests(pieces: &[&[u8]]) -> Outcome {
     let mut parser = RequestParser::default();
     let mut head = RequestHead::default();
@@ -36,7 +36,8 @@ pub fn requests(pieces: &[&[u8]]) -> Outcome {
     })
 }
 
-/// Responses to requests of `method`: `status reason version keep|close {Name: value; ...} body`.
+/// Reads responses to requests with `method`. Their lines are `status reason version keep|close
+/// {Name: value; ...} body`.
 pub fn responses(method: &str, pieces: &[&[u8]]) -> Outcome {
     let fresh = || ResponseParser::new(Http1Limits::default(), method == "HEAD");
     let mut parser = fresh();
@@ -51,8 +52,8 @@ pub fn responses(method: &str, pieces: &[&[u8]]) -> Outcome {
     })
 }
 
-/// Checks that `outcome_of` says `expected` of `bytes` as a whole, byte by byte and in twenty
-/// random divisions, which are the same at each run.
+/// Checks that `outcome_of` returns `expected` for `bytes` as a whole, in single bytes and in
+/// twenty random divisions. The divisions are equal in each run.
 pub fn check(
     name: &str,
     bytes: &[u8],
@@ -93,10 +94,12 @@ fn append_fields(line: &mut String, keep_alive: bool, fields: &[Field], bytes: &
     let _ = write!(line, " {} {{{fields}}}", if keep_alive { "keep" } else { "close" });
 }
 
-/// Length of the head, a line about it and what decodes its body; `None` where it is incomplete.
+/// Length of the head, the line about the head, and the decoder of the body. `None` if the head is
+/// incomplete.
 type Start = Result<Option<(usize, String, BodyDecoder)>, HeadError>;
 
-/// A connection: heads are parsed from what has come so far, bodies decoded as they come.
+/// Reads a connection. A head is parsed from all bytes so far, and a body is decoded as its bytes
+/// arrive.
 fn read(pieces: &[&[u8]], mut start: impl FnMut(&[u8]) -> Start) -> Outcome {
     let mut connection = Connection { buffer: Vec::new(), body: None, messages: Vec::new() };
     for piece in pieces {
@@ -110,7 +113,7 @@ fn read(pieces: &[&[u8]], mut start: impl FnMut(&[u8]) -> Start) -> Outcome {
 
 struct Connection {
     buffer: Vec<u8>,
-    /// Of the message under way: its line, its payload so far, what decodes the rest.
+    /// Line, received payload and decoder of the message whose body is arriving.
     body: Option<(String, Vec<u8>, BodyDecoder)>,
     messages: Vec<String>,
 }

@@ -1,5 +1,6 @@
-//! Requests as a listener reads them off a connection: a table of bytes, of the messages that are
-//! understood, and of how it ends. Each row is read whole, byte by byte and in random divisions.
+//! Tests of requests, as a listener reads them from a connection. Each row of a table contains
+//! bytes, the expected messages and the expected end. Each row is read as a whole, in single bytes
+//! and in random divisions.
 //!
 //! A message is `METHOD path version keep|close {Name: value; ...} body`.
 
@@ -8,7 +9,7 @@ use End::{Body, Clean, Head, Partial};
 use forebay_wire::http1::HeadError::*;
 use forebay_wire::http1::HttpError::{ChunkEnd, ChunkExtension, ChunkSize, Trailer};
 
-/// Name, bytes, messages understood, end.
+/// Name, bytes, expected messages, expected end.
 type Row = (&'static str, &'static [u8], &'static [&'static str], End);
 
 #[test]

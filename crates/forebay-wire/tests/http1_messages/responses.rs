@@ -1,6 +1,7 @@
-//! Responses as a proxy or a load generator reads them from a backend: a table of the request's
-//! method, of bytes, of the messages that are understood, and of how it ends. Each row is read
-//! whole, byte by byte and in random divisions; then the connection closes.
+//! Tests of responses, as a proxy or a load generator reads them from a backend. Each row of a
+//! table contains the method of the request, bytes, the expected messages and the expected end.
+//! Each row is read as a whole, in single bytes and in random divisions. Then the connection
+//! closes.
 //!
 //! A message is `status reason version keep|close {Name: value; ...} body`.
 
@@ -9,7 +10,7 @@ use End::{Body, Clean, Head, Partial};
 use forebay_wire::http1::HeadError::*;
 use forebay_wire::http1::HttpError::{ChunkEnd, ChunkExtension, ChunkSize, Trailer};
 
-/// Name, method of the request, bytes, messages understood, end.
+/// Name, method of the request, bytes, expected messages, expected end.
 type Row = (&'static str, &'static str, &'static [u8], &'static [&'static str], End);
 
 #[test]

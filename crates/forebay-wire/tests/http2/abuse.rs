@@ -1,5 +1,6 @@
-//! Attacks that are made of frames which are right each by itself: all end by GOAWAY
-//! ENHANCE_YOUR_CALM with their name, in bounded memory, and honest peers do not come near.
+//! Tests of attacks that consist of valid frames. All attacks end with a GOAWAY with
+//! ENHANCE_YOUR_CALM, which names them, and they use limited memory. Honest peers stay far from the
+//! limits.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,8 @@ use super::drive::*;
 
 const CALM: u32 = 11;
 
-/// Sends what `attack` makes of each number, as fast as can be, until the connection ends; how many
-/// it took.
+/// Sends the frames of `attack` for 0, 1, 2 and so on, without pauses, until the connection ends.
+/// Returns the number of calls.
 fn attack(abuse: Abuse, attack: impl Fn(u32) -> Raw) -> u32 {
     let mut server = Connection::server(Config::default());
     let now = Instant::now();
@@ -57,7 +58,7 @@ fn floods_end_by_enhance_your_calm() {
     let empty = Raw::default;
     let rapid_reset = |n| empty().head(id(n), GET, true).u32(RESET, id(n), 8);
     assert!((100..=500).contains(&attack(Abuse::Resets, rapid_reset)));
-    // DATA pays for PINGs alone.
+    // Received DATA prepays PINGs, but nothing else.
     let with_data = |n| {
         let raw = empty().head(id(n), POST, false).data(id(n), b"a", false);
         raw.data(id(n), b"a", false).u32(RESET, id(n), 8)
@@ -107,7 +108,7 @@ fn floods_within_a_stream_end_by_enhance_your_calm() {
         raw.frame(kind, 0, 1, &[0; 16_384])
     };
     assert!(attack(Abuse::Continuation, large) <= 5);
-    // One field of 4,000 bytes goes into the table, and is named 8,000 times in each request.
+    // A field of 4,000 bytes enters the table. Each request then refers to it 8,000 times.
     let bomb = |n| {
         let mut bytes = Vec::new();
         if n == 0 {
@@ -120,7 +121,7 @@ fn floods_within_a_stream_end_by_enhance_your_calm() {
     assert!(attack(Abuse::HeaderLists, bomb) <= 50);
 }
 
-/// Whether a peer that does this once every so often is left alone for ever.
+/// Returns true if the server tolerates a peer that sends `raw` at this interval permanently.
 fn is_tolerated(every: Duration, raw: impl Fn(u32) -> Raw) -> bool {
     let mut server = Connection::server(Config::default());
     let mut now = Instant::now();
@@ -134,7 +135,7 @@ fn is_tolerated(every: Duration, raw: impl Fn(u32) -> Raw) -> bool {
             let Some(event) = step.event else { break };
             if let Event::Head { stream, head, .. } = event {
                 server.recycle(head);
-                // Half of the requests are answered before the client gives up.
+                // Half of the requests are answered before the client cancels them.
                 if number % 2 == 0 {
                     server.send_reply(stream, 200, &Fields::new(), true).unwrap();
                 }
@@ -150,18 +151,19 @@ fn is_tolerated(every: Duration, raw: impl Fn(u32) -> Raw) -> bool {
 
 #[test]
 fn honest_peers_do_not_come_near_the_limits() {
-    // Every second request cancelled, 100 a second.
+    // The client cancels every second request, with 100 requests per second.
     let cancel = |n: u32| {
         let raw = Raw::default().head(id(n), GET, true);
         if n % 2 == 1 { raw.u32(RESET, id(n), 8) } else { raw }
     };
     assert!(is_tolerated(Duration::from_millis(10), cancel));
-    // A gRPC client that sends PING with what it reads, 50 a second.
+    // A gRPC client sends a PING for each frame that it reads, 50 per second.
     assert!(is_tolerated(Duration::from_millis(20), |_| Raw::default().frame(PING, 0, 0, &[1; 8])));
-    // Small window updates, 500 a second.
+    // The client sends 500 small window updates per second.
     let update = |_| Raw::default().u32(WINDOW_UPDATE, 0, 100);
     assert!(is_tolerated(Duration::from_millis(2), update));
-    // A page with 120 images, left before any has come, once a minute.
+    // Once per minute, the client requests a page with 120 images and cancels all of them before a
+    // reply arrives.
     let page = |n: u32| {
         let mut raw = Raw::default();
         for at in 0..120 {
@@ -175,7 +177,8 @@ fn honest_peers_do_not_come_near_the_limits() {
     assert!(is_tolerated(Duration::from_secs(60), page));
 }
 
-/// Takes in what came, and returns the streams that it opened. The peer must have kept the rules.
+/// Passes received bytes to a connection. Returns the streams that they opened. The bytes must obey
+/// all rules.
 fn take(connection: &mut Connection, raw: &Raw, now: Instant) -> Vec<u32> {
     let (mut rest, mut opened) = (&raw.0[..], Vec::new());
     loop {
@@ -195,7 +198,8 @@ fn take(connection: &mut Connection, raw: &Raw, now: Instant) -> Vec<u32> {
     opened
 }
 
-/// grpc-go measures its bandwidth by a PING for each frame that it reads, with a window update before it.
+/// grpc-go measures its bandwidth with a PING for each frame that it reads. A window update
+/// precedes each PING.
 #[test]
 fn a_grpc_stream_of_20_000_messages_each_way_pays_for_its_pings() {
     let (now, message) = (Instant::now(), [7; 20]);
@@ -214,7 +218,7 @@ fn a_grpc_stream_of_20_000_messages_each_way_pays_for_its_pings() {
             take(connection, &measures(Raw::default().u32(WINDOW_UPDATE, id, 20)), now);
         }
     }
-    // The peer sends, and pings before the answer to each message.
+    // The peer sends a message and then a PING, before our side answers the message.
     for _ in 0..20_000 {
         for connection in [&mut server, &mut client] {
             take(

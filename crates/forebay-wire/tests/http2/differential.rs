@@ -1,5 +1,5 @@
-//! The `h2` crate as the peer, as client and as server, over a pipe in memory: random requests,
-//! sizes, windows and divisions, the same at each run.
+//! Tests with the `h2` crate as the peer, as client and as server, over a pipe in memory. Requests,
+//! sizes, windows and pieces are random, but equal in each run.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -11,14 +11,14 @@ use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, Priority,
 use http::{HeaderMap, Request, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-/// What our side does with events; its connection is driven by [`pump`].
+/// Our side of a test, which handles events. [`pump`] drives its connection.
 trait Peer {
     fn event(&mut self, connection: &mut Connection, event: Event, input: &[u8]);
-    /// Sends what may be sent; false once all is done.
+    /// Sends as much as possible. Returns false when everything is done.
     fn turn(&mut self, connection: &mut Connection) -> bool;
 }
 
-/// Moves bytes in random pieces until the peer closes or our side is done.
+/// Moves bytes in random pieces until the peer closes the pipe or our side is done.
 async fn pump(io: DuplexStream, mut connection: Connection, mut peer: impl Peer, mut random: Rng) {
     let (mut reader, mut writer) = tokio::io::split(io);
     let mut input = Vec::new();
@@ -41,7 +41,7 @@ async fn pump(io: DuplexStream, mut connection: Connection, mut peer: impl Peer,
                 Err(_) => return,
             },
         }
-        // Some of what has come, then all of it.
+        // The connection first gets a part of the received bytes, then all of them.
         for end in [random.usize(..=input.len()), input.len()] {
             let end = end.min(input.len());
             let mut start = 0;
@@ -57,7 +57,7 @@ async fn pump(io: DuplexStream, mut connection: Connection, mut peer: impl Peer,
     }
 }
 
-/// A body under way from receipt to sending, or from its text alone.
+/// Body that is being sent. An echo appends received data to it.
 #[derive(Default)]
 struct Body {
     data: Vec<u8>,
@@ -67,7 +67,7 @@ struct Body {
 }
 
 impl Body {
-    /// Sends on; true once all is sent.
+    /// Continues to send. Returns true when everything is sent.
     fn send(&mut self, connection: &mut Connection, id: u32, consume: bool) -> bool {
         let end = self.ended && self.trailers.is_empty();
         let rest = &self.data[self.sent..];
@@ -87,7 +87,7 @@ impl Body {
     }
 }
 
-/// Answers with what it is sent, fields and trailers too.
+/// Server that returns the fields, the body and the trailers of each request.
 #[derive(Default)]
 struct Echo {
     bodies: HashMap<u32, Body>,
@@ -163,7 +163,7 @@ fn fields_of(random: &mut Rng) -> Vec<(String, String)> {
     let count = random.usize(..12);
     (0..count)
         .map(|_| {
-            // Some names and values are the same again and again.
+            // Some names and values are repeated, so that they enter the HPACK table.
             let name = format!("x-{}", random.u8(..20));
             let value = if random.bool() { "the same value".to_owned() } else { text(random) };
             (name, value)
@@ -194,7 +194,7 @@ fn sorted(mut list: Vec<(String, String)>) -> Vec<(String, String)> {
     list
 }
 
-/// One request of the `h2` client, with its reply checked.
+/// Sends one request with the `h2` client, and checks the reply.
 async fn request_by_h2(mut client: h2::client::SendRequest<Bytes>, mut random: Rng) {
     client = client.ready().await.unwrap();
     let (fields, body) = (fields_of(&mut random), body_of(&mut random));
@@ -276,7 +276,8 @@ fn an_h2_client_gets_back_what_it_sends_to_our_server() {
     }
 }
 
-/// Sends requests to an `h2` server that echoes them, and checks what comes back.
+/// Client that sends requests to an `h2` server. The server returns their content, which the client
+/// checks.
 struct Client {
     random: Rng,
     left: usize,
@@ -286,7 +287,7 @@ struct Client {
 
 struct Exchange {
     body: Body,
-    /// Fields, then trailers.
+    /// Expected fields, then expected trailers.
     expected: [Vec<(String, String)>; 2],
     received: Vec<u8>,
     sent_all: bool,
@@ -297,7 +298,7 @@ impl Client {
         let list = fields_of(&mut self.random);
         let mut fields = Fields::new();
         for (name, value) in &list {
-            // Names may have upper case on our side.
+            // Our encoder accepts names with upper case.
             fields.push(name.to_ascii_uppercase().as_bytes(), value.as_bytes());
         }
         let mut body = Body { data: body_of(&mut self.random), ended: true, ..Body::default() };
@@ -373,8 +374,8 @@ impl Peer for Client {
     }
 
     fn turn(&mut self, connection: &mut Connection) -> bool {
-        // Before its settings have come, the server may have to refuse streams, and h2 0.4 takes the
-        // data of those for a breach.
+        // Before our side has the server's settings, it could open streams that the server must
+        // refuse. h2 0.4 treats DATA on such streams as a protocol error.
         while self.may_open
             && self.left > 0
             && connection.available() > 0
@@ -392,7 +393,7 @@ impl Peer for Client {
     }
 }
 
-/// Echoes one request on the `h2` side.
+/// Returns the content of one request with the `h2` server.
 async fn reply_by_h2(
     request: Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
@@ -442,13 +443,14 @@ fn our_client_gets_back_what_it_sends_to_an_h2_server() {
                 .await
                 .unwrap();
             let mut replies = Vec::new();
-            // Our side closes when it is done, perhaps while the server writes still.
+            // Our side closes the connection when it is done, possibly before the server has
+            // written everything.
             while let Some(Ok((request, respond))) = server.accept().await {
                 replies.push(tokio::spawn(reply_by_h2(request, respond, random.fork())));
             }
             client.await.unwrap();
             for reply in replies {
-                // Streams that our side has cancelled end by an error.
+                // A stream that our side has cancelled ends with an error.
                 reply.await.unwrap().ok();
             }
         });

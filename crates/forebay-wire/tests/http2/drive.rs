@@ -1,5 +1,5 @@
-//! Drives a connection by raw frames that no codec of ours has written, and says what it made of
-//! them.
+//! Drives a connection with raw frames that are not written by our codec, and describes its
+//! reaction.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -34,12 +34,12 @@ pub const POST: &[(&str, &str)] =
 pub struct Raw(pub Vec<u8>);
 
 impl Raw {
-    /// What a client begins with.
+    /// Returns the first bytes of a client.
     pub fn client() -> Self {
         Self(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()).frame(SETTINGS, 0, 0, b"")
     }
 
-    /// What a server begins with.
+    /// Returns the first bytes of a server.
     pub fn server() -> Self {
         Self::default().frame(SETTINGS, 0, 0, b"")
     }
@@ -52,7 +52,7 @@ impl Raw {
         self
     }
 
-    /// HEADERS that end the block, and the stream perhaps.
+    /// Appends a HEADERS frame that ends the block. `end` decides if it also ends the stream.
     pub fn head(self, stream: u32, fields: &[(&str, &str)], end: bool) -> Self {
         let flags = END_HEADERS | if end { END_STREAM } else { 0 };
         self.frame(HEADERS, flags, stream, &block(fields))
@@ -73,7 +73,7 @@ impl Raw {
     }
 }
 
-/// A header block of literals without index.
+/// Returns a header block of literals that are not indexed.
 pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {
@@ -91,19 +91,19 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// What a connection made of its input.
+/// Reaction of a connection to its input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Events in order, a line each.
+    /// Events in order, with one line for each.
     pub events: Vec<String>,
-    /// What ended the connection.
+    /// Error that ended the connection.
     pub error: Option<String>,
-    /// Resets and GOAWAY that it sent, with their codes.
+    /// RST_STREAM and GOAWAY frames that the connection sent, with their codes.
     pub sent: Vec<String>,
 }
 
 impl Seen {
-    /// Code of the last GOAWAY.
+    /// Returns the code of the last GOAWAY.
     pub fn goaway(&self) -> Option<&str> {
         self.sent.iter().rev().find_map(|line| line.strip_prefix("goaway "))
     }
@@ -126,7 +126,7 @@ fn head_line(head: &Head) -> String {
     line
 }
 
-/// One line for an event; data comes from `input`.
+/// Returns the line for an event. `input` contains its data.
 pub fn event_line(event: &Event, input: &[u8]) -> String {
     let end = |end: &bool| if *end { " end" } else { "" };
     match event {
@@ -155,7 +155,7 @@ pub fn event_line(event: &Event, input: &[u8]) -> String {
     }
 }
 
-/// Gives `bytes` to `connection` in pieces of the sizes that `size` says.
+/// Passes `bytes` to `connection` in pieces. `size` returns the size of each piece.
 pub fn feed(connection: &mut Connection, bytes: &[u8], mut size: impl FnMut() -> usize) -> Seen {
     let mut seen = Seen::default();
     let mut now = Instant::now();
@@ -184,7 +184,7 @@ pub fn feed(connection: &mut Connection, bytes: &[u8], mut size: impl FnMut() ->
     seen
 }
 
-/// Adds a line; pieces of one body make one.
+/// Adds a line. Pieces of the same body are joined in one line.
 fn push(events: &mut Vec<String>, line: String) {
     if let Some((stream, data)) = line.split_once(" data ")
         && let Some(last) = events.last_mut()
@@ -197,7 +197,7 @@ fn push(events: &mut Vec<String>, line: String) {
     events.push(line);
 }
 
-/// Resets and GOAWAY in the output, which is written with that.
+/// Returns the RST_STREAM and GOAWAY frames in the output, and marks the output as written.
 pub fn sent(connection: &mut Connection) -> Vec<String> {
     let mut lines = Vec::new();
     let output = connection.output();
@@ -216,7 +216,8 @@ pub fn sent(connection: &mut Connection) -> Vec<String> {
     lines
 }
 
-/// What a new server makes of these bytes, whole, byte by byte and in random pieces alike.
+/// Returns the reaction of a new server to these bytes. The reaction must be equal for the whole
+/// input, single bytes and random pieces.
 pub fn serve(raw: &Raw) -> Seen {
     drive(raw, || Connection::server(Config::default()))
 }

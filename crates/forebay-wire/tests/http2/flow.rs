@@ -1,4 +1,4 @@
-//! Windows, the order of sending, stalls, GOAWAY, and what a connection keeps in memory.
+//! Tests of windows, the order of sending, stalls, GOAWAY, and the memory of a connection.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::drive::*;
 const REQUEST: RequestPseudo =
     RequestPseudo { method: b"POST", scheme: b"http", authority: b"h", path: b"/", protocol: b"" };
 
-/// A server that has got these bytes behind a client's preface and SETTINGS.
+/// Returns a server that has received `raw`.
 pub fn server(config: Config, raw: Raw) -> Connection {
     let mut connection = Connection::server(config);
     let seen = feed(&mut connection, &raw.0, || raw.0.len());
@@ -20,7 +20,7 @@ pub fn server(config: Config, raw: Raw) -> Connection {
     connection
 }
 
-/// Gives bytes to a connection, and leaves its output alone.
+/// Passes bytes to a connection. The output stays unwritten.
 pub fn give(connection: &mut Connection, raw: &Raw) {
     let mut rest = &raw.0[..];
     while !rest.is_empty() {
@@ -35,7 +35,8 @@ pub fn give(connection: &mut Connection, raw: &Raw) {
     }
 }
 
-/// Streams and lengths of the DATA frames in the output, and window updates as negative numbers.
+/// Returns the streams and lengths of the DATA frames in the output. Window updates are negative
+/// numbers.
 pub fn written(connection: &mut Connection) -> Vec<(u32, i64)> {
     let mut found = Vec::new();
     let output = connection.output();
@@ -72,7 +73,8 @@ fn data_goes_as_far_as_the_windows_allow_and_on_when_they_open() {
     assert_eq!(server.send_data(1, &body, true, now), Ok(10));
     assert_eq!(server.poll_writable(), None);
     assert_eq!(written(&mut server), [(1, 10)]);
-    // A setting makes the window negative, and an update opens it by what is more than that.
+    // The setting makes the window negative (-10). The first update restores 0, and the second one
+    // opens the window by 5.
     let raw = Raw::default().setting(4, 0).u32(WINDOW_UPDATE, 1, 10);
     give(&mut server, &raw);
     assert_eq!(server.poll_writable(), None);
@@ -96,7 +98,7 @@ fn the_window_of_the_connection_is_shared_in_the_order_of_priorities() {
     for stream in [1, 3, 5, 7, 9] {
         server.send_reply(stream, 200, &Fields::new(), false).unwrap();
     }
-    // The first takes the whole window; the others must wait.
+    // The first stream uses the whole window of the connection, so the other streams must wait.
     assert_eq!(server.send_data(1, &body, true, now), Ok(65_535));
     for stream in [3, 5, 7, 9] {
         assert_eq!(server.send_data(stream, &body[..30_000], true, now), Ok(0));
@@ -116,7 +118,7 @@ fn the_window_of_the_connection_is_shared_in_the_order_of_priorities() {
             break;
         }
     }
-    // 9 goes first, 3 and 7 take turns, 1 comes last.
+    // Stream 9 is the first, streams 3 and 7 alternate, and stream 1 is the last.
     assert_eq!(order[..5], [9, 3, 7, 3, 7]);
     assert_eq!(order[order.len() - 1], 1);
     assert!(left.iter().all(|entry| entry.1 == 0), "{left:?} {order:?}");
@@ -135,7 +137,7 @@ fn a_less_urgent_stream_does_not_overtake_those_that_wait() {
     assert_eq!(server.send_data(3, &[0; 100], true, now), Ok(0));
     written(&mut server);
     assert_eq!(server.send_data(5, &[0; 100], true, now), Ok(0));
-    // PRIORITY_UPDATE puts it before the others.
+    // PRIORITY_UPDATE moves stream 5 before the others.
     let update = [&5u32.to_be_bytes()[..], b"u=0"].concat();
     give(&mut server, &Raw::default().frame(PRIORITY_UPDATE, 0, 0, &update));
     assert_eq!(server.poll_writable(), Some(5));
@@ -147,7 +149,7 @@ fn a_less_urgent_stream_does_not_overtake_those_that_wait() {
 fn a_priority_that_comes_before_its_request_is_kept() {
     let update = [&3u32.to_be_bytes()[..], b"u=6, i"].concat();
     let mut raw = Raw::client().frame(PRIORITY_UPDATE, 0, 0, &update);
-    // More than are kept, for streams that never come.
+    // The client sends updates for streams that never open, to fill the list of stored updates.
     for stream in 0..10u32 {
         let other = [&(1_001 + 2 * stream).to_be_bytes()[..], b"u=1"].concat();
         raw = raw.frame(PRIORITY_UPDATE, 0, 0, &other);
@@ -177,7 +179,8 @@ fn windows_open_as_data_is_consumed_padding_and_discarded_data_included() {
     assert_eq!(written(&mut server), []);
     let padded = [&[255][..], &[0; 16_000]].concat();
     give(&mut server, &Raw::default().frame(DATA, PADDED, 1, &padded));
-    // 767 bytes of data make half of the window, with 256 of padding.
+    // Half of the window is 32,767 bytes. 32,000 bytes are consumed, 256 bytes are padding, and 600
+    // more bytes exceed the half.
     server.consume(1, 600, now);
     assert_eq!(written(&mut server), [(1, -32_856), (0, -32_856)]);
     server.discard(3, now);
@@ -186,7 +189,7 @@ fn windows_open_as_data_is_consumed_padding_and_discarded_data_included() {
     }
     let credit: i64 = written(&mut server).iter().map(|update| update.1).sum();
     assert!(credit <= -65_000, "{credit}");
-    // A stream that is reset gives back what it held.
+    // A reset of the stream returns its unconsumed bytes to the connection's window.
     server.reset(1, ErrorCode::CANCEL, now);
     give(&mut server, &Raw::default().data(1, &piece, false).data(1, &piece, false));
     let credit: i64 = written(&mut server).iter().map(|update| update.1).sum();
@@ -199,7 +202,7 @@ fn a_window_grows_where_it_holds_the_peer_up() {
     let mut server = server(Config::default(), Raw::client().head(1, POST, false));
     let mut opened = Vec::new();
     for round in 0..8 {
-        // The peer sends half a window at once and the round trip takes 50 ms.
+        // The peer sends half of the window at once. The round trip takes 50 ms.
         give(
             &mut server,
             &Raw::default().data(1, &[0; 16_384], false).data(1, &[0; 16_384], false),
@@ -237,7 +240,7 @@ fn a_stream_that_waits_for_a_window_stalls_and_tiny_updates_do_not_help() {
         written(&mut server);
         assert_eq!(server.stalled(now, |_| limit), (second >= 20).then_some(1));
     }
-    // A useful update ends it, and it begins anew.
+    // A window update of useful size ends the stall. Then a new stall begins.
     let now = start + Duration::from_secs(31);
     give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 5_000));
     sent += server.send_data(1, &body[sent..], true, now).unwrap();
@@ -331,7 +334,7 @@ fn an_idle_connection_keeps_little() {
     client.shrink();
     assert!(server.allocated() <= 3_000, "{}", server.allocated());
     assert!(client.allocated() <= 3_000, "{}", client.allocated());
-    // And goes on where it was.
+    // The connections then continue normally.
     client.send_request(&REQUEST, &fields, true).unwrap();
     assert!(client.output().len() < 40, "{}", client.output().len());
     exchange(&mut client, &mut server, now);
@@ -339,7 +342,7 @@ fn an_idle_connection_keeps_little() {
     assert_eq!(client.streams(), 0);
 }
 
-/// Moves what one side has written to the other, which answers requests.
+/// Moves the output of one side to the other side, which answers requests.
 fn exchange(from: &mut Connection, to: &mut Connection, now: Instant) {
     use forebay_wire::http2::Event;
     let output = from.output().to_vec();
@@ -396,7 +399,7 @@ fn an_extended_connect_is_a_stream_of_bytes_both_ways() {
         events.push(event);
     }
     assert_eq!(events, ["1 head 200", "1 data to the client end"]);
-    // The server has ended its side; the client's goes on.
+    // The server has ended its side of the stream, but the client still sends.
     assert_eq!(client.send_data(id, b"last", true, now), Ok(4));
     client.consume(id, 13, now);
     assert_eq!(client.streams(), 0);
@@ -431,7 +434,8 @@ fn data_is_written_in_place_a_frame_at_a_time() {
     let mut lengths = Vec::new();
     let mut received = Vec::new();
     for round in 0..6 {
-        // The fourth reads short, and the fifth reads nothing.
+        // The fourth round writes less than the available space, and the fifth round writes
+        // nothing.
         let most = [usize::MAX, usize::MAX, usize::MAX, 100, 0, usize::MAX][round];
         if round == 3 {
             give(&mut server, &Raw::default().u32(WINDOW_UPDATE, 1, 20_000));

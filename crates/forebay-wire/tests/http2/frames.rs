@@ -1,4 +1,5 @@
-//! Frames: what is written is read again, broken ones are refused as soon as they can be known.
+//! Tests of frames: encoded frames are decoded again, and invalid frames are rejected as early as
+//! possible.
 
 use forebay_wire::http2::frame::{self, DEFAULT_FRAME, Frame, Kind, decode, flags, settings};
 use forebay_wire::http2::{ErrorCode, Rule, Scope};
@@ -91,7 +92,7 @@ fn padding_and_priority_are_taken_off() {
     let block = &[0x82, 0x84][..];
     let expected = Frame::Headers { stream: 1, block, end_stream: true, end_headers: true };
     assert_eq!(decode(&headers, DEFAULT_FRAME), Ok(Some((expected, 18))));
-    // The reserved bit of the stream is ignored.
+    // The reserved bit of the stream identifier is ignored.
     let unknown = raw(0, 0x42, 0xff, 0x8000_0000, b"");
     assert_eq!(decode(&unknown, DEFAULT_FRAME), Ok(Some((Frame::Unknown, 9))));
 }

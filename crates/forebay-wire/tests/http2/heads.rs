@@ -1,5 +1,5 @@
-//! Which request and reply heads are taken (RFC 9113 section 8), and the cases of Http11Probe as
-//! pseudo-fields.
+//! Tests of request and reply heads (RFC 9113 section 8). They also run the cases of Http11Probe,
+//! translated to pseudo-fields.
 
 use forebay_testkit::corpus::http11probe;
 use forebay_wire::fields::Fields;
@@ -7,7 +7,7 @@ use forebay_wire::http2::{Config, Connection, RequestPseudo};
 
 use super::drive::*;
 
-/// The event that a request brings, without its stream.
+/// Returns the event that a request causes, without its stream.
 fn request(fields: &[(&str, &str)]) -> String {
     let seen = serve(&Raw::client().head(1, fields, false));
     assert_eq!(seen.error, None);
@@ -18,7 +18,8 @@ fn with(more: &[(&'static str, &'static str)]) -> String {
     request(&[POST, more].concat())
 }
 
-/// POST with one pseudo-field otherwise, or none where the value is empty.
+/// Returns the event of a POST in which the pseudo-field `name` has another value. If `value` is
+/// empty, the pseudo-field is omitted.
 fn otherwise(name: &'static str, value: &'static str) -> String {
     let others = POST.iter().copied().filter(|field| field.0 != name);
     let one = (!value.is_empty()).then_some((name, value));
@@ -84,7 +85,7 @@ fn requests_that_are_malformed() {
         ("Authority", &[("host", "h"), ("host", "h")]),
         ("Protocol", &[(":protocol", "websocket")]),
     ] {
-        // Pseudo-fields go before the others.
+        // A pseudo-field must precede all other fields.
         let (pseudo, others): (Vec<_>, Vec<_>) =
             fields.iter().copied().partition(|field| field.0.starts_with(':') && fields.len() == 1);
         let fields = [&pseudo[..], POST, &others].concat();
@@ -103,7 +104,7 @@ fn requests_that_are_malformed() {
         for value in values {
             let found = otherwise(name, value);
             let expected = format!("refused Head({rule})");
-            // A control byte is a flaw of any value.
+            // A control byte makes any value invalid, so `FieldValue` is also correct.
             let fits = found == expected || found == "refused Head(FieldValue)";
             assert!(fits, "{name}: {value:?}: {found}");
         }
@@ -159,7 +160,8 @@ fn requests_that_are_answered_without_being_served() {
 fn get_has_no_body_unless_it_may() {
     let with_length = [GET, &[("content-length", "4")]].concat();
     assert_eq!(request(&with_length), "unacceptable GetBody");
-    // The server answers a body without a length itself, so that the client sees a status.
+    // The codec accepts a body without `content-length`, because the server rejects it with a
+    // status.
     let raw = Raw::client().head(1, GET, false).data(1, b"body", true);
     assert_eq!(serve(&raw).events[2], "1 data body end");
     let empty = Raw::client().head(1, GET, false).data(1, b"", true);
@@ -180,7 +182,8 @@ fn an_extended_connect_that_was_not_offered_is_refused() {
     assert_eq!(seen.events[1], "1 refused Head(Protocol)");
 }
 
-/// What a client that has sent `method` makes of the bytes behind the server's SETTINGS.
+/// Returns the behaviour of a client that has sent a request with `method`. It reads the bytes that
+/// follow the server's SETTINGS.
 fn replies(method: &[u8], raw: &Raw) -> Seen {
     drive(raw, || {
         let mut connection = Connection::client(Config::default());
@@ -266,9 +269,9 @@ fn replies_that_are_malformed() {
     }
 }
 
-/// The case as an HTTP/2 client would send it: the request line as pseudo-fields, field lines as
-/// fields with names in lower case, `Host` as `:authority`. `None` where it is about something that
-/// HTTP/2 does not have, such as line ends.
+/// Translates a case to the form in which an HTTP/2 client would send it. The request line becomes
+/// pseudo-fields, field names become lower case, and `Host` becomes `:authority`. Returns `None`
+/// for a case about a feature that HTTP/2 does not have, such as line ends.
 fn translated(raw: &[u8]) -> Option<Raw> {
     let text: String = raw.iter().map(|&byte| byte as char).collect();
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -307,7 +310,7 @@ fn cases_of_http11probe_are_refused_as_pseudo_fields_too() {
             });
         if is_refused { &mut refused } else { &mut taken }.push(case.id.clone());
         let must_refuse = case.expected.starts_with("400") && !case.expected.contains('2');
-        // Chunks, versions and a target without version are HTTP/1.1's own.
+        // Chunks, versions and a target without a version exist only in HTTP/1.1.
         let is_of_http1 =
             ["VERSION", "CHUNK", "HTTP09", "CONNECT"].iter().any(|part| case.id.contains(part));
         assert!(is_refused || !must_refuse || is_of_http1, "{}: {:?}", case.id, seen);

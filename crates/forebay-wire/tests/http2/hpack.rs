@@ -1,4 +1,4 @@
-//! HPACK: the examples of RFC 7541 appendix C, its rules, and round trips.
+//! Tests of HPACK: the examples of RFC 7541 appendix C, its rules, and round trips.
 
 use forebay_wire::fields::Fields;
 use forebay_wire::http2::hpack::{Decoded, Decoder, Encoder, Flaw, HpackError, ListLimits};
@@ -97,7 +97,8 @@ fn replies_of_appendix_c_5_and_c_6_evict_from_a_table_of_256_bytes() {
         ],
     ] {
         let mut decoder = Decoder::default();
-        // The appendix has 256 by a setting; here an update says so.
+        // The examples of the appendix use a table of 256 bytes, which a setting announces. Here a
+        // size update sets this limit.
         assert_eq!(decode(&mut decoder, &hex("3fe101")).as_deref(), Ok(""));
         for (block, expected) in blocks.iter().zip([&first[..], &second, third]) {
             assert_eq!(decode(&mut decoder, &hex(block)).as_deref(), Ok(expected));
@@ -142,7 +143,7 @@ fn a_table_above_the_limit_must_be_reduced_first() {
 
 #[test]
 fn a_list_above_the_limits_is_cut_and_the_table_goes_on() {
-    // Inserts "a: 1111", names it 1,000 times, then inserts "b: 2".
+    // The block inserts "a: 1111", refers to it 1,000 times, then inserts "b: 2".
     let mut block = hex("40 0161 0431313131");
     block.extend([0xbe; 1_000]);
     block.extend(hex("40 0162 0132"));
@@ -186,7 +187,7 @@ fn flaws_are_found_in_literals_and_in_what_the_table_remembers() {
         block.push(value.len() as u8);
         block.extend(value.as_bytes());
         let mut decoder = Decoder::default();
-        // As it comes, by its index, and by its name with another value.
+        // The blocks contain the literal field, its index, and its indexed name with another value.
         for (block, flaw) in [
             (&block[..], flaw),
             (&[0xbe][..], flaw),
@@ -222,7 +223,7 @@ proptest! {
             let mut block = Vec::new();
             let mut expected = Fields::new();
             encoder.begin(&mut block);
-            // Each list twice, so that much of it repeats.
+            // Each list is encoded twice, so that many fields repeat.
             for (name, value) in list.iter().chain(list) {
                 encoder.pair(&mut block, name.as_bytes(), value.as_bytes());
                 expected.push(name.as_bytes(), value.as_bytes());

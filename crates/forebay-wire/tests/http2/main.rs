@@ -1,4 +1,4 @@
-//! HTTP/2: the examples of the RFCs, their rules, any division of the input, and another
+//! Tests of HTTP/2: the examples of the RFCs, their rules, input in pieces of any size, and another
 //! implementation as the peer.
 
 mod abuse;

@@ -1,10 +1,10 @@
-//! What RFC 9113 says that an endpoint must do when it is sent something wrong; the cases that
-//! conformance suites for servers ask for, by section.
+//! Tests of the reactions to violations that RFC 9113 requires. The cases are those of conformance
+//! suites for servers, by section.
 
 use super::drive::*;
 
-/// One case: what is sent behind preface and SETTINGS, and the code of the GOAWAY or of the reset of
-/// stream 1 that it must bring.
+/// Required reaction to the bytes that follow preface and SETTINGS: a GOAWAY or a reset of stream 1
+/// with this code, or none.
 #[derive(Debug)]
 enum Must {
     Goaway(u32),
@@ -82,7 +82,8 @@ fn header_compression() {
         &start().frame(HEADERS, 5, 1, &[0x3f, 0xe2, 0x1f]),
         Goaway(COMPRESSION),
     );
-    // Padding of Huffman strings longer than seven bits, of zeros, and the end of string.
+    // The padding of these Huffman strings is longer than seven bits, or consists of zeros. The
+    // last string contains the end of string.
     for value in [&[0x82, 0x1f, 0xff][..], &[0x81, 0x18], &[0x84, 0xff, 0xff, 0xff, 0xff]] {
         let bad = [&[0, 1, b'a'], value].concat();
         check("7541 5.2", &start().frame(HEADERS, 5, 1, &bad), Goaway(COMPRESSION));
@@ -116,7 +117,7 @@ fn half_closed_and_closed_streams() {
 
 #[test]
 fn what_follows_a_reset_of_ours_is_dropped() {
-    // The path is malformed, so that the stream is reset; its body and trailers come still.
+    // The path is malformed, so the stream is reset. Its body and trailers still arrive.
     let bad = &[(":method", "POST"), (":scheme", "http"), (":path", "x"), (":authority", "h")];
     let raw = start()
         .head(1, bad, false)
@@ -206,7 +207,7 @@ fn ping_goaway_and_windows() {
     for _ in 0..4 {
         full = full.data(1, &[0; 16_384], false);
     }
-    // 65,535 bytes fit, and 65,536 do not.
+    // 65,535 bytes fit into the window, but 65,536 do not.
     check("6.9.1 exceeded", &full, Reset(FLOW));
 }
 

@@ -1,4 +1,4 @@
-//! Windows of streams beyond the limit of each, of what all share.
+//! Tests of stream windows above the limit of one stream. All streams share this additional space.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::flow::{give, server, written};
 const LIMIT: usize = 1 << 16;
 const SHARED: usize = 1 << 20;
 
-/// A server with this many streams, whose round trip is known to take 50 ms.
+/// Returns a server with `count` streams and a measured round trip of 50 ms.
 fn with_streams(count: u32) -> (Connection, Instant) {
     let config = Config {
         stream_window_limit: LIMIT as u32,
@@ -21,7 +21,7 @@ fn with_streams(count: u32) -> (Connection, Instant) {
     let heads = |raw: Raw, at: u32| raw.head(1 + 2 * at, POST, false);
     let mut server = server(config, (0..count).fold(Raw::client(), heads));
     let now = Instant::now();
-    // The first stream takes half of a window, which has the server measure.
+    // The first stream consumes half of its window. The server therefore measures the round trip.
     give(&mut server, &data(1, 32_768));
     server.consume(1, 32_768, now);
     let pong = Raw::default().frame(PING, ACK, 0, b"measure\0");
@@ -36,8 +36,8 @@ fn data(stream: u32, len: usize) -> Raw {
     frames.fold(Raw::default(), |raw, len| raw.data(stream, &vec![0; len], false))
 }
 
-/// Has the peer use up the window of a stream again and again, faster than the round trip; how large
-/// it is then.
+/// Lets the peer use up the window of a stream repeatedly, faster than the round trip. Returns the
+/// final size of the window.
 fn grow(server: &mut Connection, stream: u32, mut window: usize, now: Instant) -> usize {
     for round in 0..12 {
         give(server, &data(stream, window));
@@ -61,7 +61,7 @@ fn a_window_grows_beyond_its_limit_where_few_streams_share_what_there_is() {
 fn all_windows_together_have_no_more_than_what_they_share() {
     let (mut server, now) = with_streams(1);
     assert_eq!(grow(&mut server, 1, 65_535, now), LIMIT + SHARED);
-    // One that ends is not forgotten while what it sent is held.
+    // A stream that has ended still occupies shared space while its data is not consumed.
     give(&mut server, &data(1, SHARED));
     give(&mut server, &Raw::default().data(1, b"", true));
     server.send_reply(1, 200, &forebay_wire::fields::Fields::new(), true).unwrap();
