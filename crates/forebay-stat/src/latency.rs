@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
-/// Histogram of latencies from 1 us to 1 h, with 3 significant digits. A longer latency counts as 1
-/// h.
+/// Histogram of latencies from 1 us to 1 h, with 3 significant digits. A longer latency counts as
+/// 1 h.
 ///
 /// [`merge`](Self::merge) adds up the histograms of threads or trials without loss. Percentiles of
 /// different histograms must never be averaged.
@@ -180,7 +180,7 @@ mod tests {
         let latency = one_to(1000);
         assert_eq!(latency.count(), 1000);
         assert_eq!(latency.mean_us(), 500.5);
-        // sqrt((n^2 - 1) / 12) for the integers 1..=n.
+        // The standard deviation of the integers 1..=n is sqrt((n^2 - 1) / 12).
         assert!((latency.sd_us() - 288.674_99).abs() < 0.001, "{}", latency.sd_us());
         assert_eq!((latency.min_us(), latency.max_us()), (1, 1000));
         assert_eq!(latency.percentile_us(50.0), 500);

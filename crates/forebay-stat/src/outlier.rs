@@ -10,8 +10,9 @@ const THRESHOLD: f64 = 3.5;
 /// The score is 0.6745 (x - median) / MAD. MAD is the median absolute deviation (Iglewicz and
 /// Hoaglin, "How to Detect and Handle Outliers", 1993; NIST/SEMATECH e-Handbook 1.3.5.17).
 ///
-/// If more than half of the samples are equal, MAD is 0. The score is then (x - median) / (1.253314
-/// MeanAD). MeanAD is the mean absolute deviation, the usual substitute, which IBM SPSS also uses.
+/// If more than half of the samples are equal, MAD is 0. The score is then
+/// (x - median) / (1.253314 MeanAD). MeanAD is the mean absolute deviation, the usual substitute,
+/// which IBM SPSS also uses.
 pub fn outliers(samples: &[f64]) -> Vec<bool> {
     let Some(middle) = median(samples) else { return Vec::new() };
     let deviations: Vec<f64> = samples.iter().map(|x| (x - middle).abs()).collect();
@@ -27,7 +28,8 @@ mod tests {
 
     #[test]
     fn flags_the_sample_that_stands_apart() {
-        // median 101, deviations 1 0 1 2 1 49 -> MAD 1; 49 * 0.6745 > 3.5, 2 * 0.6745 < 3.5.
+        // The median is 101 and the deviations are 1, 0, 1, 2, 1 and 49, so MAD is 1. 49 * 0.6745
+        // is above 3.5, and 2 * 0.6745 is below.
         let samples = [100.0, 101.0, 102.0, 99.0, 102.0, 150.0];
         assert_eq!(outliers(&samples), [false, false, false, false, false, true]);
     }

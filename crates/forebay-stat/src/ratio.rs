@@ -17,9 +17,9 @@ pub struct Ratio {
     pub level: f64,
     /// Number of comparisons that the level of `ci95` takes into account.
     pub comparisons: usize,
-    /// Number of rounds used.
+    /// Number of rounds with at least one usable pair.
     pub pairs: usize,
-    /// Number of paired slices used, over all rounds.
+    /// Number of usable pairs of slices, over all rounds.
     pub slices: usize,
     /// Two-sided p-value of the hypothesis that candidate and baseline are equal; NaN without an
     /// interval.
@@ -181,7 +181,8 @@ mod tests {
 
     #[test]
     fn interval_of_known_logarithms() {
-        // Log ratios 0.1, 0.2, 0.3: mean 0.2, sd 0.1, half width 4.302652730 * 0.1 / sqrt(3).
+        // The log ratios are 0.1, 0.2 and 0.3. Their mean is 0.2, their standard deviation 0.1, and
+        // the half width is 4.302652730 * 0.1 / sqrt(3).
         let pairs = [0.1f64, 0.2, 0.3].map(|log| (100.0 * log.exp(), 100.0));
         let ratio = ratio_ci(&pairs);
         let half: f64 = 0.248_413_772;

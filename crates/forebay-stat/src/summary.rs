@@ -58,7 +58,7 @@ mod tests {
         let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((summary.n, summary.mean, summary.median), (8, 5.0, 4.5));
         assert_eq!((summary.min, summary.max), (2.0, 9.0));
-        // sqrt(32 / 7)
+        // The sample standard deviation is sqrt(32 / 7).
         assert!((summary.sd - 2.138_089_935).abs() < 1e-9);
         assert!((summary.sd_pct - 42.761_798_70).abs() < 1e-7);
     }

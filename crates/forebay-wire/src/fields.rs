@@ -47,12 +47,13 @@ impl Fields {
         Self { bytes: Vec::new(), entries: Vec::new() }
     }
 
-    /// Appends a field and classifies its name. The caller guarantees that both parts are valid.
+    /// Appends a field and finds its known name. The caller guarantees that `name` and `value` are
+    /// valid.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.push_known(KnownField::of(name), name, value);
     }
 
-    /// Appends a field with a name that the caller has classified.
+    /// Appends a field whose known name the caller has found.
     pub fn push_known(&mut self, known: KnownField, name: &[u8], value: &[u8]) {
         let name = self.append(name);
         let value = self.append(value);
@@ -102,7 +103,7 @@ impl Fields {
         self.into_iter()
     }
 
-    /// Returns the value of the first field of this kind.
+    /// Returns the value of the first field with this known name.
     pub fn value(&self, known: KnownField) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.known == known)?;
         Some(entry.value.of(&self.bytes))

@@ -1,7 +1,7 @@
 //! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, WebSocket, FastCGI, SCGI, uwsgi, AJP, CGI, forms and
 //! the PROXY protocol.
 //!
-//! Nothing here opens a socket, reads a clock or logs. A parser gets the bytes received so far and
+//! No function opens a socket, reads a clock or logs. A parser gets the bytes received so far and
 //! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. The crate
 //! contains both roles of a protocol, because the load generator sends the messages that the
 //! gateway receives.

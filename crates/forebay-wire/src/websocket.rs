@@ -72,7 +72,7 @@ pub enum FrameError {
     Continuation,
     /// The length is not in its shortest form, or has its highest bit set.
     Length,
-    /// The payload of a close has a single byte.
+    /// The payload of a close frame has a single byte.
     Close,
 }
 

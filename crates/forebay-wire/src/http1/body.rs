@@ -38,7 +38,7 @@ impl DecodedBody {
 pub struct BodyDecoder {
     state: BodyState,
     trailer: usize,
-    /// Lines of the trailer section that may be forwarded; `None` if they are dropped.
+    /// Lines of the trailer section that may be forwarded. `None` if all lines are dropped.
     kept: Option<Vec<u8>>,
 }
 

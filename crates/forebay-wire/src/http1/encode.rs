@@ -1,4 +1,4 @@
-//! Encoding of messages: start lines, field lines and chunk framing, appended to a buffer.
+//! Encoder of messages. It appends start lines, field lines and chunk framing to a buffer.
 
 use super::{RequestHead, ResponseHead};
 

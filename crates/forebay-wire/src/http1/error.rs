@@ -24,7 +24,7 @@ pub enum HeadError {
     ObsFold,
     /// `Host` that is invalid or repeated, or that is missing in HTTP/1.1.
     Host,
-    /// `Content-Length` that is repeated, signed, listed, empty or too large.
+    /// `Content-Length` that is repeated, signed, a list, empty or too large.
     ContentLength,
     /// `Transfer-Encoding` with another value than `chunked`, or in HTTP/1.0.
     TransferEncoding,

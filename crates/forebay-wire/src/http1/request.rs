@@ -54,7 +54,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Returns the value of the first field of this kind.
+    /// Returns the value of the first field with this known name.
     pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }

@@ -26,7 +26,7 @@ impl ErrorCode {
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 }
 
-/// Names of the codes, from 0.
+/// Names of the codes in their order. The first code is 0.
 const CODES: [&str; 14] = [
     "NO_ERROR",
     "PROTOCOL_ERROR",
@@ -84,7 +84,7 @@ pub enum Rule {
     WindowExceeded,
     /// Stream that depends on itself.
     SelfDependency,
-    /// PRIORITY_UPDATE from a server, or for stream 0.
+    /// PRIORITY_UPDATE from a server, or for a stream that no client can open.
     PriorityUpdate,
     /// PUSH_PROMISE. A server must not send it, because our client disables push, and a client must
     /// never send it.
@@ -128,7 +128,7 @@ pub enum HeadRule {
     Scheme,
     /// `:path` without a leading slash, or with an invalid byte.
     Path,
-    /// No `:authority` or `host`, an invalid one, or two different ones.
+    /// The authority is missing, invalid, or differs between `:authority` and `host`.
     Authority,
     /// `:status` is not a number of three digits, or is 101.
     Status,
@@ -139,7 +139,7 @@ pub enum HeadRule {
     ConnectionField,
     /// `te` other than `trailers`.
     Te,
-    /// `content-length` that is repeated, signed, listed, empty, too large, or not allowed.
+    /// `content-length` that is repeated, signed, a list, empty, too large, or not allowed.
     ContentLength,
     /// `content-length` or `host` in the trailers, because framing and routing depend on them.
     Trailers,

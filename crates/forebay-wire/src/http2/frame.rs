@@ -30,7 +30,7 @@ pub enum Kind {
     WindowUpdate,
     Continuation,
     PriorityUpdate,
-    /// Any other type; such frames are ignored.
+    /// Any other type. Such frames are ignored.
     Unknown,
 }
 

@@ -79,7 +79,7 @@ pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
 /// Returns the start and the length of the netstring's content.
 fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
     let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
-    // No limit has more than ten digits.
+    // A longer length is rejected, because no limit has more than ten digits.
     if digits > 10 || digits > 1 && input[0] == b'0' {
         return Err(ScgiError::Length);
     }
