@@ -18,7 +18,7 @@ def samples(n, wild):
 
 
 def yuen(values):
-    # Against a sample without any variance Yuen's test of two samples is his test of one.
+    # If the other sample has no variance, Yuen's test of two samples equals his test of one sample.
     result = stats.ttest_ind(values, [0.0] * len(values), equal_var=False, trim=0.2)
     mean = stats.trim_mean(values, 0.2)
     error = mean / result.statistic

@@ -2,9 +2,9 @@
 //! the PROXY protocol.
 //!
 //! No function opens a socket, reads a clock or logs. A parser gets the bytes received so far and
-//! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. The crate
-//! contains both roles of a protocol, because the load generator sends the messages that the
-//! gateway receives.
+//! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Most
+//! protocols have both roles, because the load generator sends the messages that the gateway
+//! receives.
 //!
 //! Sockets and timeouts are in `forebay-net`. Connection pools and retries are in
 //! `forebay-upstream`. The code that answers requests is in `forebay-server`.
