@@ -44,7 +44,7 @@ impl Entry {
     }
 }
 
-/// Dynamic table, which evicts the oldest entries so that the sum of all sizes never exceeds `limit`.
+/// Dynamic table, which evicts the oldest entries. The sum of all sizes never exceeds `limit`.
 #[derive(Clone, Debug)]
 pub(super) struct DynamicTable {
     /// Bytes of the entries in the order of insertion. Bytes of evicted entries may precede them.
