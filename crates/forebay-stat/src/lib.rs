@@ -2,8 +2,8 @@
 //! confidence intervals, corrections for several comparisons, outlier flags, slopes and memory
 //! growth.
 //!
-//! The crate is pure arithmetic. It reads no clock, file or socket, and the caller decides what to
-//! measure. Each function names the source of its formula.
+//! The crate is pure arithmetic. No function reads a clock, a file or a socket. The caller decides
+//! what to measure. Each function names the source of its formula.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Decoder of `multipart/form-data`: the parts of a form with files. It decodes the bytes as they
-//! arrive.
+//! Decoder of `multipart/form-data`: the parts of a form with files. The decoder processes the
+//! bytes as they arrive.
 //!
 //! Specifications: <https://www.rfc-editor.org/rfc/rfc7578>, RFC 2046 section 5.1 for the
 //! delimiters, and <https://html.spec.whatwg.org/#multipart-form-data> for the output of browsers.

@@ -50,10 +50,10 @@ impl std::error::Error for PathError {}
 /// Rule for repeated slashes in a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slashes {
-    /// They become one slash.
+    /// Repeated slashes become one slash.
     #[default]
     Merge,
-    /// They stay. The segments between them are empty (RFC 3986 section 3.3).
+    /// Repeated slashes stay. The segments between them are empty (RFC 3986 section 3.3).
     Keep,
 }
 

@@ -27,8 +27,8 @@ pub struct ReplyHead {
 }
 
 impl ReplyHead {
-    /// Returns true if `Location` requests an internal redirect. It must be a local path, and
-    /// `Status` must be missing (RFC 3875 section 6.2.2).
+    /// Returns true if `Location` requests an internal redirect. `Location` must be a local path,
+    /// and `Status` must be missing (RFC 3875 section 6.2.2).
     pub fn is_local_redirect(&self, bytes: &[u8]) -> bool {
         let local =
             |span: Span| matches!(span.of(bytes), [b'/', rest @ ..] if !rest.starts_with(b"/"));

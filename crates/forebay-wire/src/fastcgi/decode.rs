@@ -75,8 +75,8 @@ pub struct DecodedRecord {
     pub event: Option<RecordEvent>,
 }
 
-/// Decoder of the replies on one connection, to one request or to several. It returns output before
-/// its record is complete.
+/// Decoder of the replies on one connection, to one request or to several. The decoder returns
+/// output before its record is complete.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     /// ID of the only request, or `None` if several requests may be active.

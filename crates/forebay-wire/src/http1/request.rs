@@ -36,7 +36,7 @@ pub struct RequestHead {
     pub version: Version,
     /// All field lines in their order.
     pub fields: Vec<Field>,
-    /// `host[:port]` of the request. It comes from an absolute target or from the target of
+    /// `host[:port]` of the request. The value comes from an absolute target or from the target of
     /// CONNECT, else from `Host`.
     pub authority: Option<Span>,
     /// Rule for finding the end of the body.

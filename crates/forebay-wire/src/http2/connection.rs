@@ -230,8 +230,8 @@ impl Connection {
         self.out.wrote(len);
     }
 
-    /// Returns true if [`Self::receive`] accepts input. It accepts none while too much output is
-    /// unwritten, which happens if the peer does not read.
+    /// Returns true if [`Self::receive`] accepts input. The function accepts no input while too
+    /// much output is unwritten, which happens if the peer does not read.
     pub fn can_receive(&self) -> bool {
         self.out.len() < self.config.output_limit
     }

@@ -75,8 +75,8 @@ impl Priority {
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// All fields except pseudo-fields, in order. A request other than CONNECT has exactly one
-    /// `host`. It is a copy of `:authority` if the client sent no `host`. Several `cookie` fields
-    /// of a request are joined to one.
+    /// `host`. If the client sent no `host`, this field is a copy of `:authority`. Several `cookie`
+    /// fields of a request are joined to one.
     pub fields: Fields,
     /// `:method` of a request.
     pub method: Span,

@@ -9,7 +9,7 @@
 //!
 //! The test makes two additions. A request of version 1.1 without `Host` gets one, because it would
 //! otherwise be rejected for this reason alone. `\xNN` above ASCII is sent both as the byte NN and
-//! as the UTF-8 encoding of the character, because the files do not define which one is meant.
+//! as the UTF-8 encoding of the character. The files do not define which one is meant.
 
 use std::path::Path;
 

@@ -187,8 +187,8 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // This event follows the resets. If it has an error code, the caller fails the remaining
-        // streams, which the peer has processed.
+        // This event follows the resets. If the GOAWAY has an error code, the caller fails the
+        // remaining streams, which the peer has processed.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }

@@ -186,10 +186,10 @@ impl Connection {
     /// Sends at most one frame, with data that `fill` writes directly to the output. `left` is the
     /// number of bytes that remain until our side of the stream ends.
     ///
-    /// `fill` returns the number of bytes that it wrote. It is not called if nothing may be sent
-    /// now. If `fill` writes nothing, [`Self::poll_writable`] does not return the stream, and the
-    /// caller calls this function again when it has data. In all other respects, the function works
-    /// as [`Self::send_data`].
+    /// `fill` returns the number of bytes that it wrote. `fill` is not called if nothing may be
+    /// sent now. If `fill` writes nothing, [`Self::poll_writable`] does not return the stream, and
+    /// the caller calls this function again when it has data. In all other respects, the function
+    /// works as [`Self::send_data`].
     pub fn fill_data(
         &mut self,
         id: u32,

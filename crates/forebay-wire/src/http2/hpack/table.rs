@@ -27,8 +27,8 @@ pub(super) struct Entry {
     value_len: u32,
     /// Known field name, for the decoder only.
     pub known: KnownField,
-    /// Violation in the entry, for the decoder. It is stored so that each string is checked only
-    /// once.
+    /// Violation in the entry, for the decoder. The decoder stores it, so that each string is
+    /// checked only once.
     pub flaw: Flaw,
     /// Hash of name and value, for the encoder.
     pub hash: u32,
