@@ -1,8 +1,8 @@
-//! Total of reply bytes buffered for slow clients, over all threads.
+//! Counts the reply bytes that all threads buffer for slow clients.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes in the backlogs of all connections of all threads.
+/// Number of buffered reply bytes of all connections of all threads.
 #[derive(Default)]
 pub struct Buffered(AtomicU64);
 
@@ -12,8 +12,8 @@ impl Buffered {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Reserves up to `wanted` bytes, so that the total is at most `most`. Returns the reserved
-    /// number.
+    /// Reserves up to `wanted` bytes and keeps the total at or below `most`. Returns the number of
+    /// reserved bytes.
     pub fn take(&self, wanted: u64, most: u64) -> u64 {
         let mut taken = 0;
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
@@ -23,7 +23,7 @@ impl Buffered {
         taken
     }
 
-    /// Releases this many bytes.
+    /// Releases `bytes` reserved bytes.
     pub fn give_back(&self, bytes: u64) {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }

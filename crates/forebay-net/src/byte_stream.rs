@@ -1,4 +1,4 @@
-//! The transport of a socket: TCP, a Unix socket or a link in memory.
+//! The byte stream below a socket: TCP, a Unix socket or, in tests, a link in memory.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::memory::Link;
 
-/// The transport.
+/// A byte stream without TLS.
 pub enum Io {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -20,7 +20,8 @@ pub enum Io {
 }
 
 impl Io {
-    /// Returns the descriptor, or the link in memory, which has none.
+    /// Returns the file descriptor. Returns a link in memory as the error, because it has no
+    /// descriptor.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd()),
@@ -37,7 +38,7 @@ impl Io {
         }
     }
 
-    /// As [`Io::read`], into an initialized slice.
+    /// Reads received bytes into an initialized slice, without waiting.
     pub fn read_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0),
@@ -45,7 +46,7 @@ impl Io {
         }
     }
 
-    /// Writes as many bytes as there is room for.
+    /// Writes as many bytes as the send buffer accepts. Returns their number.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
@@ -88,7 +89,8 @@ impl Io {
         }
     }
 
-    /// Waits for room to write. Another task may poll for room at the same time.
+    /// Waits until the send buffer has room. Another task may use [`Io::poll_writable`] at the same
+    /// time.
     pub async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
@@ -100,16 +102,16 @@ impl Io {
         }
     }
 
-    /// Clears the write readiness after a write that found no room, because it may be older than
-    /// the write.
+    /// Clears the write readiness that tokio has recorded. Call this after a write that found no
+    /// room, because the record may be older than the write.
     pub fn forget_room(&self) {
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
     }
 
-    /// Calls `action` unless the event loop knows that it would block. Clears the readiness if
-    /// `action` would block.
+    /// Calls `action`, unless the event loop knows that it would block. Clears the recorded
+    /// readiness if `action` returns `WouldBlock`.
     pub fn try_io<R>(
         &self,
         interest: Interest,
@@ -118,7 +120,7 @@ impl Io {
         match self {
             Self::Tcp(stream) => stream.try_io(interest, action),
             Self::Unix(stream) => stream.try_io(interest, action),
-            // The readiness of a link is never stale. Check it only to skip the action.
+            // A link reports its current state, so there is no recorded readiness to clear.
             Self::Memory(link) => match link.peek() {
                 None => Err(io::ErrorKind::WouldBlock.into()),
                 Some(_) => action(),

@@ -19,7 +19,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Updates the time.
+    /// Updates the time, and formats the date if a new second has begun.
     pub fn tick(&self) {
         let now = SystemTime::now();
         let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -1,4 +1,5 @@
-//! Counters: one set per thread, written only by the thread, and added up by readers.
+//! Counters of requests, connections and limits. Each thread writes only its own set, and a reader
+//! adds up the sets of all threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use crate::limit::Limit;
 use crate::timing::Step;
 
-/// Upper ends of the buckets of durations, in microseconds.
+/// Upper bounds of the histogram buckets, in microseconds.
 pub const BUCKETS: [u64; 14] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     5_000_000, 30_000_000,
@@ -16,7 +17,8 @@ pub const BUCKETS: [u64; 14] = [
 /// The counters of one thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Replies by the first digit of their status; 0: no reply.
+    /// Number of replies by the first digit of their status. Index 0 counts requests without a
+    /// reply.
     classes: [AtomicU64; 6],
     durations: Histogram,
     /// Durations per [`Step`], if steps are timed.
@@ -27,7 +29,7 @@ pub struct Counters {
     accepted: AtomicU64,
 }
 
-/// Durations, counted in [`BUCKETS`] and one more bucket for longer ones.
+/// A histogram of durations. The bucket after those of [`BUCKETS`] counts longer durations.
 #[derive(Debug, Default)]
 struct Histogram {
     buckets: [AtomicU64; BUCKETS.len() + 1],
@@ -66,7 +68,7 @@ impl Counters {
         add(&self.limits[limit as usize], 1);
     }
 
-    /// Counts one connection.
+    /// Counts one accepted connection.
     pub fn count_connection(&self) {
         add(&self.accepted, 1);
     }
@@ -77,10 +79,10 @@ fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// Durations at one moment.
+/// A copy of the histogram counts, added up over threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Number of durations in each bucket of [`BUCKETS`] and above the last.
+    /// Number of durations in each bucket of [`BUCKETS`]. The last element counts longer durations.
     pub buckets: [u64; BUCKETS.len() + 1],
     /// Sum of all durations in microseconds.
     pub sum_us: u64,
@@ -100,14 +102,15 @@ impl Durations {
     }
 }
 
-/// Sums over all threads at one moment.
+/// The counters of all threads, added up at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Replies by the first digit of their status; 0: no reply.
+    /// Number of replies by the first digit of their status. Index 0 counts requests without a
+    /// reply.
     pub classes: [u64; 6],
     /// Durations of requests.
     pub durations: Durations,
-    /// Durations of their steps.
+    /// Durations of each [`Step`] of the requests.
     pub steps: [Durations; Step::ALL.len()],
     /// Number of times that each limit was reached.
     pub limits: [u64; Limit::ALL.len()],

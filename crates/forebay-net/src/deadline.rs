@@ -1,4 +1,5 @@
-//! Time limits on sockets: set and cleared by storing a number, enforced by one sweep per tick.
+//! Time limits on sockets. A task sets or clears a limit by storing a number, and one sweep per
+//! tick enforces all limits.
 //!
 //! A timer per request would cost more than parsing the request. Instead each socket stores the
 //! tick at which its current read or write is overdue, and a sweep shuts down overdue sockets. The
@@ -7,8 +8,8 @@
 //!
 //! A thread without connections does not tick ([`Deadlines::rest`]), because each tick wakes
 //! tokio's event loop three times: twice for the timer, and once for tokio's eventfd. After a rest,
-//! the number of the tick continues from its last value. A jump would shorten time limits that were
-//! set just before.
+//! the tick number continues from its last value. A jump would shorten the time limits that tasks
+//! set just before the jump.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -34,13 +35,13 @@ pub use occupancy::{Activity, Occupancy};
 use outgoing::Outgoing;
 pub use watched::Watched;
 
-/// Interval between sweeps. A deadline passes at most two intervals late.
+/// Interval between sweeps. A deadline takes effect at most two intervals late.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Idle limit of a tunnel while the server stops.
+/// Time without data after which a tunnel is closed while the server stops.
 const TUNNEL_QUIET: Duration = Duration::from_secs(1);
 
-/// Ticks since the thread started, except those during which it rested.
+/// Number of ticks since the thread started. No ticks are counted while the thread rests.
 pub type Ticks = u32;
 
 /// A deadline that never passes.
@@ -57,7 +58,7 @@ pub struct Deadlines {
     sockets: RefCell<Slab<Rc<Watched>>>,
     outgoing: Outgoing,
     candidates: Candidates,
-    /// Waits of [`Deadlines::timeout`], each with its deadline.
+    /// Deadline and waiting task of each unfinished [`Deadlines::timeout`].
     waits: RefCell<Slab<(Ticks, Waker)>>,
 }
 
@@ -65,7 +66,7 @@ pub struct Deadlines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overdue;
 
-/// A wait that the sweep knows, from its first poll on.
+/// The time limit of one [`Deadlines::timeout`]. Its first poll adds it to `Deadlines::waits`.
 struct Wait<'a> {
     deadlines: &'a Deadlines,
     due: Ticks,
@@ -73,13 +74,13 @@ struct Wait<'a> {
 }
 
 impl Deadlines {
-    /// Watches a socket until [`Deadlines::forget`].
+    /// Adds a socket to the sweep. Returns the key for [`Deadlines::forget`].
     pub fn watch(&self, socket: Rc<Watched>) -> usize {
         self.resume();
         self.sockets.borrow_mut().insert(socket)
     }
 
-    /// Stops watching, and closes the socket unless something else holds it.
+    /// Removes a socket from the sweep. The socket closes when its last `Rc` is dropped.
     pub fn forget(&self, key: usize) {
         let socket = self.sockets.borrow_mut().try_remove(key);
         drop(socket);
@@ -90,7 +91,8 @@ impl Deadlines {
         self.now.get()
     }
 
-    /// Returns the deadline of an operation started now: never earlier than `after` from now.
+    /// Returns the deadline of an operation that starts now. The deadline never passes before
+    /// `after`.
     pub fn due(&self, after: Duration) -> Ticks {
         // Use 64 bits, because a 128-bit division takes as long as the rest of this function.
         let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
@@ -98,11 +100,11 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future`. The sweep checks the limit, because a timer for each request in a queue
-    /// would cost too much.
+    /// Waits for `future` at most `after`. The sweep checks the limit, because a timer for each
+    /// request in a queue would cost too much.
     ///
     /// # Errors
-    /// `Overdue` if the future takes longer than `after`: never early, and up to 0.2 s late.
+    /// Returns `Overdue` if the future takes longer than `after`. The error comes up to 0.2 s late.
     pub async fn timeout<F: Future>(
         &self,
         after: Duration,
@@ -147,25 +149,26 @@ impl Deadlines {
         self.outgoing.shrink();
     }
 
-    /// Returns true if there is nothing that a tick could end or wake.
+    /// Returns true if a tick could neither shut down a socket nor wake a task.
     pub fn is_empty(&self) -> bool {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
 
-    /// Waits without ticks for [`Deadlines::resume`]. Call it only if [`Deadlines::is_empty`].
+    /// Waits for [`Deadlines::resume`]. The caller does not tick meanwhile. Call this only if
+    /// [`Deadlines::is_empty`] returns true.
     pub async fn rest(&self) {
         self.is_resting.set(true);
         self.awake().await;
     }
 
-    /// Waits for the end of a rest, if any.
+    /// Waits until the thread no longer rests.
     pub async fn awake(&self) {
         while self.is_resting.get() {
             self.resumed.notified().await;
         }
     }
 
-    /// Ends a rest: updates the time of day immediately, and the next tick follows in 0.1 s.
+    /// Ends a rest and updates the time of day immediately. The next tick follows after 0.1 s.
     pub fn resume(&self) {
         if self.is_resting.replace(false) {
             self.clock.tick();
@@ -173,13 +176,14 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection without a request in progress or arrived, and lets quiet tunnels
-    /// expire. Call it repeatedly while stopping.
+    /// Closes every connection that has no request in progress and no unread input. Lets quiet
+    /// tunnels expire. Call this repeatedly while the server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
             if socket.occupancy.is_idle() && !socket.is_sending.get() && !socket.has_input() {
-                // The owner may have to send GOAWAY or TLS's `close_notify`, so end only the input.
+                // The connection's task may have to send GOAWAY or `close_notify` of TLS, so end
+                // only the input.
                 socket.expire(Shutdown::Read);
             } else if socket.tunnel.get() {
                 socket.read_due.set(socket.read_due.get().min(quiet));
@@ -187,7 +191,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns the deadline of a tunnel that is quiet from now on while the server stops.
+    /// Returns the deadline of a tunnel that carries no data from now on. It applies while the
+    /// server stops.
     pub fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
     }

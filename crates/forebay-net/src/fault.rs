@@ -31,19 +31,21 @@ pub enum Retry {
     IfReused,
     /// Yes, because the request was not processed.
     Yes,
-    /// As `Yes`, but over any connection to the same backend: the backend refused one of several
-    /// requests on a connection, or closed the connection without processing this one.
+    /// As `Yes`, and the retry may use any connection to the same backend. The backend refused one
+    /// of several requests on a connection, or closed the connection before it processed this
+    /// request.
     Unprocessed,
 }
 
-/// Routes to which an origin leaves a request, before it has touched body or reply.
+/// The routes that may answer a request instead of the origin that declined it. An origin declines
+/// only before it touches the body or the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decline {
-    /// None: the fault is the answer.
+    /// No route. Forebay sends the error reply of the fault.
     No,
-    /// The routes below, if the route has a fallback.
+    /// The routes after the origin's route, if this route has `fallback = true`.
     IfFallback,
-    /// The routes below, regardless of the fallback of the route.
+    /// The routes after the origin's route, with or without `fallback`.
     Always,
 }
 
@@ -60,23 +62,24 @@ pub struct Fault {
     pub limit: Option<Limit>,
     /// Description for the log.
     pub message: Cow<'static, str>,
-    /// Routes to which the origin leaves the request.
+    /// The routes that may answer instead of the origin.
     pub decline: Decline,
     /// True if the backend has cancelled its stream (RST_STREAM with CANCEL). The client's stream
     /// is cancelled, too.
     pub is_cancelled: bool,
-    /// True if the origin declines a path in a directory of files that script routes below must not
-    /// run.
+    /// True if the declined path is in a directory of files, whose contents later script routes
+    /// must not run.
     pub is_kept_from_scripts: bool,
 }
 
 impl Fault {
-    /// Creates a fault of the client.
+    /// Creates a fault that the client caused.
     pub fn client(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Client, status, message.into())
     }
 
-    /// Creates the fault for a client that disconnected (no reply is possible) or reached `limit`.
+    /// Creates the fault for a client that exceeded the time limit `limit`, or that disconnected.
+    /// No reply to a disconnected client is possible.
     pub fn client_closed(error: &io::Error, limit: Limit) -> Self {
         match error.kind() {
             io::ErrorKind::TimedOut => {
@@ -86,17 +89,17 @@ impl Fault {
         }
     }
 
-    /// Creates a fault of a backend.
+    /// Creates a fault that a backend caused.
     pub fn backend(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Backend, status, message.into())
     }
 
-    /// Creates a fault of an application.
+    /// Creates a fault that an application caused.
     pub fn app(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::App, status, message.into())
     }
 
-    /// Creates a fault of Forebay or the machine.
+    /// Creates a fault that Forebay or the machine caused.
     pub fn us(status: u16, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Side::Us, status, message.into())
     }
@@ -138,15 +141,14 @@ impl Fault {
         self
     }
 
-    /// Marks a stream that the backend has cancelled. It does not count as a failure of the
-    /// backend.
+    /// Marks a stream that the backend has cancelled. The cancellation does not count as a failure
+    /// of the backend.
     pub fn cancelled(mut self) -> Self {
         self.is_cancelled = true;
         self
     }
 
-    /// Declines the request, so that another route may answer. Call it only before the body or
-    /// reply is touched.
+    /// Lets another route answer the request. Call this only before the body or reply is touched.
     pub fn decline(mut self, decline: Decline) -> Self {
         self.decline = decline;
         self
@@ -157,7 +159,7 @@ impl Fault {
         self.decline != Decline::No
     }
 
-    /// Marks a request for a file that the script routes below must not run.
+    /// Marks a request for a file that later script routes must not run.
     pub fn kept_from_scripts(mut self) -> Self {
         self.is_kept_from_scripts = true;
         self

@@ -20,14 +20,14 @@ use crate::tls::{Handshake, ServerTls};
 // More than 20 fields: not divided yet. Each request writes most of them, so a division has to be
 // measured with `make instructions`.
 pub struct Request {
-    /// Bytes of the head; pipelined requests may follow.
+    /// Bytes of the head. Pipelined requests may follow.
     pub bytes: Vec<u8>,
     /// The head, as spans of `bytes`.
     pub head: RequestHead,
     /// Decoded path without dot segments.
     pub path: Vec<u8>,
-    /// The path as read by a server that decodes `%2F`, treats backslashes as slashes and merges
-    /// slashes; empty if the target has none of these.
+    /// The path as a server reads it that decodes `%2F`, treats backslashes as slashes and merges
+    /// slashes. Empty if the target has none of these.
     pub unmasked: Vec<u8>,
     /// Path and query as the client sent them, if those of `head` differ.
     pub original: Option<Span>,
@@ -37,13 +37,14 @@ pub struct Request {
     pub user: Vec<u8>,
     /// The part of `path` that matched the `*` of the route, or all of `path` without a `*`.
     pub rest: Range<usize>,
-    /// Client address, after trusted forwarding fields.
+    /// Client address: from the forwarding fields of a trusted proxy, else the address of the peer.
     pub client: ClientAddress,
     /// Address of the other end of the connection.
     pub peer: ClientAddress,
     /// True if the peer is a trusted proxy.
     pub is_peer_trusted: bool,
-    /// True if the peer's `Forwarded` was used. `X-Forwarded-` fields are then the client's own.
+    /// True if the client address comes from the peer's `Forwarded`. The client itself may then
+    /// have written the `X-Forwarded-` fields.
     pub used_forwarded: bool,
     /// Local address of the connection.
     pub server: SocketAddr,
@@ -56,35 +57,36 @@ pub struct Request {
     pub announced: Vec<(&'static str, String)>,
     /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,
-    /// Name of this field, which is removed from requests of clients.
+    /// Name of `subject_field`. Fields of this name are removed from client requests.
     pub subject_name: Option<String>,
-    /// Target before a rewrite, if there was one.
+    /// Target before a rewrite, if a route has rewritten it.
     pub asked: Option<Span>,
     /// True if a route has replaced the path but not the target.
     pub(crate) is_rerouted: bool,
     /// Parts of the path that the groups of the route's regular expression matched.
     pub captures: Captures,
-    /// Names of fields that the route sets or removes, while its origin has the request.
+    /// Names of fields that the route sets or removes. Set while the route's origin processes the
+    /// request.
     pub changed: Option<Rc<[String]>>,
-    /// Name of the backend that got the request last.
+    /// Name of the backend that received the request last.
     pub upstream: Option<Rc<str>>,
-    /// Part of a cache in the answer, such as `hit`.
+    /// Result of the cache lookup, such as `hit`, if the route has a cache.
     pub cache: Option<&'static str>,
-    /// Identifier, once a template has used it.
+    /// Request identifier. Empty until a template uses it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
 }
 
-/// Parts of a path. They outlive a rewrite of the path.
+/// Parts of a path that a regular expression matched. They stay valid after a rewrite of the path.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
-    /// The path.
+    /// Copy of the matched path.
     pub path: Vec<u8>,
-    /// Parts of the path, by number of the group.
+    /// Range of each group's match in `path`, by group number.
     pub groups: Vec<Range<usize>>,
 }
 
 impl Captures {
-    /// Returns the part that a group matched; empty if it did not take part in the match.
+    /// Returns the part that a group matched. Empty if the group did not take part in the match.
     pub fn of(&self, group: usize) -> &[u8] {
         let range = self.groups.get(group).cloned();
         range.and_then(|range| self.path.get(range)).unwrap_or_default()
@@ -123,8 +125,8 @@ impl Request {
         }
     }
 
-    /// Returns the CGI variables of the client's connection: from the TLS handshake, with the names
-    /// of Apache's mod_ssl, or as sent by a web server in front of Forebay.
+    /// Returns the CGI variables of the client's connection. They come from the TLS handshake, with
+    /// the names of Apache's mod_ssl, or from a web server in front of Forebay.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {
         self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
     }
@@ -211,7 +213,8 @@ impl Request {
         }
         self.clean_path()?;
         let target = self.head.path_and_query;
-        // Applications get the client's own target, too: `/x/%2f../../admin`.
+        // Check the client's own target (example: `/x/%2f../../admin`), because applications
+        // receive it, too.
         let original = self.original.unwrap_or(target).of(&self.bytes);
         if path::has_hidden_slash(original) {
             if encoded == EncodedSlashes::Refuse {
@@ -245,7 +248,7 @@ impl Request {
         &self.path[self.rest.clone()]
     }
 
-    /// Routes the request by another, normalized path. The target stays.
+    /// Routes the request by another, normalized path. The target does not change.
     pub fn reroute(&mut self, path: Vec<u8>) {
         self.unmasked.clear();
         self.rest = 0..path.len();
@@ -253,8 +256,8 @@ impl Request {
         self.is_rerouted = true;
     }
 
-    /// Gives the request another target, which selects its route. The client's own target stays for
-    /// the log and for REQUEST_URI.
+    /// Gives the request another target, which selects its route. The client's own target remains
+    /// in the log and in REQUEST_URI.
     pub fn rewrite(&mut self, target: &[u8], slashes: EncodedSlashes) -> Result<(), PathError> {
         let clients = self.original.unwrap_or(self.head.path_and_query);
         let asked = self.asked.unwrap_or(self.head.path_and_query);
@@ -264,8 +267,8 @@ impl Request {
         outcome
     }
 
-    /// Forgets the changes of a route to an earlier request on the connection, which may have been
-    /// cancelled.
+    /// Clears values that a route set for an earlier request on the connection. If that request was
+    /// cancelled, its values remain until this call.
     pub fn forget_route(&mut self) {
         self.asked = None;
         self.changed = None;
@@ -273,7 +276,7 @@ impl Request {
         (self.upstream, self.cache) = (None, None);
     }
 
-    /// Gives the request its target before a rewrite again, for the log.
+    /// Restores the target from before a rewrite, for the log.
     pub fn undo_rewrite(&mut self) {
         let Some(asked) = self.asked.take() else { return };
         let original = self.original.filter(|original| *original != asked);
@@ -295,8 +298,8 @@ impl Request {
         self.replace_target(&target);
     }
 
-    /// Sets the path from the target. `rest` covers the whole path until a route matches. A target
-    /// that is not normalized is replaced by a normalized one after the head.
+    /// Sets the path from the target. `rest` covers the whole path until a route matches. If the
+    /// target is not normalized, stores a normalized target after the head.
     pub fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
         self.original = None;
@@ -313,7 +316,7 @@ impl Request {
         Ok(())
     }
 
-    /// Gives the request this target.
+    /// Stores `target` after the head, as the new target of the request.
     pub(crate) fn replace_target(&mut self, target: &[u8]) {
         let at = self.head.len;
         self.bytes.splice(at..at, target.iter().copied());
@@ -321,8 +324,9 @@ impl Request {
         self.head.path_and_query = Span::new(at, self.head.len);
     }
 
-    /// Converts the request to a GET without a body (HEAD stays HEAD), for `target` if given. The
-    /// new bytes follow the head and precede pipelined data of the client.
+    /// Converts the request to a GET without a body, and replaces its target by `target`, if given.
+    /// A HEAD request remains HEAD. The new bytes follow the head and precede pipelined data of the
+    /// client.
     pub fn become_get(&mut self, target: Option<&[u8]>) {
         let head = &mut self.head;
         let at = head.len;
@@ -343,7 +347,7 @@ impl Request {
         }
     }
 
-    /// As [`Self::become_get`], for HEAD, too.
+    /// Converts the request to a GET for `target` without a body, also if its method is HEAD.
     pub fn become_get_for(&mut self, target: &[u8]) {
         let at = self.head.len;
         self.bytes.splice(at..at, *b"GET");
@@ -352,8 +356,8 @@ impl Request {
         self.become_get(Some(target));
     }
 
-    /// Removes fields with which a client claims to be a certificate's subject. Adds the real
-    /// subject for backends, if the site names a field for it.
+    /// Removes fields with which a client could claim to be the subject of a certificate. Adds the
+    /// real subject for backends. Does nothing if the site names no field for the subject.
     pub fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;
@@ -366,7 +370,8 @@ impl Request {
         }
     }
 
-    /// Returns the query without its question mark; `None` without a question mark.
+    /// Returns the query without its question mark. Returns `None` if the target has no question
+    /// mark.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
         memchr::memchr(b'?', target).map(|at| &target[at + 1..])
@@ -406,7 +411,7 @@ mod tests {
             assert!(!request.may_pass_trailer(name.as_bytes()), "{name}");
         }
         assert!(request.may_pass_trailer(b"x-sum"));
-        // Nor for a field that the route sets.
+        // A trailer must not replace a field that the route sets.
         request.changed = Some(["X-Sum".to_owned()].into());
         assert!(!request.may_pass_trailer(b"x_sum") && request.may_pass_trailer(b"x-other"));
     }

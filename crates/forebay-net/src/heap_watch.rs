@@ -1,7 +1,7 @@
 //! Decides when to return free memory to the system after a burst of connections.
 //!
-//! Checked every ten seconds, after a thread's lists have freed unused objects (`free_list`), and
-//! only when the burst is over: a busy server would soon request the same memory again.
+//! Each thread checks every ten seconds, after its lists have freed unused objects (`free_list`).
+//! Memory is returned only after a burst, because a busy server would soon request it again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if there were connections since memory was returned without any.
+    /// True if a connection was open since memory was last returned with no connection open.
     was_used: AtomicBool,
 }
 
@@ -28,7 +28,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if there were connections since memory was last returned without any.
+    /// Returns true if a connection was open since memory was last returned with no connection
+    /// open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

@@ -3,9 +3,9 @@
 //! Each serving thread runs its own event loop and shares only counters, limits and the log writer
 //! with the others. This crate does not interpret requests: `forebay-server` does.
 //!
-//! From the bottom up: `clock`, `sys`, `limit`, `fault`, `timing`, `counters`; `memory`,
-//! `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`, `template`, `request_fields`; `log`,
-//! `pressure`, `listen`, `thread`.
+//! The main modules, from the lowest layer up: `clock`, `sys`, `limit`, `fault`, `timing`,
+//! `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`,
+//! `template`, `request_fields`; `log`, `pressure`, `listen`, `thread`.
 #![deny(unsafe_code)]
 
 pub mod buffered;

@@ -1,4 +1,4 @@
-//! The limits on requests and connections, as counted in the metrics.
+//! The limits on requests and connections that the metrics count.
 
 macro_rules! limits {
     ($($variant:ident $key:literal $doc:literal,)*) => {
@@ -12,7 +12,7 @@ macro_rules! limits {
             /// All limits, in order.
             pub const ALL: [Self; [$($key),*].len()] = [$(Self::$variant),*];
 
-            /// Returns the key.
+            /// Returns the name in the metrics: the configuration key, if the limit has one.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $key,)*

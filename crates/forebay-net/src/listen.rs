@@ -5,8 +5,9 @@
 //! SO_REUSEPORT share an address with other processes silently. Therefore a socket without the
 //! option is bound first, to detect that the port is in use.
 //!
-//! The kernel distributes connections by hash. A thread with two connections more than the least
-//! loaded thread passes new ones on. All threads share a socket from the service manager.
+//! The kernel distributes connections by hash. A thread that has at least two connections more than
+//! the least loaded thread passes new connections to that thread. All threads share a socket from
+//! the service manager.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -91,20 +92,20 @@ pub enum Listener {
     Udp(DatagramSocket),
 }
 
-/// A UDP socket of an address, which other threads share.
+/// The UDP socket of one thread. The sockets of all threads have the same address.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
-    /// Receives the packets of connections whose ID starts with a byte equal to this modulo
-    /// `count`.
+    /// The socket receives packets whose connection ID starts with a byte that equals `place`
+    /// modulo `count`.
     pub place: u8,
     pub count: u8,
-    /// Held as long as packets are expected.
+    /// Keeps the sockets of all threads open while this thread expects packets.
     pub group: Arc<SocketGroup>,
 }
 
 /// All UDP sockets of an address.
-// They stay open while any thread has connections there. The kernel selects sockets by position,
-// and moves the last one to the position of a closed one.
+// The sockets stay open while any thread has connections there. The kernel selects sockets by
+// position, and moves the last one to the position of a closed one.
 pub struct SocketGroup {
     _sockets: Vec<Socket>,
 }
@@ -112,13 +113,14 @@ pub struct SocketGroup {
 /// An address, with a listener for each thread.
 pub type Opened = (Listen, Vec<Listener>);
 
-/// Mode and owner of each Unix socket.
+/// Mode and owner of each Unix socket, by path.
 pub type Sockets = BTreeMap<PathBuf, SocketAccess>;
 
-/// Opens `listen` for each of `threads` threads. Returns the address with the port that was chosen.
+/// Opens `listen` for each of `threads` threads. Returns the address with the port that the kernel
+/// chose for port 0.
 ///
-/// TCP sockets share the address with SO_REUSEPORT and stay open until the end: closing one would
-/// drop the connections in its queue.
+/// The TCP sockets of an address share it with SO_REUSEPORT. All of them stay open while the
+/// address is in use: closing one would drop the connections in its queue.
 pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
@@ -152,14 +154,15 @@ pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened
 
 fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     // Sockets with SO_REUSEPORT share an address silently, even with another process. Binding a
-    // socket without it fails if the address is in use.
+    // socket without the option fails if the address is in use.
     let probe = bind(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
     let mut listeners = Vec::new();
     for _ in 0..threads {
         let socket = bind(address, true)?;
-        // Accepted sockets inherit it. Best effort: without it the kernel only buffers more.
+        // Accepted sockets inherit the option. Ignore an error: without the option, the kernel only
+        // buffers more.
         let _ = socket.set_tcp_notsent_lowat(UNSENT);
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -168,10 +171,12 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     Ok((address, listeners))
 }
 
-/// Receive and send buffer in the kernel: a burst of the bytes that a connection may send.
+/// Size in bytes of the kernel's receive and send buffers of a UDP socket. They hold a burst of the
+/// bytes that a connection may send.
 const RECEIVED: usize = 2 << 20;
 
-/// As [`open_tcp`]. The order of binding determines the positions of the sockets.
+/// Opens a UDP socket for each thread. The order of binding determines the positions by which the
+/// filter selects sockets.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -180,7 +185,7 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
     let count = u8::try_from(threads).unwrap_or(u8::MAX);
     if let Some(socket) = sockets.first().filter(|_| count > 1) {
-        // Best effort: without the filter, connections end if the client's address changes.
+        // Ignore an error: without the filter, connections end if the client's address changes.
         let _ = attach_reuseport_filter(socket.as_fd(), count.into());
     }
     let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
@@ -198,7 +203,7 @@ fn bind_udp(address: SocketAddr, share: bool) -> io::Result<Socket> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    // Best effort: with smaller buffers the kernel drops more packets, which are resent.
+    // Ignore errors: with smaller buffers the kernel drops more packets, which are resent.
     let _ = socket.set_recv_buffer_size(RECEIVED);
     let _ = socket.set_send_buffer_size(RECEIVED);
     socket.set_reuse_port(share)?;
@@ -241,7 +246,8 @@ fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Sets owner and mode of the socket file. Does not follow a link in its place.
+/// Sets owner and mode of the socket file. Does not follow a symbolic link that has replaced the
+/// file.
 fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
     let wrong = |what: &str, error: io::Error| {
         io::Error::other(format!("cannot set the {what} of the socket: {error}"))
@@ -258,7 +264,7 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
     outcome.map_err(|error| wrong("mode (`socket_mode`)", error))
 }
 
-/// Returns the ids of owner and group. A user without a configured group uses the user's own.
+/// Returns the ids of owner and group. If only a user is configured, returns the user's own group.
 fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeError> {
     let (user, group) = ids(access.user.as_deref(), access.group.as_deref())?;
     Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))
@@ -272,17 +278,18 @@ pub enum Message {
     MakeRoom,
 }
 
-/// A connection that is passed to a thread with fewer, and already counted there.
+/// A connection that is passed to a thread with fewer connections, and that is already counted
+/// there.
 pub struct Handed {
     pub stream: std::net::TcpStream,
     pub peer: SocketAddr,
     pub listener: usize,
 }
 
-/// The number of connections of each thread, and the channel to pass it one.
+/// The number of connections of each thread, and a channel to pass connections to the thread.
 ///
 /// The kernel distributes connections by hash. With few long-lived connections, one thread may get
-/// many more than another, which then idles.
+/// many more of them than another thread, which then idles.
 pub struct Loads {
     threads: Vec<ThreadLoad>,
     most: AtomicUsize,
@@ -303,8 +310,8 @@ struct ThreadLoad {
 }
 
 impl Loads {
-    /// Limits connections to `most` in total and `most_per_address` per client address; 0: no
-    /// limit.
+    /// Creates the state of one thread for each channel of `hands`. Limits connections to `most` in
+    /// total and `most_per_address` per client address. 0 means no limit.
     pub fn new(hands: Vec<UnboundedSender<Message>>, most: usize, most_per_address: usize) -> Self {
         let load = |hand| ThreadLoad { connections: AtomicUsize::new(0), hand };
         let pressure = Pressure::new(hands.len());
@@ -330,7 +337,8 @@ impl Loads {
         most == usize::MAX || self.all_connections() < most
     }
 
-    /// Returns true above seven eighths of the limit: connections may soon have to be closed.
+    /// Returns true if at least seven eighths of the limit are used, so that connections may soon
+    /// have to be closed.
     pub fn is_crowded(&self) -> bool {
         let most = self.most();
         most != usize::MAX && self.all_connections() >= most - most / 8
@@ -343,7 +351,8 @@ impl Loads {
 
     /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // Sequentially consistent with the number of waiting connections (`Pressure::wait`).
+        // These loads must be sequentially consistent with the number of waiting connections
+        // (`Pressure::wait`).
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 
@@ -364,7 +373,7 @@ impl Loads {
         }
     }
 
-    /// Requests that a thread closes its longest idle connection.
+    /// Asks a thread to close the connection that has been idle longest.
     pub fn ask_for_room(&self, thread: usize) {
         let _ = self.threads[thread].hand.send(Message::MakeRoom);
     }
@@ -385,18 +394,18 @@ impl Loads {
         most > 0 && addresses().get(&address).is_some_and(|count| *count >= most)
     }
 
-    /// Sets the limits; 0: no limit.
+    /// Sets the limits. 0 means no limit.
     pub fn limit(&self, most: usize, most_per_address: usize) {
         self.most.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
         self.most_per_address.store(most_per_address, Ordering::Relaxed);
     }
 
-    /// Counts a connection.
+    /// Counts a connection of `thread`.
     pub fn enter(&self, thread: usize) {
         self.threads[thread].connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Uncounts a connection.
+    /// Removes a connection from the count of `thread`.
     pub fn leave(&self, thread: usize) {
         self.threads[thread].connections.fetch_sub(1, Ordering::SeqCst);
         self.pressure.notify();
@@ -418,7 +427,7 @@ impl Loads {
         Ok(true)
     }
 
-    /// Uncounts a connection of [`Loads::enter_address`].
+    /// Removes a connection that [`Loads::enter_address`] has counted.
     pub fn leave_address(&self, address: IpAddr) {
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Entry::Occupied(mut entry) = addresses.entry(address) {

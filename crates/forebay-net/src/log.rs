@@ -24,12 +24,12 @@ use writer::Target;
 
 /// Maximum number of bytes that all threads have queued and the writer has not written yet.
 const QUEUED: usize = 16 << 20;
-/// Bytes added to the text of each message for its share of memory.
+/// Bytes that a queued message is assumed to need in addition to its text.
 const OVERHEAD: usize = 64;
 
 /// A message to the writer.
 enum Message {
-    /// Lines of the access log of this number.
+    /// Lines for the access log with this number.
     Lines(usize, Vec<u8>),
     Error(Level, String),
     Reopen,
@@ -62,7 +62,7 @@ impl LogQueue {
         (Self { sender, queued: queued.clone() }, Queued { receiver, queued })
     }
 
-    /// Sends a message, or returns it if the queue is full.
+    /// Sends a message, or returns the message if the queue is full.
     fn send(&self, message: Message) -> Result<(), Message> {
         let size = message.size();
         if self.queued.fetch_add(size, Ordering::Relaxed) + size > QUEUED && size > 0 {
@@ -72,7 +72,7 @@ impl LogQueue {
         self.sender.send(message).map_err(|error| error.0)
     }
 
-    /// Sends a command to the writer. Commands have size 0, so that they pass even a full queue.
+    /// Sends a command to the writer. Commands have size 0, so even a full queue accepts them.
     fn order(&self, message: Message) {
         let _ = self.send(message);
     }
@@ -101,7 +101,7 @@ impl Reopener {
     }
 }
 
-/// The error log: writes lines to standard error.
+/// A handle to the error log. The writer writes its lines to standard error.
 #[derive(Clone)]
 pub struct ErrorLog {
     queue: LogQueue,
@@ -111,7 +111,7 @@ pub struct ErrorLog {
 /// Settings of the error log, shared by all its handles. A reload changes them.
 #[derive(Default)]
 struct Style {
-    /// The last level that is logged.
+    /// The least severe level that is logged.
     level: AtomicU8,
     is_json: AtomicBool,
 }
@@ -138,7 +138,7 @@ impl ErrorLog {
         (Self { queue, style }, Kept { queued, taken: RefCell::default() })
     }
 
-    /// Returns one thread's access log with the same writer.
+    /// Creates the access logs of one thread, which use the writer of this error log.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
         AccessLog::new(log, self.queue.clone())
     }
@@ -153,14 +153,14 @@ impl ErrorLog {
         level as u8 <= self.style.level.load(Ordering::Relaxed)
     }
 
-    /// Logs a message, unless its level is not logged or the queue is full.
+    /// Logs a message if its level is logged. Discards the message if the queue is full.
     pub fn log(&self, level: Level, message: &str) {
         if self.is_logged(level) {
             let _ = self.queue.send(Message::Error(level, message.to_owned()));
         }
     }
 
-    /// Logs a failure of Forebay itself, or one that needs its administrator.
+    /// Logs a failure of Forebay itself, or a failure that its administrator must repair.
     pub fn error(&self, message: &str) {
         self.log(Level::Error, message);
     }
@@ -176,7 +176,7 @@ impl ErrorLog {
     }
 }
 
-/// Lines of the error log, and of the access logs by number.
+/// Lines of the error log, and lines of the access logs, each with the number of its log.
 #[cfg(any(test, feature = "memory"))]
 type Taken = (Vec<String>, Vec<(usize, String)>);
 

@@ -1,7 +1,7 @@
 //! Opening the file of the access log.
 //!
 //! The callers are the server at start and on reload, the writer on SIGUSR1, and the process that
-//! stays root for this purpose.
+//! stays root to open logs (`log_opener`).
 //!
 //! The directory may belong to the server's unprivileged user or to another user. Therefore root
 //! follows only symbolic links that root owns, and refuses files with a second hard link.
@@ -37,7 +37,8 @@ pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         return open_at(open_dir(&path)?, name.as_ref(), owner);
     }
-    // Without root, the permissions of this user are protection enough.
+    // Without root, the process can only open files that its user may open. This is protection
+    // enough.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
     let file = file.map_err(explain)?;
@@ -51,7 +52,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let path = if geteuid().is_root() { &resolve(path)? } else { path };
-    // An inaccessible file is reported by the later attempt to open it.
+    // The later attempt to open the file reports that it is inaccessible.
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
@@ -84,7 +85,7 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?)
 }
 
-/// As [`open`], for root: opens `name` in an open directory and follows no link.
+/// Opens or creates the log `name` in the open directory `dir` for root. Follows no symbolic link.
 pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
@@ -143,7 +144,8 @@ fn explain(error: io::Error) -> io::Error {
     }
 }
 
-/// Clears O_NONBLOCK, which was only for the open itself: writes to a terminal may block.
+/// Clears O_NONBLOCK, which is needed only during the open. Later writes may block, for example to
+/// a terminal.
 fn blocking(file: File) -> io::Result<File> {
     fcntl_setfl(&file, OFlags::APPEND)?;
     Ok(file)

@@ -1,17 +1,18 @@
 //! Reopens access logs for a server that has given up root.
 //!
 //! Before the server gives up root, it starts this process, which stays root. The process does one
-//! thing. Each byte on its socket is the index of a log file: it opens this file for appending, and
-//! sends the descriptor back. The paths of the files are fixed at start. The process opens the
-//! directory of each log once, before the server gives up root. After that it follows no link. So
-//! an attacker who controls the server can obtain only these log files. The process ends when the
-//! socket closes, and ignores the usual signals.
+//! thing. Each byte on its socket is the index of a log file: the process opens this file for
+//! appending and sends the descriptor back. The paths of the files are fixed at start. The process
+//! opens the directory of each log once, before the server gives up root. Later it follows no link.
+//! Therefore an attacker who controls the server can obtain only these log files. The process ends
+//! when the socket closes, and ignores the usual signals.
 //!
 //! The process refuses files with a second hard link, because the log's directory, or a parent, may
-//! belong to the unprivileged user. At start, it follows a link in place of the log if root owns
-//! the link (logs on another disk). Links of other users are refused. A path that leads to another
-//! directory later is refused, too. After an answer that took longer than 10 s the server stops
-//! using the process: a late answer would be taken for the next one.
+//! belong to the unprivileged user. At start, the process follows a symbolic link at the path of
+//! the log if root owns the link (for logs on another disk). It refuses links of other users. It
+//! also refuses a path that later leads to another directory. If an answer takes longer than 10 s,
+//! the server stops using the process. Otherwise the server would take the late answer for the
+//! answer to its next request.
 //!
 //! nginx needs no such process: its master changes the owner of the file, and each worker opens it
 //! by path. For that, the workers need access to the directory.
@@ -38,9 +39,9 @@ use rustix::net::{
 
 use crate::log_file::{self, Owner};
 
-/// First argument of the process.
+/// First argument of the process, which runs the same program as the server.
 pub const VERB: &str = "__open-log";
-/// Time that the server waits for the file.
+/// Maximum time that the server waits for an answer of the process.
 // The disk may be slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,8 +54,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// Starts the process for the logs at `paths`, at most 256, which will belong to `user` and
-    /// `group`. Waits until the process has opened their directories.
+    /// Starts the process for the logs at `paths` (at most 256). Log files that it creates belong
+    /// to `user` and `group`. Waits until the process has opened their directories.
     pub fn start(paths: &[&Path], user: u32, group: u32) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -78,12 +79,12 @@ impl Opener {
         Ok(opener)
     }
 
-    /// Returns true if the process opens this path.
+    /// Returns true if the process opens the log at `path`.
     pub fn is_for(&self, path: &Path) -> bool {
         self.paths.iter().any(|own| own == path)
     }
 
-    /// Requests the reopened log at `path`.
+    /// Lets the process open the log at `path` again. Returns the opened file.
     pub fn open(&mut self, path: &Path) -> io::Result<File> {
         let number = self.paths.iter().position(|own| own == path);
         let Some(number) = number.and_then(|number| u8::try_from(number).ok()) else {
@@ -123,7 +124,7 @@ impl Drop for Opener {
     }
 }
 
-/// Receives the errno (four bytes, 0 for success) and the descriptor.
+/// Receives an answer: the errno (four bytes, 0 for success) and the descriptor of a log, if any.
 fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
     let mut answer = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -146,8 +147,8 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
 
 /// Runs the process. The arguments after [`VERB`] are user, group and paths.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // A control group or a terminal signals all its processes, but this one must outlive its
-    // server.
+    // A control group or a terminal signals all its processes. Block the signals, because this
+    // process must outlive its server.
     let mut signals = SigSet::empty();
     let others = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1];
     others.into_iter().for_each(|signal| signals.add(signal));
@@ -183,8 +184,8 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The log file, and the directory that its path led to at start.
 ///
-/// The unprivileged user may own a parent directory and replace it by a link. With a fixed
-/// directory the process never opens or creates other files of the system.
+/// The unprivileged user may own a parent directory and replace it by a link. Because the directory
+/// is fixed, the process never opens or creates other files of the system.
 struct Log {
     path: PathBuf,
     dir: OwnedFd,
@@ -212,8 +213,8 @@ impl Log {
 
     /// Returns an error if the path now leads to another directory.
     fn check_dir(&self) -> io::Result<()> {
-        // Lines would end up in a directory that the administrator no longer looks at. Security
-        // does not depend on this check, because `open` uses the directory of the start.
+        // Without this check, lines could go to a directory that the administrator no longer reads.
+        // Security does not depend on the check, because `open` uses the directory opened at start.
         let parent = self.path.parent().ok_or(Errno::ISDIR)?;
         let (now, then) = (stat(parent)?, fstat(&self.dir)?);
         let is_same = (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino);

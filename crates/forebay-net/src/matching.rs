@@ -7,18 +7,18 @@ use forebay_wire::forms::{self, Dialect};
 use crate::head::Request;
 
 impl Request {
-    /// Returns true if the request meets the conditions, apart from access rules.
+    /// Returns true if the request meets the conditions of a route. Does not check access rules.
     pub fn meets(&self, matcher: &Matcher) -> bool {
         matcher.matches(self.method(), &self.path).is_some() && self.meets_when(matcher)
     }
 
-    /// Returns true if the request meets the conditions that are not about its path.
+    /// Returns true if the request meets the conditions of the route's `when` table.
     pub fn meets_when(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when))
     }
 
-    /// Sets the part of the path that a route looks up, and the groups of its expression. Returns
-    /// false if the request does not meet the conditions.
+    /// Sets `rest`, and `captures` if the route has a regular expression. Returns false if the
+    /// request does not meet the conditions.
     pub fn take(&mut self, matcher: &Matcher) -> bool {
         let method = self.head.method.of(&self.bytes);
         let Some(found) = matcher.matches(method, &self.path) else { return false };
@@ -54,7 +54,7 @@ impl Request {
     }
 
     fn meets_header(&self, name: &str, test: &ValueTest) -> bool {
-        // A request always has its host, also with an absolute target or over HTTP/2.
+        // Use the authority, which is also set for an absolute target and over HTTP/2.
         if name.eq_ignore_ascii_case("host") {
             return test.holds(self.head.authority.map(|span| span.of(&self.bytes)));
         }

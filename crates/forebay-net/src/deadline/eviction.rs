@@ -1,9 +1,9 @@
-//! Client connections that may be closed to make room for others: idle ones, and those that have
-//! sent a part of a request head or of a handshake.
+//! Selects client connections to close for new ones when the limit on connections is reached. Only
+//! idle connections are closed, and those that have sent a part of a request head or handshake.
 //!
 //! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
 //! Each connection stores the start time of its current activity. Threads compare these times only
-//! when the limit is near, and find [`AT_ONCE`] candidates per scan of their connections.
+//! when the limit is near. One scan of a thread's connections finds up to [`AT_ONCE`] candidates.
 
 use std::cell::RefCell;
 use std::collections::BinaryHeap;
@@ -19,14 +19,15 @@ use super::{Deadlines, Watched};
 /// Maximum number of candidates found by one scan.
 const AT_ONCE: usize = 64;
 
-/// A QUIC connection, which has no socket of its own.
+/// A QUIC connection. QUIC connections share a UDP socket, so the list of sockets does not contain
+/// them.
 pub struct Guest {
     pub occupancy: Occupancy,
     /// Notified when the connection must close to make room.
     pub evicted: Notify,
 }
 
-/// Position of a candidate.
+/// Key of a candidate among the sockets or guests of its thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CandidateKey {
     Socket(usize),
@@ -37,11 +38,11 @@ enum CandidateKey {
 #[derive(Default)]
 pub struct Candidates {
     guests: RefCell<Slab<Rc<Guest>>>,
-    /// Candidates of the last scan; the first to be closed is the last element.
+    /// Candidates of the last scan. The last element is closed first.
     found: RefCell<Vec<(Rank, CandidateKey)>>,
 }
 
-/// Removes a guest when dropped.
+/// Removes a guest from the candidates when dropped.
 pub struct Admitted {
     deadlines: Rc<Deadlines>,
     key: usize,
@@ -55,7 +56,7 @@ impl Drop for Admitted {
 }
 
 impl Deadlines {
-    /// Registers a QUIC connection as a candidate until the second value is dropped.
+    /// Registers a QUIC connection as a candidate until the returned `Admitted` is dropped.
     pub fn admit(self: &Rc<Self>) -> (Rc<Guest>, Admitted) {
         let guest = Rc::new(Guest { occupancy: Occupancy::default(), evicted: Notify::new() });
         guest.occupancy.set_counted();
@@ -79,8 +80,8 @@ impl Deadlines {
         false
     }
 
-    /// Returns the rank of the first candidate, comparable between threads; `None` if there is
-    /// none.
+    /// Returns the rank of the first candidate as a number that threads can compare. Returns `None`
+    /// if there is no candidate.
     pub(crate) fn oldest(&self) -> Option<u64> {
         for _ in 0..2 {
             loop {
@@ -130,7 +131,8 @@ impl Deadlines {
         }
     }
 
-    /// Closes a connection, unless bytes have arrived or are being sent.
+    /// Closes a connection. Returns false if the connection no longer exists, or if bytes on its
+    /// socket have arrived or are being sent.
     fn end(&self, key: CandidateKey) -> bool {
         match key {
             CandidateKey::Socket(key) => {
@@ -149,8 +151,8 @@ impl Deadlines {
 }
 
 impl Watched {
-    /// Ends the input, which wakes the owner. Returns false if bytes have arrived or are being
-    /// sent.
+    /// Ends the input, which wakes the connection's task. Returns false if bytes have arrived or
+    /// are being sent.
     fn evict(&self) -> bool {
         if self.expired.get() || self.is_sending.get() || self.peek().is_some() {
             return false;
@@ -166,7 +168,7 @@ mod tests {
     use super::super::{Activity, Ticks};
     use super::*;
 
-    /// Creates a thread with one guest per activity and start tick.
+    /// Creates the state of a thread with one guest per activity and start tick.
     fn guests(of: &[(Activity, Ticks)]) -> (Rc<Deadlines>, Vec<(Rc<Guest>, Admitted)>) {
         let deadlines = Rc::<Deadlines>::default();
         let mut guests = Vec::new();

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use super::{Deadlines, Ticks};
 
-/// Age below which a connection is closed only after all older ones, in ticks: a second.
-// The first packets of a new client take a round trip each. Meanwhile, clients that send partial
-// heads must not displace it.
+/// Minimum age of a connection in ticks (1 s). A younger connection is closed only after all older
+/// candidates.
+// A new client needs several round trips before its first request. Meanwhile, connections with
+// partial heads must not displace the new client.
 const YOUNG: Ticks = 10;
 
 /// Activity of a client connection.
@@ -23,7 +24,8 @@ pub enum Activity {
     Busy,
 }
 
-/// Activity of a connection, its start time, and the request to close.
+/// The activity of a connection, the start time of this activity, and the order to close the
+/// connection.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,
@@ -32,20 +34,21 @@ pub struct Occupancy {
     pub is_evicted: Cell<bool>,
 }
 
-/// A moment.
+/// Start time of an activity, as a time and as a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Since {
     time: Option<Instant>,
     tick: Ticks,
 }
 
-/// Start of the time that all threads compare. The first connection of a process sets it.
+/// Time zero of [`Since::nanoseconds`], the same for all threads. The first connection of a process
+/// sets it.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Since {
     fn now(deadlines: &Deadlines) -> Self {
-        // Costs no system call. Ticks differ between threads and are too coarse to order
-        // connections.
+        // `Instant::now` costs no system call. Ticks differ between threads and are too coarse to
+        // order connections.
         Self { time: Some(Instant::now()), tick: deadlines.now() }
     }
 
@@ -56,7 +59,7 @@ impl Since {
     }
 }
 
-/// Order of closing: the smallest rank is closed first.
+/// Position in the order of closing. The connection with the smallest rank is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     pub class: u8,
@@ -96,7 +99,8 @@ impl Occupancy {
         self.is_evicted.get()
     }
 
-    /// Returns the rank in the order of closing; `None` if the connection must stay open.
+    /// Returns the rank in the order of closing. Returns `None` if the connection must not be
+    /// closed.
     pub fn rank(&self, now: Ticks) -> Option<Rank> {
         if !self.is_counted.get() || self.is_evicted.get() {
             return None;

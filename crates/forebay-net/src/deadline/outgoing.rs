@@ -1,13 +1,13 @@
-//! Output of one thread's sockets that is sent at the end of the thread's turn.
+//! Queues small writes of one thread, and sends them after all its ready tasks have run.
 //!
-//! Reading has priority over writing. A small request or reply is copied here, and its task
-//! continues with its next wait. After all ready tasks have run, one task sends everything. Writes
-//! then follow each other closely, and fewer of them wake a sleeping peer (4 to 6 % less CPU for a
-//! proxied request). No task is polled again only to write.
+//! Reading has priority over writing. A task copies a small request or reply to the queue, and
+//! continues with its next wait. After all ready tasks have run, one task sends the queue. The
+//! writes then follow each other closely, and fewer of them wake a sleeping peer (4 to 6 % less CPU
+//! for a proxied request). No task is polled again only to write.
 //!
 //! If the kernel has no room, a separate task writes the rest within the socket's time limit. Until
-//! then the socket writes nothing else (`Watched::has_rest`). A failed write shuts down the socket,
-//! so that its reader notices.
+//! the rest is written, nothing else is written to the socket (`Watched::has_rest`). A failed write
+//! shuts down the socket, so that its reader notices.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -16,18 +16,18 @@ use std::task::{Context, Waker};
 
 use super::{Deadlines, Watched};
 
-/// Maximum bytes of a write that is copied.
+/// Maximum size in bytes of a write that is copied to the queue.
 // Up to this size, copying costs less than polling the task again.
 const MOST: usize = 4 << 10;
-/// Maximum bytes that are collected before they are sent at once.
-// This many bytes stay in the CPU cache.
+/// Maximum bytes in the queue. If a write would exceed this, the queue is sent first.
+// A queue of this size stays in the CPU cache.
 const FULL: usize = 64 << 10;
 
-/// The writes of one thread that wait for the end of its turn.
+/// The queue of one thread.
 #[derive(Default)]
 pub struct Outgoing {
     queue: RefCell<Queue>,
-    /// Waker of the sending task; taken when woken.
+    /// Waker of the sending task. `None` after the task was woken.
     sender: Cell<Option<Waker>>,
 }
 
@@ -73,8 +73,8 @@ impl Outgoing {
 }
 
 impl Deadlines {
-    /// Sends `data` over `socket` at the end of the turn. Returns false, and does nothing, if
-    /// `data` is too large to be copied.
+    /// Queues `data` for `socket`. Returns false and queues nothing if `data` is empty or too
+    /// large, or if the rest of an earlier write is unsent.
     pub fn send_soon(&self, socket: &Rc<Watched>, data: &[u8]) -> bool {
         if data.len() > MOST || data.is_empty() || socket.has_rest.get() {
             return false;
@@ -86,13 +86,14 @@ impl Deadlines {
         true
     }
 
-    /// Sends all collected output whenever there is some. Poll it in a separate task.
+    /// Sends the queue, and wakes the calling task for the next write. Poll this in a separate
+    /// task.
     pub fn poll_send(&self, context: &Context<'_>) {
         self.send_outgoing();
         self.outgoing.sender.set(Some(context.waker().clone()));
     }
 
-    /// Sends all collected output now.
+    /// Sends the queue now.
     pub(crate) fn send_outgoing(&self) {
         if self.outgoing.queue.borrow().writes.is_empty() {
             return;
@@ -121,7 +122,7 @@ impl Deadlines {
     }
 }
 
-/// Sends the rest as the peer accepts it.
+/// Sends the rest of a write as the peer accepts it.
 async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     while socket.io.writable().await.is_ok() {
         match write_now(&socket, &rest) {

@@ -12,7 +12,7 @@ use super::{NEVER, Occupancy, Ticks};
 use crate::byte_stream::Io;
 use crate::tls::TlsSession;
 
-/// The sweep's view of a socket.
+/// The state of a connection that the sweep checks or changes.
 pub struct Watched {
     pub io: Io,
     /// TLS as a layer above `io`, if any.
@@ -21,13 +21,13 @@ pub struct Watched {
     pub write_due: Cell<Ticks>,
     /// Time limit for a write that waits for room.
     pub write_limit: Cell<Duration>,
-    /// True if output of [`Deadlines::send_soon`](super::Deadlines) has not been sent.
+    /// True while output of [`Deadlines::send_soon`](super::Deadlines) waits to be sent.
     pub is_sending: Cell<bool>,
-    /// True if the kernel had no room for a part of this output. A separate task sends the rest.
+    /// True if the kernel had no room for a part of the output. A separate task sends the rest.
     pub has_rest: Cell<bool>,
     /// The task to wake when all output has been sent.
     pub at_sent: Cell<Option<Waker>>,
-    /// The connection's activity: eviction uses it to select connections to close.
+    /// The connection's activity. Eviction uses the activity to select connections to close.
     pub occupancy: Occupancy,
     pub tunnel: Cell<bool>,
     /// The task to wake at the next tick.
@@ -90,8 +90,8 @@ impl Watched {
         self.peek() == Some(true)
     }
 
-    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end or after an error, else
-    /// `None`.
+    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end of the input or after
+    /// an error, else `None`.
     pub fn peek(&self) -> Option<bool> {
         if let Some(tls) = self.tls.get() {
             return tls.peek(&self.io);

@@ -7,25 +7,25 @@ use forebay_conf::{self as conf, Level};
 use super::pattern::{LogEntry, Pattern};
 use super::{LogQueue, Message};
 
-/// Maximum bytes of log lines that one thread holds back while the writer is behind.
+/// Maximum bytes of lines that a thread keeps for each log while the writer's queue is full.
 const HELD_BACK: usize = 4 << 20;
 
-/// Bytes of log lines that are sent to the writer before the next tick.
+/// Bytes of lines of a log that a thread passes to the writer at once, before the next tick.
 const HAND_OVER: usize = 64 << 10;
 
 /// The access logs of one thread: collects lines and passes them to the writer a few times a second.
 pub struct AccessLog {
-    /// By number: that of `[log]` first, then those of sites and routes.
+    /// The logs by number: first the log of `[log]`, then the logs of sites and routes.
     logs: Vec<Collected>,
     lost: Cell<u64>,
     queue: LogQueue,
 }
 
-/// Lines of one log.
+/// The format and the collected lines of one log.
 struct Collected {
     pattern: Option<Pattern>,
     lines: RefCell<Vec<u8>>,
-    /// The last second and its text.
+    /// Time of the last line in seconds since 1970, and the formatted text of this time.
     time: RefCell<(u64, String)>,
 }
 
@@ -45,13 +45,14 @@ impl AccessLog {
         Self { logs, lost: Cell::new(0), queue }
     }
 
-    /// Takes the logs of `other` for all further lines.
+    /// Passes the collected lines to the writer, and uses the logs of `other` for all further
+    /// lines.
     pub fn replace(&mut self, other: Self) {
         self.hand_over();
         self.logs = other.logs;
     }
 
-    /// Returns true if a log is enabled.
+    /// Returns true if at least one log is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.logs.iter().any(|log| log.pattern.is_some())
     }
@@ -61,7 +62,7 @@ impl AccessLog {
         self.logs.iter().all(|log| log.lines.borrow().is_empty())
     }
 
-    /// Appends the line of a finished request to the log of this number.
+    /// Appends the line of a finished request to the log with this number.
     pub fn record(&self, number: usize, entry: &LogEntry<'_>) {
         let Some(log) = self.logs.get(number) else { return };
         let Some(pattern) = &log.pattern else { return };
@@ -79,7 +80,7 @@ impl AccessLog {
         }
     }
 
-    /// Passes the lines to the writer, or keeps them while the writer is behind.
+    /// Passes the lines to the writer, or keeps them if the writer's queue is full.
     pub fn hand_over(&self) {
         for (number, log) in self.logs.iter().enumerate() {
             self.hand_over_one(number, log);

@@ -10,11 +10,11 @@ use crate::head::Request;
 const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
 const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
 
-/// A finished request, as the log sees it.
+/// The values of a finished request that a log line may contain.
 pub struct LogEntry<'a> {
     /// The request.
     pub request: &'a Request,
-    /// The status sent; 0 if no reply was sent.
+    /// Status of the reply. 0 if no reply was sent.
     pub status: u16,
     /// Body bytes sent in the reply.
     pub body_bytes: u64,
@@ -41,7 +41,7 @@ pub(super) enum PatternPiece {
     Directive(u8),
 }
 
-/// A value of Forebay's own: `%{NAME}x`.
+/// A value that Apache's formats do not have. A format names it as `%{NAME}x`.
 #[derive(Clone, Copy)]
 pub(super) enum Own {
     Upstream,
@@ -77,7 +77,7 @@ impl Pattern {
         Self::parse(COMBINED)
     }
 
-    /// Returns the form of the times that [`Self::append`] takes, for `strftime`.
+    /// Returns the `strftime` format of the time that [`Self::append`] expects.
     pub(super) fn time_format(&self) -> &'static str {
         match self {
             Self::Json => "%Y-%m-%dT%H:%M:%S%:z",
@@ -85,7 +85,8 @@ impl Pattern {
         }
     }
 
-    /// Parses Apache's `%` directives. Other text stays as it is.
+    /// Parses a line format with Apache's `%` directives. Other text appears in each line
+    /// unchanged.
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -122,7 +123,7 @@ impl Pattern {
         Self::Parts(parts)
     }
 
-    /// Appends the line of `entry`, which was answered at `time`, in the form of the pattern.
+    /// Appends the line of `entry` in this format. `time` is the formatted time of the reply.
     pub(super) fn append(&self, entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
         match self {
             Self::Json => append_json(entry, time, out),
@@ -270,7 +271,7 @@ fn append_json(entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     );
 }
 
-/// Appends text for the inside of a JSON string.
+/// Appends text with the escapes that it needs inside a JSON string.
 pub fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
     for letter in String::from_utf8_lossy(bytes).chars() {
         match letter {

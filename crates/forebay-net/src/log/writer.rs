@@ -16,11 +16,11 @@ use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
-/// Time that the writer may spend on queued messages at the end.
-// The writer can block forever if its output is a pipe without a reader.
+/// Maximum time that Forebay waits at its end for the writer to write all queued messages.
+// The writer can block forever if its output is a full pipe that no process reads.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The thread that writes the logs.
+/// Handle to the thread that writes the logs. Dropping the handle ends the thread.
 pub struct Writer {
     queue: LogQueue,
     style: Arc<Style>,
@@ -59,7 +59,7 @@ impl Writer {
         Reopener(self.queue.clone())
     }
 
-    /// Opens other access logs. [`Writer::switch`] makes the writer use them.
+    /// Opens the access logs of a new configuration. [`Writer::switch`] makes the writer use them.
     pub fn open(log: &conf::Log) -> io::Result<Vec<Target>> {
         open_all(log, None)
     }
@@ -69,7 +69,7 @@ impl Writer {
         self.queue.order(Message::Switch(targets));
     }
 
-    /// Sets the process that opens the log if this process lacks the permission.
+    /// Sets the process that reopens the logs if this process lacks the permission.
     pub fn set_opener(&self, opener: Opener) {
         self.queue.order(Message::Opener(opener));
     }
@@ -168,7 +168,8 @@ fn write_all(queued: &Queued, targets: Vec<Target>, style: &Style) {
     while let Ok(message) = queued.receiver.recv() {
         let size = message.size();
         match message {
-            // After a reload with fewer logs, lines of the last tick may name a former one.
+            // After a reload with fewer logs, lines of the last tick may have the number of a
+            // removed log.
             Message::Lines(number, lines) => {
                 if let Some((target, troubles)) = outputs.get_mut(number) {
                     troubles.write(target, &lines);
