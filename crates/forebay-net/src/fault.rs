@@ -58,7 +58,7 @@ pub struct Fault {
     pub status: u16,
     /// Advice on sending the request again.
     pub retry: Retry,
-    /// The limit that was reached.
+    /// The limit that was reached. The server counts the limit when it answers with the fault.
     pub limit: Option<Limit>,
     /// Description for the log.
     pub message: Cow<'static, str>,

@@ -356,7 +356,7 @@ impl Request {
         self.become_get(Some(target));
     }
 
-    /// Removes fields with which a client could claim to be the subject of a certificate. Adds the
+    /// Removes fields that a client could use to claim to be the subject of a certificate. Adds the
     /// real subject for backends. Does nothing if the site names no field for the subject.
     pub fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };

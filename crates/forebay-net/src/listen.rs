@@ -175,8 +175,8 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
 /// bytes that a connection may send.
 const RECEIVED: usize = 2 << 20;
 
-/// Opens a UDP socket for each thread. The order of binding determines the positions by which the
-/// filter selects sockets.
+/// Opens a UDP socket for each thread. The order of binding determines the positions of the sockets
+/// for the filter.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);

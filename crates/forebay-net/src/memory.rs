@@ -1,11 +1,11 @@
 //! Connections in memory within one thread, for tests without sockets and delays.
 //!
-//! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. It has
-//! limited room, and each direction ends separately. Closing it with unread bytes resets it.
-//! Backends listen for such connections on a [`Network`]. `MemoryGateway` of `forebay-server` serves
-//! them as a serving thread does, so that a scripted client, the server, an origin and a scripted
-//! backend run in one thread. If tokio's clock is paused, time passes only when all of
-//! them wait, and then jumps to the next deadline.
+//! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. Each
+//! direction holds a limited number of bytes and ends separately. Closing a link with unread bytes
+//! resets the connection. Backends listen for such connections on a [`Network`]. `MemoryGateway` of
+//! `forebay-server` serves client connections as a serving thread does. Thus a scripted client, the
+//! server, an origin and a scripted backend run in one thread. If tokio's clock is paused, time
+//! passes only when all tasks wait, and then jumps to the next deadline.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -23,15 +23,15 @@ use tokio::sync::mpsc;
 /// Default number of unread bytes that a link holds per direction.
 const ROOM: usize = 64 * 1024;
 
-/// One end of a connection in memory. Dropping it closes the connection, with a reset if bytes are
-/// unread or [`Link::reset`] was called.
+/// One end of a connection in memory. Dropping the link closes the connection, with a reset if
+/// bytes are unread or [`Link::reset`] was called.
 pub struct Link {
     incoming: Rc<Pipe>,
     outgoing: Rc<Pipe>,
     resets: Cell<bool>,
 }
 
-/// A direction of a connection.
+/// One direction of a connection.
 struct Pipe {
     bytes: RefCell<VecDeque<u8>>,
     room: Cell<usize>,
@@ -95,20 +95,19 @@ impl Link {
         (end(&there, &back), end(&back, &there))
     }
 
-    /// Limits the unread bytes that the other end may send.
+    /// Limits the number of unread bytes from the other end to `bytes`.
     pub fn limit_room(&self, bytes: usize) {
         self.incoming.room.set(bytes);
         self.incoming.wake();
     }
 
-    /// Reads the received bytes and waits for them if necessary. Returns 0 if the other end has
-    /// finished.
+    /// Waits for bytes and reads them. Returns 0 if the other end has finished.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         poll_fn(|context| self.poll_readable(context)).await;
         self.append_to(buffer, ROOM)
     }
 
-    /// Writes all of `data` and waits for room if necessary.
+    /// Writes all of `data`. Waits while the other end has too many unread bytes.
     pub async fn write(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             match self.try_write(data) {
@@ -127,7 +126,7 @@ impl Link {
         self.shut_down(Shutdown::Write);
     }
 
-    /// Closes with a reset.
+    /// Closes the connection with a reset.
     pub fn reset(self) {
         self.resets.set(true);
     }
@@ -170,8 +169,8 @@ impl Link {
         Poll::Pending
     }
 
-    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end or after an error, else
-    /// `None`.
+    /// Returns `Some(true)` if bytes have arrived, `Some(false)` at the end of the input or after
+    /// an error, else `None`.
     pub fn peek(&self) -> Option<bool> {
         let has_bytes = !self.incoming.bytes.borrow().is_empty();
         (has_bytes || self.incoming.has_ended()).then_some(has_bytes)
@@ -190,7 +189,7 @@ impl Link {
         self.take(most, |piece| buffer.extend_from_slice(piece))
     }
 
-    /// Passes up to `most` received bytes to `give`, in two pieces. Returns their number.
+    /// Passes up to `most` received bytes to `give`, in two pieces. Returns the number of bytes.
     fn take(&self, most: usize, mut give: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut bytes = self.incoming.bytes.borrow_mut();
         let n = bytes.len().min(most);
@@ -244,7 +243,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Like the kernel: closing with unread bytes resets the connection.
+        // As in the kernel, closing with unread bytes resets the connection.
         if self.resets.get() || !self.incoming.bytes.borrow().is_empty() {
             self.outgoing.is_broken.set(true);
         }
@@ -268,7 +267,8 @@ pub enum Destination {
 #[derive(Default)]
 pub struct Network {
     listeners: RefCell<HashMap<Destination, Option<mpsc::UnboundedSender<Link>>>>,
-    /// Maximum number of connections, if limited, and the connections opened since.
+    /// Maximum number of connections, if limited, and the connections opened since the limit was
+    /// set.
     limit: RefCell<Option<(usize, Vec<Rc<Pipe>>)>>,
 }
 
@@ -280,13 +280,13 @@ impl Network {
         receiver
     }
 
-    /// Stops answering attempts to connect to `destination`.
+    /// Leaves attempts to connect to `destination` without an answer from now on.
     pub fn fall_silent(&self, destination: Destination) {
         self.listeners.borrow_mut().insert(destination, None);
     }
 
-    /// Allows at most `most` open connections among those opened from now on, as if the descriptor
-    /// limit were reached.
+    /// Allows `most` more connections to be open at the same time. Further connects fail as if the
+    /// descriptor limit were reached.
     pub fn limit_connections(&self, most: usize) {
         *self.limit.borrow_mut() = Some((most, Vec::new()));
     }

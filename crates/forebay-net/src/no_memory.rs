@@ -1,5 +1,5 @@
-//! Stands in for `memory.rs`, which only tests use. Its types have no values, so the compiler
-//! removes the code for them.
+//! Replaces `memory.rs` in builds without connections in memory. The types here have no values, so
+//! the compiler removes the code that uses them.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,12 +1,12 @@
 //! Idle connections to one backend, for reuse.
 //!
-//! The number of kept connections follows their use. The stack is LIFO: the connection at depth n
-//! is taken only when n are in use at once. A connection that was not taken for `idle_time` was not
-//! needed even at the peak of that time, and is closed. Requests therefore need neither counters
-//! nor a clock.
+//! The number of kept connections follows their use. The pool is a stack: the connection at depth n
+//! is taken only when n connections are in use at the same time. A connection that was not taken
+//! for `idle_time` was not needed even at the peak of that time, and is closed. Requests therefore
+//! need neither counters nor a clock.
 //!
-//! Upper bounds are `keepalive`, if set, and the thread's limit on idle connections. If descriptors
-//! still run out, some idle connections are closed.
+//! The key `keepalive`, if set, and the thread's limit on idle connections bound the size of a
+//! pool. If the process still runs out of descriptors, it closes some idle connections.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
 
-/// The idle connections of one thread to one backend. LIFO, so that surplus connections age out.
-/// `H` is held as long as the connection is open.
+/// The idle connections of one thread to one backend. The last stored connection is taken first, so
+/// that surplus connections reach their idle limit. Each connection holds an `H` as long as it is
+/// open.
 pub struct Pool<H> {
     idle: Rc<RefCell<Vec<Idle<H>>>>,
     room: Rc<IdleRoom>,
@@ -28,23 +29,24 @@ pub struct Pool<H> {
     keep_alive: Cell<KeepAlive>,
 }
 
-/// Limit on the idle backend connections of one thread, over all of its pools.
+/// Limit on the idle backend connections in all pools of one thread.
 pub struct IdleRoom {
     kept: Cell<usize>,
     most: Cell<usize>,
     pools: RefCell<Vec<Weak<dyn CloseOldest>>>,
 }
 
-/// A set of idle connections that can close some.
+/// A set of idle connections that can close some of them.
 trait CloseOldest {
-    /// Closes up to `most` connections, starting with the longest idle. Returns their number.
+    /// Closes up to `most` connections. Closes those first that have been idle longest. Returns the
+    /// number of closed connections.
     fn close_oldest(&self, most: usize) -> usize;
 }
 
-/// Permit for one idle connection, returned when dropped.
+/// Permit for one idle connection. Dropping the permit returns it.
 struct IdlePermit(Rc<IdleRoom>);
 
-/// Observed behaviour of the backend when connections end.
+/// Observed behaviour of the backend: if it leaves connections open after a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeepAlive {
     /// No connection has been used twice yet.
@@ -52,24 +54,26 @@ enum KeepAlive {
     /// The backend leaves connections open after a reply.
     Observed,
     /// The backend closes connections without `Connection: close`. Contains the time of the
-    /// observation; `None`: known from the start.
+    /// observation, or `None` if [`Pool::assume_violation`] was called.
     Violated(Option<Instant>),
 }
 
-/// Time for which an unannounced close is remembered. The backend may just have been restarted.
+/// Duration of the memory of an unannounced close. The time is limited, because the close may have
+/// been due to a restart of the backend.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// A connection that closes within this time after a reply was closed because of the reply.
+/// If a connection closes within this time after a reply, Forebay assumes that the backend closes
+/// after each reply.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
 const CLOSE_AT_LEAST: usize = 16;
-/// Divisor of the idle connections: a call closes this share if it is more than the minimum. To
-/// close 1,000 connections takes 38 calls, or 19 s.
+/// Divisor of the number of idle connections. A call closes this share if it is more than the
+/// minimum. Closing 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
-/// Divisor of the descriptor limit for idle connections. Half of the descriptors are for clients,
-/// and a quarter for their requests' connections to backends.
+/// Divisor of the descriptor limit. The result is the limit on idle connections. Half of the
+/// descriptors are for clients, and a quarter for busy connections to backends.
 const DESCRIPTOR_SHARE: u64 = 4;
 
 struct Idle<H> {
@@ -81,8 +85,8 @@ struct Idle<H> {
 }
 
 impl<H: 'static> Pool<H> {
-    /// Creates a pool of up to `keep` connections, each unused for at most `idle_time`, within the
-    /// limit of `room`. `keep` is `None` for as many as were in use at once during `idle_time`.
+    /// Creates a pool of up to `keep` connections within the limit of `room`. Each connection is
+    /// closed after `idle_time` without use. If `keep` is `None`, only `room` limits the number.
     pub fn new(keep: Option<usize>, idle_time: Duration, room: Rc<IdleRoom>) -> Self {
         let keep_alive = Cell::new(KeepAlive::Unknown);
         let keep = keep.unwrap_or(usize::MAX);
@@ -92,8 +96,8 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
-    /// been idle long enough to show that the last reply did not close it. Drops connections that
-    /// the backend has closed.
+    /// been idle so long that the backend did not close it because of the last reply. Drops
+    /// connections that the backend has closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -105,12 +109,12 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// As [`Pool::take`], but only connections that have been idle long enough.
+    /// Takes an idle connection as [`Pool::take`] does, but only if its boolean would be true.
     pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
         loop {
             let entry = {
                 let mut idle = self.idle.borrow_mut();
-                // Sorted by `since`, because `put` appends.
+                // The connections are sorted by `since`, because `put` appends.
                 let settled = idle.partition_point(|entry| is_settled(entry.since, deadlines));
                 idle.remove(settled.checked_sub(1)?)
             };
@@ -122,7 +126,8 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Stores a connection without a request in progress.
+    /// Stores a connection without a request in progress. Closes the connection if a limit is
+    /// reached.
     pub fn put(&self, socket: Socket, held: H, deadlines: &Deadlines) {
         socket.unlimit_read();
         let mut idle = self.idle.borrow_mut();
@@ -134,9 +139,10 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Closes connections that the backend has closed, and some that have been idle for too long.
+    /// Closes connections that the backend has closed, and some connections that have been idle for
+    /// more than `idle_time`.
     pub fn prune(&self, deadlines: &Deadlines) {
-        // After a burst there may be a thousand, too many to close at once.
+        // After a burst, a thousand connections may be too old. This is too many for one call.
         let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();
@@ -156,8 +162,8 @@ impl<H: 'static> Pool<H> {
         drop(old);
     }
 
-    /// Returns true if the backend leaves connections open after a reply and has not recently
-    /// closed one without announcement.
+    /// Returns true if the backend leaves connections open after a reply, and has not recently
+    /// closed a connection without announcement.
     pub fn keeps_alive(&self) -> bool {
         self.keep_alive.get() == KeepAlive::Observed
     }
@@ -174,7 +180,7 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Records that a connection was still open at reuse, or some time after a reply.
+    /// Records that a connection was still open when it was reused, or [`GRACE`] after a reply.
     pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),
@@ -194,7 +200,8 @@ impl<H: 'static> Pool<H> {
 }
 
 impl IdleRoom {
-    /// Returns the limit for one of `threads` threads, as a share of the limit on descriptors.
+    /// Returns the limit for each of `threads` threads. All threads together may use a quarter of
+    /// the descriptors.
     pub(crate) fn of_descriptors(threads: usize) -> Rc<Self> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let most = descriptors / DESCRIPTOR_SHARE / threads.max(1) as u64;
@@ -202,8 +209,8 @@ impl IdleRoom {
         Rc::new(Self { kept: Cell::new(0), most, pools: RefCell::default() })
     }
 
-    /// Closes up to [`CLOSE_AT_LEAST`] idle connections to free descriptors. Returns true if it
-    /// closed any.
+    /// Closes up to [`CLOSE_AT_LEAST`] idle connections to free descriptors. Returns true if at
+    /// least one was closed.
     pub(crate) fn close_some(&self) -> bool {
         let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
         let closed = pools
@@ -214,12 +221,13 @@ impl IdleRoom {
 
     fn enter(&self, pool: Weak<dyn CloseOldest>) {
         let mut pools = self.pools.borrow_mut();
-        // A reload drops the pools of the previous table.
+        // A reload drops the pools of the previous configuration.
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
     }
 
-    /// Sets the limit. Existing connections stay until they are used.
+    /// Sets the limit. Connections above the limit remain until they are used or have been idle for
+    /// too long.
     pub fn limit(&self, most: usize) {
         self.most.set(most);
     }
@@ -250,8 +258,7 @@ impl Drop for IdlePermit {
     }
 }
 
-/// Returns true if a connection has been idle so long that the backend does not close after each
-/// reply.
+/// Returns true if a connection has been idle so long that the last reply cannot have closed it.
 fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
     deadlines.now() >= since.saturating_add(2)
 }

@@ -1,5 +1,5 @@
-//! The limit on connections: waiting clients, the thread that must close a connection, and the log
-//! message.
+//! State of the limit on client connections: the waiting connections, the thread that closes a
+//! connection for them, and the log message.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -7,34 +7,36 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Minimum interval of log messages about the limit.
+/// Minimum interval between log messages about the limit.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Value of a thread without a connection to close.
+/// Value in [`Pressure::oldest`](Pressure) of a thread that has no connection to close.
 const NONE: u64 = u64::MAX - 1;
 
-/// Value of a thread that has not scanned its connections since the limit came near.
+/// Value of a thread that has not scanned its connections since the number of connections came near
+/// the limit.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The thread with the first connection to close.
+/// The thread that must close the next connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oldest {
-    /// This thread.
+    /// The thread with this index.
     On(usize),
     /// All connections have requests in progress.
     Nowhere,
-    /// A thread has not scanned its connections yet. It does so at its next tick.
+    /// A thread has not scanned its connections yet. It scans them at its next tick.
     Unknown,
 }
 
 /// State of the limit on connections, shared by all threads.
 pub struct Pressure {
     started: Instant,
-    /// Number of connections that wait for room.
+    /// Number of new connections that wait for another connection to end.
     waiting: AtomicUsize,
-    /// Notified, while connections wait, when a connection has ended or a thread has none to close.
+    /// Notified when a connection has ended or a thread has no connection to close. Notified only
+    /// while connections wait.
     changed: Notify,
-    /// Rank of each thread's first connection to close (`Deadlines::oldest`).
+    /// Rank of the connection that each thread would close first (`Deadlines::oldest`).
     oldest: Vec<AtomicU64>,
     /// Number of connections closed since the last log message.
     closed: AtomicUsize,
@@ -44,7 +46,7 @@ pub struct Pressure {
     next_line: AtomicU64,
 }
 
-/// A connection that waits for room.
+/// A new connection that waits for another connection to end.
 pub struct WaitingConnection<'a>(&'a Pressure);
 
 impl Drop for WaitingConnection<'_> {
@@ -54,7 +56,7 @@ impl Drop for WaitingConnection<'_> {
 }
 
 impl WaitingConnection<'_> {
-    /// Returns a future that completes at the next change.
+    /// Returns a future that completes at the next [`Pressure::notify`].
     pub fn changed(&self) -> Notified<'_> {
         self.0.changed.notified()
     }
@@ -63,7 +65,7 @@ impl WaitingConnection<'_> {
 impl Pressure {
     pub fn new(threads: usize) -> Self {
         Self {
-            // Reference point of `now`.
+            // The zero point of `now`.
             started: Instant::now(),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -78,32 +80,34 @@ impl Pressure {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Registers a connection that waits for room.
+    /// Registers a new connection that waits for another connection to end.
     pub fn wait(&self) -> WaitingConnection<'_> {
-        // Before the caller checks for room, because `notify` reads this after it has made room.
+        // Increment before the caller checks the limit, because `notify` reads the number after a
+        // connection has ended.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         WaitingConnection(self)
     }
 
-    /// Wakes the connections that wait for room.
+    /// Wakes the waiting connections.
     pub fn notify(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_waiters();
         }
     }
 
-    /// Stores the rank of a thread's first connection to close.
+    /// Stores the rank of the connection that a thread would close first. `None` if it has no
+    /// connection to close.
     pub fn publish(&self, thread: usize, oldest: Option<u64>) {
         self.oldest[thread].store(oldest.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Discards the rank while the limit is not near.
+    /// Discards the rank of a thread, because the number of connections is not near the limit.
     pub fn forget(&self, thread: usize) {
         self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Returns the thread with the first connection to close. The ranks of all threads for which
-    /// `has_connections` is true must be known.
+    /// Returns the thread that must close the next connection. Returns `Unknown` if the rank of a
+    /// thread is unknown and `has_connections` returns true for the thread.
     pub fn oldest(&self, has_connections: impl Fn(usize) -> bool) -> Oldest {
         let mut found = (NONE, Oldest::Nowhere);
         for (thread, oldest) in self.oldest.iter().enumerate() {

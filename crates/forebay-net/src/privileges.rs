@@ -36,30 +36,32 @@ impl fmt::Display for PrivilegeError {
 
 impl std::error::Error for PrivilegeError {}
 
-/// Protects this process's memory, with its keys and tokens, from other processes of the same user.
+/// Protects this process's memory, which contains keys and tokens, from other processes of the same
+/// user.
 ///
-/// Otherwise a script of the same user could read `/proc/PID/mem` and `/proc/PID/environ`. An exec
-/// and each change of user undo the protection. Measuring tools of an unprivileged user need
-/// access, so `forebay compare` starts servers without it.
+/// Without the protection, a script of the same user could read `/proc/PID/mem` and
+/// `/proc/PID/environ`. An exec and each change of user undo the protection. Measuring tools of an
+/// unprivileged user need access, so `forebay compare` starts servers without the protection.
 pub fn hide_memory() {
     if std::env::var_os(MAY_BE_MEASURED).is_none() {
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
-/// Becomes `user` permanently, with its groups or only those of `group`; see `Identity::assume`.
+/// Becomes `user` permanently, with the user's groups, or only with `group` if it is given. See
+/// `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
 }
 
-/// Another user and group to become.
+/// The user and group that the process becomes.
 pub struct Identity {
     user: Option<User>,
     group: Option<Gid>,
 }
 
 impl Identity {
-    /// Looks up `user` with its groups, or with only `group`. Returns `None` if neither is given.
+    /// Looks up `user` and `group`. Returns `None` if neither is given.
     pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, PrivilegeError> {
         if user.is_none() && group.is_none() {
             return Ok(None);
@@ -77,8 +79,8 @@ impl Identity {
         Some((user.uid.as_raw(), self.group.unwrap_or(user.gid).as_raw()))
     }
 
-    /// Becomes the user permanently, on all threads. Call it after opening sockets and logs, and
-    /// before running anything that should not have root's rights.
+    /// Becomes the user permanently, on all threads. Call this after sockets and logs are opened,
+    /// and before any code runs that should not have root's rights.
     pub fn assume(&self) -> Result<(), PrivilegeError> {
         let Self { user, group } = self;
         let assume = || {
@@ -93,7 +95,7 @@ impl Identity {
             if let Some(group) = group.or(user.as_ref().map(|user| user.gid)) {
                 setgid(group)?;
             }
-            // Last, because it removes the right to do the others.
+            // `setuid` comes last, because it removes the right to make the other calls.
             user.as_ref().map_or(Ok(()), |user| setuid(user.uid))
         };
         let assumed = assume().map_err(PrivilegeError::System);

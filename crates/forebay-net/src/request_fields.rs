@@ -1,12 +1,12 @@
-//! A route's changes to the fields of a request, before its origin gets them.
+//! Applies a route's changes to the fields of a request before the route's origin receives it.
 //!
-//! The changed fields replace those of the head, so that each protocol to a backend carries them
-//! without code of its own. The client's fields come back afterwards, for the log and for other
+//! The changed fields replace the fields of the head. Thus no protocol to a backend needs code for
+//! these changes. After the origin, the client's fields are restored for the log and for other
 //! routes.
 //!
-//! A client must not shadow a field that a rule sets. So the client's fields of this name are
-//! removed, whatever their letter case, and whatever character is in place of `-`: CGI and its
-//! successors do not distinguish these. The client cannot remove a rule's field by naming it in
+//! A client must not shadow a field that a rule sets. Therefore the client's fields of this name
+//! are removed. Letter case is ignored, and any mark counts as `-`, because CGI and its successors
+//! do not distinguish them. A client cannot remove a rule's field by naming the field in
 //! `Connection`.
 
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use forebay_wire::http1::{Field, KnownField};
 use crate::head::{Request, is_alike};
 use crate::template::Escape;
 
-/// Changes to the fields of requests.
+/// The changes of one route to the fields of requests.
 #[derive(Debug)]
 pub struct RequestFields {
     changes: Vec<RequestField>,
@@ -26,13 +26,13 @@ pub struct RequestFields {
 }
 
 impl RequestFields {
-    /// Returns the changes; `None` if there are none.
+    /// Creates the changes of a route. Returns `None` if `changes` is empty.
     pub fn new(changes: &[RequestField]) -> Option<Rc<Self>> {
         let names = changes.iter().map(|field| field.name.clone()).collect();
         (!changes.is_empty()).then(|| Rc::new(Self { changes: changes.to_vec(), names }))
     }
 
-    /// Changes the fields of `request`. Returns the client's, for [`Self::restore`].
+    /// Changes the fields of `request`. Returns the client's fields for [`Self::restore`].
     pub fn apply(&self, request: &mut Request) -> Box<[Field]> {
         let clients = request.head.fields.clone();
         let at = request.head.len;
@@ -67,14 +67,14 @@ impl RequestFields {
         clients.into_boxed_slice()
     }
 
-    /// Gives `request` the client's fields again.
+    /// Restores the client's fields of `request`.
     pub fn restore(request: &mut Request, clients: Box<[Field]>) {
         request.head.fields = clients.into_vec();
         request.changed = None;
     }
 
-    /// Removes the client's fields that a rule replaces. If a rule adds to a field, the
-    /// client's lines of this name get the same `KnownField`, so that all are joined.
+    /// Removes the client's fields that a rule replaces. If a rule adds to a field, the client's
+    /// lines of this name get the `KnownField` of the added line. CGI then joins all lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for RequestField { name, change } in &self.changes {
@@ -97,7 +97,8 @@ impl RequestFields {
 /// Returns the kind of a field that the configuration sets.
 fn known(name: &[u8]) -> KnownField {
     match KnownField::of(name) {
-        // These have a place of their own in CGI and AJP, and files read the others.
+        // CGI and AJP have separate variables for some of these fields, and file origins read the
+        // others.
         known @ (KnownField::ContentType
         | KnownField::Accept
         | KnownField::AcceptEncoding

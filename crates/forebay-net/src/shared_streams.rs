@@ -1,8 +1,8 @@
-//! The streams of one HTTP/2 connection, for server and client: turns to send, deadlines and
-//! wake-ups.
+//! The streams of one HTTP/2 connection, as server or client. Decides which stream may send, and
+//! keeps deadlines and wakers.
 //!
-//! Streams take turns to send, one at a time, in the codec's order. A stream that does not use its
-//! turn until the next tick loses it.
+//! Only one stream may send at a time: it has the turn. The codec decides the order of the turns. A
+//! stream that does not use its turn until the next tick loses the turn.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use forebay_wire::http2::{self, ErrorCode};
 
 use crate::deadline::{NEVER, Ticks};
 
-/// Pending operations of a stream, and their deadlines.
+/// Wakers of the tasks that wait for a stream, and deadlines.
 pub struct StreamWakers {
-    /// True if the stream has its turn to send; the sending task resets it.
+    /// True if the stream has the turn to send. The sending task resets the flag.
     pub has_room: Cell<bool>,
     /// Deadline of the current read.
     pub read_due: Cell<Ticks>,
@@ -54,18 +54,18 @@ pub trait SharedStream {
     /// Returns the number of the stream.
     fn id(&self) -> u32;
 
-    /// Returns the pending operations.
+    /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Handles the reset of the stream, whose window the peer has kept closed for too long.
+    /// Handles the reset of the stream, because the peer has kept its window closed for too long.
     fn fail_stalled(&self);
 }
 
 /// The streams of one connection, and the waker of its task.
 pub struct SharedStreams<S> {
-    /// Sorted by number.
+    /// The streams, sorted by number.
     list: RefCell<Vec<Rc<S>>>,
-    /// The stream that has the turn to send; 0: none.
+    /// Number of the stream that has the turn to send. 0 if no stream has the turn.
     turn: Cell<u32>,
     task: Cell<Option<Waker>>,
     is_woken: Cell<bool>,
@@ -100,7 +100,7 @@ impl<S: SharedStream> SharedStreams<S> {
         Poll::Pending
     }
 
-    /// Adds a stream, whose number must be higher than all before.
+    /// Adds a stream. Its number must be higher than the numbers of all earlier streams.
     pub fn push(&self, stream: Rc<S>) {
         self.list.borrow_mut().push(stream);
     }
@@ -155,16 +155,16 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes: `limit`, or more if all streams are
-    /// tunnels, whose idle limit may be longer.
+    /// Returns the time that the peer may take to accept bytes. The result is `limit`, or the
+    /// shortest idle limit of the tunnels if all streams are tunnels and this is longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let idle = list.iter().map(|stream| stream.waits().tunnel_idle.get()).min().flatten();
         idle.map_or(limit, |idle| idle.max(limit))
     }
 
-    /// Resets the streams whose window the peer has kept closed for `write_limit`, or for the idle
-    /// limit of a tunnel. Call it at each tick.
+    /// Resets the streams whose window the peer has kept closed for `write_limit`. For a tunnel,
+    /// its idle limit applies instead. Call this at each tick.
     pub fn end_stalled(
         &self,
         codec: &RefCell<http2::Connection>,
@@ -187,8 +187,8 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Wakes the readers of overdue streams. If `quiet` is given, the deadline of tunnels is at
-    /// most `quiet`.
+    /// Wakes the readers of overdue streams. If `quiet` is given, first lowers the read deadline of
+    /// tunnels to `quiet`.
     pub fn expire_reads(&self, now: Ticks, quiet: Option<Ticks>) {
         for stream in &*self.list.borrow() {
             let waits = stream.waits();
@@ -233,8 +233,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Returns a connection with `count` streams, each of which has more to send than there is room
-    /// for.
+    /// Returns a connection with `count` streams. Each stream has more bytes to send than the
+    /// output buffer accepts.
     fn streams(count: usize, now: Instant) -> (RefCell<Connection>, SharedStreams<One>) {
         let mut codec = Connection::client(Config { output: 1_000, ..Config::default() });
         let streams = SharedStreams::default();

@@ -1,18 +1,19 @@
-//! A connection of this thread: TCP, Unix or in memory, with deadlines and optional TLS.
+//! A connection of one thread over TCP, a Unix socket or memory, with deadlines and optional TLS.
 //!
-//! One read per request: a read that does not fill the buffer has emptied the socket, so readiness
-//! is cleared at once. A write is tried before waiting for room. A request on a kept-alive
-//! connection costs one `recv`, one `send` and its share of `epoll_wait` on each side.
+//! A request needs one read. A read that does not fill the buffer has emptied the socket, so the
+//! readiness is cleared without a second read. A write is tried without waiting for readiness
+//! first. A request on a kept-alive connection costs one `recv`, one `send` and its share of
+//! `epoll_wait` on each side.
 //!
-//! Reading has priority over writing: small output is sent at the end of the thread's turn
-//! (`write_soon`). A task that is about to write more lets all ready tasks run first
-//! (`yield_to_readers`). The event loop reports 64 sockets at a time, so that their data stays in
-//! the CPU cache. A proxied head with the `Content-Length` of a body is sent together with the
-//! first bytes of the body: one write instead of two. If the backend ends in between, the client
-//! gets a regular 502.
+//! Reading has priority over writing. Small output is queued and sent after all ready tasks have
+//! run (`write_soon`). A task that writes more output first lets all ready tasks run
+//! (`yield_to_readers`). The event loop reports at most 64 sockets at a time, so that their data
+//! stays in the CPU cache. A proxied head with the `Content-Length` of a body is sent together with
+//! the first bytes of the body. This takes one write instead of two. If the backend ends before
+//! these bytes, the client gets a regular 502.
 //!
-//! A disconnected client is detected after the first tick (100 ms) at the earliest, because most
-//! requests are answered before.
+//! The disconnect of a client during a request is detected after the next tick (100 ms) at the
+//! earliest. Most requests are answered before, and need no check.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -40,20 +41,21 @@ pub use write::yield_to_readers;
 /// Size of a receive buffer in bytes: enough for most heads and small bodies.
 pub const BUFFER: usize = 16 * 1024;
 
-/// Time limit for reading a closing connection.
+/// Maximum time that [`Socket::linger`] reads from a closing connection.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// A connected socket. Reading and writing take `&self`, so that both directions work at the same
-/// time. Each direction has one user at a time.
+/// A connected socket. Reads and writes take `&self`, so that both directions work at the same
+/// time. Only one task at a time may use each direction.
 pub struct Socket {
     shared: Rc<Watched>,
     deadlines: Rc<Deadlines>,
     key: usize,
-    /// True if readiness was cleared without reading. The next read must then try recv.
+    /// True if the readiness was cleared without a read. The next read must then call `recv`
+    /// without waiting for readiness.
     is_unread: Cell<bool>,
 }
 
-/// A connection without a thread, on its way to another one.
+/// A connection that is detached from its thread, to be passed to another thread.
 pub enum Detached {
     /// TCP.
     Tcp(std::net::TcpStream),
@@ -95,7 +97,7 @@ impl Socket {
         Self { shared, deadlines: deadlines.clone(), key, is_unread: Cell::new(false) }
     }
 
-    /// Takes over a connection from another thread.
+    /// Attaches a connection of another thread to this thread.
     pub fn attach(detached: Detached, deadlines: &Rc<Deadlines>) -> io::Result<Self> {
         Ok(Self::new(
             match detached {
@@ -106,7 +108,8 @@ impl Socket {
         ))
     }
 
-    /// Prepares the connection for another thread. Fails with TLS, which cannot be passed on.
+    /// Detaches the connection from this thread. Fails if the connection uses TLS, because a TLS
+    /// session cannot be passed on.
     pub fn detach(self) -> io::Result<Detached> {
         if self.is_tls() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -123,51 +126,53 @@ impl Socket {
         }
     }
 
-    /// Limits the total duration of reads to `after` from now. A later read fails with `TimedOut`.
+    /// Sets a deadline for all reads: `after` from now. Later reads fail with `TimedOut`.
     pub fn limit_read(&self, after: Duration) {
         self.shared.read_due.set(self.deadlines.due(after));
     }
 
-    /// As [`Socket::limit_read`], if a limit is already set.
+    /// Sets the deadline again as [`Socket::limit_read`] does, if one is set.
     pub fn renew_read_limit(&self, after: Duration) {
         if self.shared.read_due.get() != NEVER {
             self.limit_read(after);
         }
     }
 
-    /// Removes the limit on reads.
+    /// Removes the deadline for reads.
     pub fn unlimit_read(&self) {
         self.shared.read_due.set(NEVER);
     }
 
-    /// Limits the time that a write waits for room. A longer wait fails with `TimedOut`.
+    /// Limits the time that a write waits for the peer to accept data. A longer wait fails with
+    /// `TimedOut`.
     pub fn limit_writes(&self, pause: Duration) {
         self.shared.write_limit.set(pause);
     }
 
-    /// Sets whether the connection may be closed at any time.
+    /// Marks the connection as idle or busy. An idle connection may be closed at any time.
     pub fn set_idle(&self, idle: bool) {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets whether the connection may be closed at any time, or to make room for others.
+    /// Sets the activity, which decides if the connection may be closed at any time or for a new
+    /// connection.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
-    /// Counts the connection against the limit on client connections. It may then be closed to make
-    /// room for others, unless it is busy.
+    /// Counts the connection against the limit on client connections. Unless it is busy, Forebay
+    /// may then close it to admit another connection.
     pub fn set_counted(&self) {
         self.shared.occupancy.set_counted();
     }
 
-    /// Returns true if the connection was closed to make room for others.
+    /// Returns true if the connection was closed to admit another connection.
     pub fn is_evicted(&self) -> bool {
         self.shared.occupancy.is_evicted()
     }
 
-    /// Turns the connection into a tunnel, which ends soon after the server begins to stop. `pause`
-    /// limits the time that a write waits for room.
+    /// Marks the connection as a tunnel. A quiet tunnel ends soon after the server begins to stop.
+    /// `pause` limits the time that a write waits for the peer to accept data.
     pub fn begin_tunnel(&self, pause: Duration) {
         self.limit_writes(pause);
         self.shared.tunnel.set(true);
@@ -178,15 +183,15 @@ impl Socket {
         self.shared.expired.get()
     }
 
-    /// Returns true if a deadline has passed and the connection was not closed to make room for
-    /// others.
+    /// Returns true if a deadline has passed. Returns false if the connection was closed to admit
+    /// another connection.
     pub fn is_overdue(&self) -> bool {
         self.is_expired() && !self.is_evicted()
     }
 
     /// Waits until bytes can be read or the peer has closed.
     pub async fn readable(&self) -> io::Result<()> {
-        // Cheaper than tokio's `readable()`, which supports several waiting tasks.
+        // `poll_fn` is cheaper than tokio's `readable()`, which supports several waiting tasks.
         poll_fn(|context| self.poll_readable(context)).await
     }
 
@@ -202,7 +207,8 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read`], without waiting: fails with `WouldBlock` if nothing has arrived.
+    /// Reads as [`Socket::read`] does, but without waiting. Fails with `WouldBlock` if nothing has
+    /// arrived.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.read_ready(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
@@ -234,7 +240,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_ready`], but ignores the readiness known to the event loop.
+    /// Reads as [`Socket::read_ready`] does, but ignores the readiness recorded by the event loop.
     fn read_forgotten(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let room = buffer.capacity() - buffer.len();
         let outcome = self.shared.io.read(buffer);
@@ -242,9 +248,9 @@ impl Socket {
         outcome
     }
 
-    /// Waits until the peer has closed its sending side. Bytes that it sends before can be read
-    /// afterwards. A close is detected after the next tick at the earliest: most requests are
-    /// answered by then and need no further registration with the event loop.
+    /// Waits until the peer has closed its sending side. Bytes that arrived before the close can be
+    /// read afterwards. A close is detected after the next tick at the earliest. Most requests are
+    /// answered by then, and need no further registration with the event loop.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {
@@ -269,12 +275,13 @@ impl Socket {
         poll_fn(|context| self.poll_tick(begun, context)).await;
     }
 
-    /// Sends the acknowledgement of received bytes immediately, with a system call on TCP.
+    /// Sends the acknowledgement of received bytes immediately. Over TCP, this takes a system call.
     pub fn acknowledge(&self) {
-        // The kernel would delay it by up to 40 ms or until the next write. A peer that writes
-        // small pieces with Nagle's algorithm would send no second piece before it arrives.
+        // The kernel would delay the acknowledgement by up to 40 ms or until the next write. A peer
+        // that writes small pieces with Nagle's algorithm would wait for it before the second
+        // piece.
         if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel leaves this mode by itself. A failure only costs time.
+            // The kernel ends this mode by itself. Ignore an error, because it only costs time.
             let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }
@@ -286,7 +293,7 @@ impl Socket {
     }
 
     /// Returns true if an idle connection is useless: closed, or with unsolicited bytes. Costs no
-    /// system call; does not detect a close that the event loop has not seen yet.
+    /// system call. Does not detect a close that the event loop has not reported yet.
     pub fn is_stale(&self) -> bool {
         let looked = self.shared.io.try_io(Interest::READABLE, || match self.tls() {
             // The received bytes may be a TLS ticket.
@@ -298,7 +305,7 @@ impl Socket {
         looked.is_ok() || self.is_expired()
     }
 
-    /// Closes with a reset, so that the peer recognizes the data as incomplete.
+    /// Lets the connection close with a reset, so that the peer recognizes the data as incomplete.
     pub fn reset(&self) {
         self.send_now();
         if let Some(tls) = self.tls() {
@@ -310,7 +317,7 @@ impl Socket {
         }
     }
 
-    /// Ends the sending direction.
+    /// Ends the sending direction, with `close_notify` if the connection uses TLS.
     pub fn finish_writing(&self) {
         self.send_now();
         if let Some(tls) = self.tls() {
@@ -332,15 +339,16 @@ impl Socket {
         if self.deadlines.now() != begun {
             return Poll::Ready(());
         }
-        // Cloning a waker takes two atomic operations, and each turn of a request polls this.
+        // Cloning a waker takes two atomic operations, and each poll of a request comes here.
         let waiting = self.shared.at_tick.take();
         let waiting = waiting.filter(|waker| waker.will_wake(context.waker()));
         self.shared.at_tick.set(waiting.or_else(|| Some(context.waker().clone())));
         Poll::Pending
     }
 
-    /// Reads for a moment after the last reply. Closing with unread bytes would reset the
-    /// connection, and the peer could lose the reply (RFC 9112 section 9.6).
+    /// Ends the sending direction after the last reply, then reads and discards bytes for a moment.
+    /// Closing with unread bytes would reset the connection, and the peer could lose the reply (RFC
+    /// 9112 section 9.6).
     pub async fn linger(&self) {
         self.sent().await;
         self.finish_writing();
@@ -373,8 +381,8 @@ impl Drop for Socket {
             tls.close(&self.shared.io);
         }
         if self.shared.is_sending.get() {
-            // The socket is removed from the deadlines below, so that no deadline would end the
-            // wait for room.
+            // `forget` below removes the socket from the sweep. Without this shutdown, no deadline
+            // would end the task that still sends.
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);

@@ -14,9 +14,9 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 /// Takes over a descriptor that the parent process passed, and marks it close-on-exec.
 ///
-/// Call it once for each number, before anything else is opened. Fails if the number is not open or
-/// is already close-on-exec: only this process sets that flag on descriptors, so it did not come
-/// through an exec.
+/// Call this once for each number, before this process opens other descriptors. Fails if the number
+/// is not open or is already close-on-exec. A descriptor with this flag did not come through an
+/// exec, so this process has opened it.
 pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -36,8 +36,8 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
 
 /// Marks all descriptors from `first` on as close-on-exec.
 ///
-/// A shell or a service manager may have left some open. Descriptors that this process opens are
-/// close-on-exec anyway.
+/// A shell or a service manager may have left some descriptors open. Descriptors that this process
+/// opens are close-on-exec anyway.
 pub fn keep_from_programs(first: RawFd) {
     let first_number = libc::c_uint::try_from(first).unwrap_or(0);
     let flags = libc::c_uint::try_from(libc::CLOSE_RANGE_CLOEXEC).unwrap_or(0);
@@ -69,7 +69,7 @@ mod tests {
             fcntl_setfd(&copy, FdFlags::empty()).unwrap();
             copy
         };
-        // High numbers, because other tests of this process open descriptors at the same time.
+        // Use high numbers, because other tests of this process open descriptors at the same time.
         let (below, beyond) = (open(700), open(800));
         keep_from_programs(800);
         assert!(!fcntl_getfd(&below).unwrap().contains(FdFlags::CLOEXEC));

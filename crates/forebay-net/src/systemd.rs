@@ -1,6 +1,7 @@
-//! Service managers: takes over passed sockets and reports the state of the server.
+//! Takes over listening sockets from a service manager, and reports the state of the server to it.
 //!
-//! Follows sd_listen_fds(3) and sd_notify(3) of systemd; other managers use the same protocol.
+//! This module follows sd_listen_fds(3) and sd_notify(3) of systemd. Other managers use the same
+//! protocol.
 
 use std::env;
 use std::fmt;
@@ -17,7 +18,7 @@ use socket2::{Domain, Socket, Type};
 use crate::listen::{ListenError, Listener, Opened, Sockets, open};
 use crate::sys::inherit;
 
-/// First descriptor that a service manager passes.
+/// Number of the first descriptor that a service manager passes.
 const FIRST: i32 = 3;
 
 /// Listening sockets that the service manager opened.
@@ -43,7 +44,7 @@ impl Passed {
     }
 }
 
-/// Reason to refuse sockets of the service manager.
+/// Reason to refuse the sockets of the service manager.
 #[derive(Debug)]
 pub enum InheritError {
     /// `LISTEN_FDS` is not a valid number of descriptors.
@@ -54,10 +55,10 @@ pub enum InheritError {
         number: i32,
         /// Name in `LISTEN_FDNAMES`.
         name: String,
-        /// Reason.
+        /// Reason of the refusal.
         error: io::Error,
     },
-    /// Sockets that no site listens on.
+    /// No site listens on these sockets.
     Unused(Vec<String>),
 }
 
@@ -83,8 +84,8 @@ impl fmt::Display for InheritError {
 impl std::error::Error for InheritError {}
 
 impl Inherited {
-    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. Call it once,
-    /// before anything else is opened.
+    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. Call this once,
+    /// before this process opens other descriptors.
     pub fn take() -> Result<Self, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
         let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {
@@ -108,8 +109,8 @@ impl Inherited {
         passed.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Opens `listen`, or returns the service manager's sockets for it. Several sockets may have
-    /// the same name.
+    /// Opens `listen`, or returns the service manager's sockets for this address or name. Several
+    /// sockets may have the same name.
     pub fn open_or_claim(
         &mut self,
         listen: &Listen,
@@ -125,8 +126,8 @@ impl Inherited {
         Ok(claimed.into_iter().map(same).collect())
     }
 
-    /// Returns listeners for `threads` threads on the manager's sockets with this address or name;
-    /// none without such sockets. All threads share each socket.
+    /// Returns listeners for `threads` threads on the manager's sockets with this address or name.
+    /// All threads share each socket. Returns an empty list if the manager passed no such socket.
     fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
         let is_meant = |passed: &mut Passed| match listen {
             Listen::Named(name) => passed.name == *name,
@@ -167,7 +168,8 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     Ok((socket, listen))
 }
 
-/// Reports the state of the server to the service manager, if one asks for it.
+/// Reports the state of the server to the service manager, if `NOTIFY_SOCKET` names the manager's
+/// socket.
 pub struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notify {
@@ -182,7 +184,7 @@ impl Notify {
         Self(address.and_then(|address| Ok((UnixDatagram::unbound()?, address))).ok())
     }
 
-    /// Reports that requests are answered.
+    /// Reports that the server answers requests.
     pub fn ready(&self, status: &str) {
         self.notify(&format!("READY=1\nSTATUS={status}"));
     }

@@ -16,12 +16,13 @@ use forebay_wire::path;
 
 use crate::head::Request;
 
-/// The context that the values of a template are escaped for.
+/// The context of the values of a template, which determines their escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
-    /// The value of a field, a key or a line of a log: control characters are percent-encoded.
+    /// The value of a header field, a key or a log line. Control characters are percent-encoded.
     Field,
-    /// A path with a query, or a URL: what would end the path or a parameter is percent-encoded.
+    /// A path with a query, or a URL. Characters that would end the path or a parameter are
+    /// percent-encoded.
     Target,
     /// The text of an HTML page.
     Html,
@@ -29,20 +30,20 @@ pub enum Escape {
     Json,
 }
 
-/// The part of a URL that a value becomes a part of.
+/// The part of a URL that receives the next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UrlPart {
     Path,
-    /// The query or the fragment. True if a value would begin a parameter there.
+    /// The query or the fragment. Contains true if the next value begins a parameter.
     Query(bool),
 }
 
-/// The longest request identifier that is taken from a proxy.
+/// Maximum length in bytes of a request identifier of a trusted proxy.
 const LONGEST_ID: usize = 128;
 
 impl Request {
-    /// Appends the template with the values of this request. A template without placeholders
-    /// allocates nothing.
+    /// Appends the text of `template` with the values of this request. Allocates nothing for a
+    /// template without placeholders.
     pub fn fill(&self, template: &Template, escape: Escape, out: &mut Vec<u8>) {
         let mut place = UrlPart::Path;
         for part in template.parts() {
@@ -64,7 +65,8 @@ impl Request {
         }
     }
 
-    /// As [`Self::fill`], for an error page.
+    /// Appends the text of an error page. Only error pages have the placeholders for `status` and
+    /// its reason phrase.
     pub fn fill_page(&self, page: &Template, status: u16, escape: Escape, out: &mut Vec<u8>) {
         for part in page.parts() {
             match part {
@@ -96,7 +98,8 @@ impl Request {
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
             (Escape::Target, UrlPart::Query(begins)) => match is_path {
-                // Decoded once, the parameter is the decoded path.
+                // The escapes of the path remain, so that an application decodes the parameter to
+                // the decoded path.
                 true => append_parameter(&encoded, true, out),
                 false if begins && *value == Placeholder::Query => append_escaped(&encoded, out),
                 false => append_parameter(&encoded, false, out),
@@ -122,7 +125,7 @@ impl Request {
             }
             Placeholder::Scheme => Cow::Borrowed(if self.https { b"https" } else { b"http" }),
             Placeholder::Host => {
-                // A host is not escaped, because `[::1]` is one.
+                // Do not escape a host, because `[::1]` is a valid host.
                 return out.extend_from_slice(self.plain_host().unwrap_or_default());
             }
             Placeholder::Port => {
@@ -138,7 +141,7 @@ impl Request {
             Placeholder::Header(name) => self.joined_field(name),
             Placeholder::Cookie(name) => self.cookie(name).unwrap_or_default().into(),
             Placeholder::Parameter(name) => self.parameter(name).unwrap_or_default(),
-            // Only pages have the others.
+            // Only error pages have the other placeholders.
             _ => return,
         };
         match (escape, place) {
@@ -149,7 +152,8 @@ impl Request {
         }
     }
 
-    /// Returns the path in the form that a backend gets, or the path that replaced it.
+    /// Returns the percent-encoded path that a backend receives. Returns the replacing path if a
+    /// route has replaced the path.
     fn encoded_path(&self) -> Cow<'_, [u8]> {
         if self.is_rerouted {
             return encode_path(&self.path).into();
@@ -175,14 +179,15 @@ impl Request {
         (!host.is_empty() && host.iter().all(is_plain)).then_some(host)
     }
 
-    /// Returns the subject of the client's certificate; empty without one.
+    /// Returns the subject of the client's certificate. Empty if the client sent no certificate.
     pub fn certificate_subject(&self) -> &str {
         let mut variables = self.connection_variables().iter();
         let subject = variables.find(|(name, _)| *name == "SSL_CLIENT_S_DN");
         subject.map_or("", |(_, subject)| subject)
     }
 
-    /// Returns the identifier of the request: that of a trusted proxy, else a new one.
+    /// Returns the identifier of the request. A trusted proxy may have sent it (`X-Request-Id`);
+    /// otherwise it is random.
     pub fn id(&self) -> &[u8] {
         self.request_id.get_or_init(|| {
             let of_proxy = Some(self.joined_field("X-Request-Id"));
@@ -191,7 +196,7 @@ impl Request {
         })
     }
 
-    /// Returns the values of all fields of this name, joined like a list.
+    /// Returns the values of all fields with this name, joined by `, ` (cookies by `; `).
     pub fn joined_field(&self, name: &str) -> Cow<'_, [u8]> {
         let fields = self.head.fields.iter();
         let named = fields
@@ -211,14 +216,14 @@ impl Request {
         joined
     }
 
-    /// Gives the request a decoded path as its target, without a query. Returns the target before.
+    /// Replaces the target by the decoded `path` without a query. Returns the previous target.
     pub fn replace_path(&mut self, path: &[u8]) -> Span {
         let before = self.head.path_and_query;
         self.replace_target(&encode_path(path));
         before
     }
 
-    /// Returns the identifier, if a template has used it.
+    /// Returns the identifier of the request, if a template has used it.
     pub(crate) fn known_id(&self) -> Option<&[u8]> {
         self.request_id.get().map(|id| &**id)
     }
@@ -241,7 +246,7 @@ impl Request {
 }
 
 impl UrlPart {
-    /// Returns the place after `text`.
+    /// Returns the part of the URL after `text`.
     fn after(self, text: &[u8]) -> Self {
         let is_query = matches!(self, Self::Query(_)) || text.iter().any(|b| b"?#".contains(b));
         match text.last() {
@@ -260,12 +265,13 @@ fn is_request_id(id: &[u8]) -> bool {
 
 /// Returns a random identifier of 128 bits, in hexadecimal digits.
 fn new_id() -> Box<[u8]> {
-    // The standard library keys its hash maps randomly, with a new key each time.
+    // Each `RandomState` of the standard library has a new random key.
     let half = |number: u64| RandomState::new().hash_one(number);
     format!("{:016x}{:016x}", half(0), half(1)).into_bytes().into_boxed_slice()
 }
 
-/// Appends bytes that are percent-encoded already. Bytes that a URL does not allow are encoded.
+/// Appends bytes that are already percent-encoded. Percent-encodes bytes that a URL must not
+/// contain.
 pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte));
 }
@@ -283,14 +289,16 @@ fn encode_path_onto(path: &[u8], out: &mut Vec<u8>) {
     });
 }
 
-/// Percent-encodes a part of a parameter's value in a query. With `is_encoded`, escapes stay.
+/// Percent-encodes a part of a parameter's value in a query. If `is_encoded` is true, existing
+/// escapes remain.
 fn append_parameter(bytes: &[u8], is_encoded: bool, out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| {
         byte.is_ascii_alphanumeric() || b"/-._~:@,".contains(&byte) || is_encoded && byte == b'%'
     });
 }
 
-/// Appends a value of a field. A value is one line.
+/// Appends a value of a header field. Percent-encodes control characters, so that the value is one
+/// line.
 fn append_field_value(bytes: &[u8], out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| !byte.is_ascii_control());
 }
@@ -310,7 +318,7 @@ fn append_except(bytes: &[u8], out: &mut Vec<u8>, is_kept: impl Fn(u8) -> bool) 
     }
 }
 
-/// Appends text to a page.
+/// Appends text with the escapes for an HTML page or a JSON string.
 pub(crate) fn append_for(escape: Escape, bytes: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(bytes).chars() {
         let mut buffer = [0; 4];

@@ -25,20 +25,20 @@ use crate::sys::recycled::Blocks;
 use rustix::io::Errno;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-/// Time limits and size limits.
+/// Settings of a thread that a reload may change.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Time limits.
     pub timeouts: Timeouts,
-    /// Size and number limits.
+    /// Limits on sizes and numbers.
     pub limits: Limits,
     /// True if the steps of each request are timed.
     pub timing: bool,
-    /// Accepted `Host` names of the administrator's listener, in lower case.
+    /// `Host` names that the admin listener accepts, in lower case.
     pub admin_hosts: Vec<String>,
-    /// Token for restarting applications on the administrator's listener.
+    /// Token that a client of the admin listener needs to restart applications.
     pub admin_token: Option<String>,
-    /// Directory for spooled bodies; `None`: the system's temporary directory.
+    /// Directory for spooled bodies. `None` means the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
 }
 
@@ -55,7 +55,7 @@ impl Settings {
     }
 }
 
-/// The context of one thread, available to everything that runs on it.
+/// The context of one serving thread. All tasks of the thread share it.
 pub struct Thread {
     settings: RefCell<Rc<Settings>>,
     /// The error log.
@@ -73,9 +73,9 @@ pub struct Thread {
     stopping: Cell<bool>,
     /// Notified when the thread begins to stop or its sites change.
     pub changed: Notify,
-    /// Permit for the costly step of one handshake.
+    /// The single permit for the costly step of a TLS handshake.
     handshakes: Semaphore,
-    /// Network of the backends, if they are in memory.
+    /// Network of the backends, if the backends are in memory (tests).
     pub network: Option<Rc<Network>>,
     free_lists: FreeLists,
     buffers: Rc<FreeList<Vec<u8>>>,
@@ -85,11 +85,11 @@ pub struct Thread {
     pub idle_room: Rc<IdleRoom>,
 }
 
-/// Permit of a handshake for its costly step.
+/// Permit for the costly step of one handshake.
 pub struct HandshakePermit<'a>(Option<SemaphorePermit<'a>>);
 
 impl HandshakePermit<'_> {
-    /// Lets other tasks of the thread run before the next handshake has its turn.
+    /// Lets other tasks of the thread run, then releases the permit for the next handshake.
     pub async fn end(self) {
         tokio::task::yield_now().await;
         drop(self.0);
@@ -132,12 +132,12 @@ impl Thread {
         }
     }
 
-    /// Returns the current time and size limits, which a reload may change.
+    /// Returns the current settings, which a reload may change.
     pub fn settings(&self) -> Rc<Settings> {
         self.settings.borrow().clone()
     }
 
-    /// Replaces the limits and the log format.
+    /// Replaces the settings and the access logs.
     pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         self.is_timing.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
@@ -149,7 +149,8 @@ impl Thread {
         self.deadlines.clock.second()
     }
 
-    /// Connects to a TCP address. If descriptors run out, closes idle connections and retries.
+    /// Connects to a TCP address. If no descriptor is free, closes idle connections to backends and
+    /// retries once.
     pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Socket> {
         self.make_room(async || match &self.network {
             None => Socket::connect_tcp(address, &self.deadlines).await,
@@ -158,7 +159,7 @@ impl Thread {
         .await
     }
 
-    /// Connects to a Unix socket, as [`Thread::connect_tcp`].
+    /// Connects to a Unix socket. Frees descriptors as [`Thread::connect_tcp`] does.
     pub async fn connect_unix(&self, path: &Path) -> io::Result<Socket> {
         self.make_room(async || match &self.network {
             None => Socket::connect_unix(path, &self.deadlines).await,
@@ -167,7 +168,8 @@ impl Thread {
         .await
     }
 
-    /// Calls `connect`, and once more if it failed for lack of descriptors and some could be freed.
+    /// Calls `connect`. If no descriptor was free and idle connections could be closed, calls
+    /// `connect` once more.
     async fn make_room(&self, connect: impl AsyncFn() -> io::Result<Socket>) -> io::Result<Socket> {
         let mut has_freed = false;
         let outcome = loop {
@@ -183,10 +185,11 @@ impl Thread {
     }
 
     /// Closes idle connections to backends if `error` means that descriptors have run out. Returns
-    /// true if it closed any.
+    /// true if at least one connection was closed.
     ///
-    /// The caller logs it with [`Thread::warn_freed`], but only after it has used the freed
-    /// descriptor. Otherwise the log thread could take this descriptor for the time zone file.
+    /// The caller must log the closing with [`Thread::warn_freed`], but only after it has used the
+    /// freed descriptor. Otherwise the log thread could take this descriptor for the time zone
+    /// file.
     pub fn frees_descriptors(&self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()
@@ -205,12 +208,12 @@ impl Thread {
         Ok(Socket::memory(network.connect(&to).await?, &self.deadlines))
     }
 
-    /// Waits until no other handshake performs a costly step.
+    /// Waits until no other handshake of the thread performs its costly step.
     pub async fn handshake_turn(&self) -> HandshakePermit<'_> {
         HandshakePermit(self.handshakes.acquire().await.ok())
     }
 
-    /// Returns true if replies should close their connections.
+    /// Returns true if the server stops, so that replies should close their connections.
     pub fn is_stopping(&self) -> bool {
         self.stopping.get()
     }
@@ -220,7 +223,8 @@ impl Thread {
         self.is_timing.get()
     }
 
-    /// Logs a message that others can cause at will, at most once a second.
+    /// Logs a message that clients can cause at will. The thread logs at most one such message per
+    /// second.
     pub fn log_limited(&self, level: Level, line: &str) {
         if !self.errors.is_logged(level) {
             return;
@@ -231,12 +235,12 @@ impl Thread {
         }
     }
 
-    /// Returns the start time of a request, if durations are measured.
+    /// Returns the current time as the start time of a request, if durations are measured.
     pub fn start(&self) -> Option<Instant> {
         (self.is_timed || self.log.borrow().is_on()).then(Instant::now)
     }
 
-    /// Writes a line of the access log of this number.
+    /// Writes a line to the access log with this number.
     pub fn log_request(&self, number: usize, entry: &LogEntry<'_>) {
         self.log.borrow().record(number, entry);
     }
@@ -247,7 +251,8 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
-    /// Closes the longest idle connection of any thread, or requests it. Returns false without one.
+    /// Closes the connection that has been idle longest, or asks its thread to close it. Returns
+    /// false if no such connection is known.
     pub fn close_for_another(&self) -> bool {
         let pressure = &self.load.pressure;
         pressure.publish(self.index, self.deadlines.oldest());
@@ -265,7 +270,8 @@ impl Thread {
         }
     }
 
-    /// Closes the longest idle connection of this thread. Returns false if there is none.
+    /// Closes the connection of this thread that has been idle longest. Returns false if no
+    /// connection may be closed.
     pub fn close_oldest(&self) -> bool {
         let is_closed = self.deadlines.evict();
         if is_closed {
@@ -280,8 +286,8 @@ impl Thread {
     fn give_memory_back(&self, freed: usize) {
         let load = &self.load;
         let is_over = load.heap.is_over(load.all_connections(), freed);
-        // A gateway in memory shares its process with tests, so it returns nothing. On a thread for
-        // blocking work, because 100 MB take milliseconds.
+        // A gateway in memory shares its process with tests, so it returns no memory. Use a thread
+        // for blocking work, because returning 100 MB takes milliseconds.
         if is_over && self.network.is_none() {
             tokio::task::spawn_blocking(heap::trim);
         }
@@ -310,9 +316,9 @@ impl Thread {
         self.hand_over_log();
     }
 
-    /// Returns true if ticks have nothing to do until a connection arrives.
+    /// Returns true if ticks have no work until a connection arrives.
     pub fn is_idle(&self) -> bool {
-        // A QUIC connection has no socket of its own.
+        // Check the number of connections, because `deadlines` does not contain QUIC connections.
         self.load.connections(self.index) == 0
             && self.deadlines.is_empty()
             && self.free_lists.are_empty()
@@ -320,7 +326,7 @@ impl Thread {
             && self.log.borrow().is_empty()
     }
 
-    /// Passes the log lines to the writer.
+    /// Passes the collected log lines to the writer.
     pub fn hand_over_log(&self) {
         self.log.borrow().hand_over();
     }
@@ -332,7 +338,8 @@ impl Thread {
 
     /// Takes an empty buffer of about 16 KiB. Return it with [`Self::keep_buffer`].
     ///
-    /// Take it only when there are bytes to store, so that the next user finds it in the CPU cache.
+    /// Take a buffer only when there are bytes to store. The most recently used buffer is then in
+    /// the CPU cache.
     pub fn take_buffer(&self) -> Vec<u8> {
         self.buffers.take().unwrap_or_else(|| Vec::with_capacity(BUFFER))
     }

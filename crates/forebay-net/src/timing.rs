@@ -1,10 +1,9 @@
-//! Time per step of a request, measured only if `timing` of `[server]` is on.
+//! Measures the time that each request spends in each step, if `timing` of `[server]` is on.
 //!
-//! A request is in exactly one step at any time. The times of a repeated step (for example several
-//! waits for the body) add up.
+//! A request is in exactly one step at any time. If a request enters a step several times (for
+//! example, to wait for the body), the times of the step add up.
 //!
-//! Entering a step reads the clock. With `timing` off, entering a step only tests a null pointer. A
-//! `Fault` carries the limit that a request has reached to the one place that counts limits.
+//! Entering a step reads the clock. With `timing` off, entering a step only tests a null pointer.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A step in the life of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// From the first byte of the request head to the last.
+    /// From the first byte of the request head to its last byte.
     Head,
     /// Determining the client, the site and the route.
     Route,
@@ -32,7 +31,7 @@ impl Step {
     pub const ALL: [Self; 6] =
         [Self::Head, Self::Route, Self::Body, Self::Connect, Self::Origin, Self::Reply];
 
-    /// Returns the name for fields and metrics.
+    /// Returns the name of the step in `Server-Timing` and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Head => "head",
@@ -53,7 +52,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Starts measuring a request whose head begins to arrive.
+    /// Starts to measure a request whose head begins to arrive.
     pub fn begin() -> Self {
         Self { current: Step::Head, since: Instant::now(), took: Default::default() }
     }
@@ -68,7 +67,7 @@ impl Steps {
         std::mem::replace(&mut self.current, step)
     }
 
-    /// As [`Steps::enter`], if the request is still in `from`.
+    /// Enters the step `to`, if the request is still in `from`.
     pub fn go_back(&mut self, from: Step, to: Step) {
         if self.current == from {
             self.enter(to);
@@ -91,12 +90,12 @@ impl Steps {
     }
 }
 
-/// Measures the steps of the current request, if enabled.
+/// Measures the steps of a connection's current request. Measures only after [`StepTimer::begin`].
 #[derive(Default)]
 pub struct StepTimer(RefCell<Option<Box<Steps>>>);
 
 impl StepTimer {
-    /// Starts measuring a request whose head begins to arrive.
+    /// Starts to measure a request whose head begins to arrive.
     pub fn begin(&self) {
         *self.0.borrow_mut() = Some(Box::new(Steps::begin()));
     }
@@ -114,7 +113,7 @@ impl StepTimer {
         }
     }
 
-    /// Returns the value of a `Server-Timing` field; `None` if measuring is off.
+    /// Returns the value of a `Server-Timing` field. Returns `None` if no request is measured.
     pub fn value(&self) -> Option<String> {
         let steps = self.0.borrow();
         let mut value = String::new();
@@ -122,7 +121,7 @@ impl StepTimer {
         Some(value)
     }
 
-    /// Stops measuring and returns the steps.
+    /// Stops the measurement and returns the steps.
     pub fn take(&self) -> Option<Box<Steps>> {
         self.0.take()
     }

@@ -13,7 +13,8 @@ const HELD_BACK: usize = 4 << 20;
 /// Bytes of lines of a log that a thread passes to the writer at once, before the next tick.
 const HAND_OVER: usize = 64 << 10;
 
-/// The access logs of one thread: collects lines and passes them to the writer a few times a second.
+/// The access logs of one thread. They collect lines and pass them to the writer at each tick (100
+/// ms).
 pub struct AccessLog {
     /// The logs by number: first the log of `[log]`, then the logs of sites and routes.
     logs: Vec<Collected>,

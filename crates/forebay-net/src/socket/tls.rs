@@ -1,4 +1,4 @@
-//! TLS as a layer of a socket, below reads and writes.
+//! TLS of a socket: the handshake, and reads that decrypt.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::Socket;
 use crate::tls::{Alpn, ClientTls, TlsSession};
 
 impl Socket {
-    /// Adds TLS to the socket. The handshake is still to be finished.
+    /// Adds TLS to the socket. [`Socket::finish_handshake`] must follow.
     pub fn start_tls(&self, session: TlsSession) {
         let is_first = self.shared.tls.set(Box::new(session)).is_ok();
         debug_assert!(is_first, "a connection has one session");
@@ -48,13 +48,14 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::read_ready`], with TLS.
+    /// Reads as [`Socket::read_ready`] does, and decrypts the received bytes.
     pub(super) fn read_decrypted(
         &self,
         tls: &TlsSession,
         buffer: &mut Vec<u8>,
     ) -> io::Result<usize> {
-        // Limits the time for a peer that sends records without data, so that other tasks can run.
+        // Maximum number of receives per call. The limit lets other tasks run while a peer sends
+        // records without data.
         const LOOKS: usize = 8;
         for _ in 0..LOOKS {
             match tls.take(buffer) {
@@ -66,10 +67,10 @@ impl Socket {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Decrypts one read, if bytes can be read.
+    /// Reads once without waiting, and decrypts the received bytes.
     fn receive(&self, tls: &TlsSession) -> io::Result<()> {
         if self.is_unread.get() {
-            // Ignore the readiness known to the event loop.
+            // Ignore the readiness recorded by the event loop.
             let outcome = tls.receive(&self.shared.io);
             self.is_unread.set(outcome.is_ok());
             return outcome.map(|_| ());
@@ -78,7 +79,7 @@ impl Socket {
         let outcome = self.shared.io.try_io(Interest::READABLE, || {
             let is_short = tls.receive(&self.shared.io)?.is_short;
             received = true;
-            // As in `read_ready`: the socket is empty.
+            // A short read has emptied the socket, as in `read_ready`.
             if is_short { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if received { Ok(()) } else { outcome }

@@ -10,12 +10,12 @@ use super::Socket;
 use crate::deadline::NEVER;
 
 impl Socket {
-    /// Sends `data` at the end of this turn of the event loop. Writes immediately if `data` is
-    /// larger than 4 KiB or earlier output is still waiting. If sending fails later, the next read
-    /// returns end of file. Use it only if a read follows, for example of a reply.
+    /// Queues `data` to be sent after all ready tasks have run. Writes immediately if `data` is
+    /// larger than 4 KiB or a part of earlier output is unsent. If sending fails later, the next
+    /// read returns end of file. Use this only if a read follows, for example of a reply.
     ///
     /// # Errors
-    /// As [`Socket::write_all`].
+    /// Returns the errors of [`Socket::write_all`].
     pub async fn write_soon(&self, data: &[u8]) -> io::Result<()> {
         if self.send_soon(data) {
             return Ok(());
@@ -23,14 +23,14 @@ impl Socket {
         self.write_all(data).await
     }
 
-    /// Sends `data` at the end of this turn of the event loop. Returns false, and does nothing, if
-    /// `data` is too large or empty, or if earlier output is still waiting.
+    /// Queues `data` to be sent after all ready tasks have run. Returns false and queues nothing if
+    /// `data` is too large or empty, or if a part of earlier output is unsent.
     pub fn send_soon(&self, data: &[u8]) -> bool {
         self.deadlines.send_soon(&self.shared, data)
     }
 
-    /// Sends the collected output of all sockets of the thread. Waits until the output of this
-    /// socket has been sent or has failed.
+    /// Sends the queued output of all sockets of the thread. Waits until the output of this socket
+    /// has been sent or has failed.
     pub async fn sent(&self) {
         poll_fn(|context| self.poll_sent(context)).await;
     }
@@ -44,15 +44,15 @@ impl Socket {
         Poll::Pending
     }
 
-    /// If output of [`Socket::write_soon`] waits, sends the collected output of all sockets of the
-    /// thread, as far as there is room.
+    /// Sends the queued output of all sockets of the thread, if output of this socket is queued.
+    /// Does not wait for room in the kernel's buffers.
     pub(super) fn send_now(&self) {
         if self.shared.is_sending.get() {
             self.deadlines.send_outgoing();
         }
     }
 
-    /// Writes all of `data`, as [`Socket::write_pieces`].
+    /// Writes all of `data`. Lets tasks with something to read run first.
     pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
         self.sent().await;
         yield_to_readers().await;
@@ -71,8 +71,8 @@ impl Socket {
     pub async fn write_pieces(&self, mut pieces: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut pieces, 0);
         self.sent().await;
-        // If writes follow each other closely, fewer of them have to wake a sleeping peer, which
-        // took a tenth of the time of a proxied request.
+        // If writes follow each other closely, fewer of them have to wake a sleeping peer. These
+        // wake-ups took a tenth of the time of a proxied request.
         yield_to_readers().await;
         while !pieces.is_empty() {
             match self.shared.write(pieces) {
@@ -84,7 +84,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Writes some of the non-empty `pieces`. Returns 0 if there is no room.
+    /// Writes as many bytes of the non-empty `pieces` as the send buffer accepts. Returns 0 if the
+    /// buffer is full.
     pub fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<u64> {
         self.send_now();
         if self.shared.is_sending.get() {
@@ -119,7 +120,7 @@ impl Socket {
         while length > 0 {
             let count = length.min(AT_ONCE) as usize;
             match self.shared.send_file(file, &mut offset, count) {
-                // The file has become shorter since its length was sent to the client.
+                // The file became shorter after its length was sent to the client.
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     length -= n as u64;
@@ -133,7 +134,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for room if the write failed for lack of it.
+    /// Waits for room in the send buffer if a write failed because the buffer was full. Returns
+    /// other errors.
     pub(super) async fn after_write_error(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::Interrupted => Ok(()),
@@ -143,9 +145,9 @@ impl Socket {
         }
     }
 
-    /// Starts the time limit of [`Socket::limit_writes`], because the peer has no room.
-    /// [`Socket::poll_room`] or [`Socket::try_write`] ends it. Another call does not extend a
-    /// running limit, because a task may try again after an unrelated wake-up.
+    /// Starts the time limit of [`Socket::limit_writes`], because the send buffer is full.
+    /// [`Socket::poll_room`] or [`Socket::try_write`] ends the limit. Another call does not extend
+    /// a started limit, because a task may try again after an unrelated wake-up.
     pub fn expect_room(&self) {
         // The readiness may be older than the full buffer.
         self.shared.io.forget_room();
@@ -154,7 +156,8 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::limit_writes`], and also shortens a wait in progress to `pause` from now.
+    /// Sets the limit as [`Socket::limit_writes`] does, and shortens a wait in progress to `pause`
+    /// from now.
     pub fn shorten_write_limit(&self, pause: Duration) {
         self.limit_writes(pause);
         let due = self.shared.write_due.get();
@@ -163,7 +166,7 @@ impl Socket {
         }
     }
 
-    /// Completes when the peer has room.
+    /// Completes when the send buffer has room.
     pub fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.poll_sent(context).is_pending() {
             return Poll::Pending;
@@ -175,7 +178,7 @@ impl Socket {
         ready
     }
 
-    /// Waits until the peer has room, at most for the limit of [`Socket::limit_writes`].
+    /// Waits until the send buffer has room, at most for the limit of [`Socket::limit_writes`].
     pub async fn wait_for_room(&self) -> io::Result<()> {
         // Discard the deadline of an earlier wait that was cancelled.
         self.shared.write_due.set(NEVER);

@@ -5,11 +5,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{sock_filter, sock_fprog};
 
-/// Attaches a BPF filter that selects socket `cid[0] % count`, counted in the order of binding.
-/// `cid` is the connection ID. All packets of a connection then reach the same socket even if the
-/// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
+/// Attaches a BPF filter that selects socket number `cid[0] % count`. The order of binding numbers
+/// the sockets, and `cid` is the connection ID. All packets of a connection then reach the same
+/// socket even if the client's address changes. Without a filter, the kernel selects by a hash of
+/// both addresses.
 ///
-/// Call it for one of the sockets, after all are bound.
+/// Call this for one of the sockets after all sockets are bound.
 pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {
     const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const JUMP_IF: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
@@ -17,7 +18,7 @@ pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result
     const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
     const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
     let step = |code: u32, jt, k| sock_filter { code: code as u16, jt, jf: 0, k };
-    // A missing byte ends the program with 0.
+    // If the datagram is too short for a load, the kernel ends the program with result 0.
     let mut program = [
         step(LOAD_BYTE, 0, 0),
         // In a long header (RFC 9000 section 17.2), version and length precede the connection ID.

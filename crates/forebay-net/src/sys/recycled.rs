@@ -1,7 +1,7 @@
-//! Futures of requests in reused memory.
+//! Stores the futures of requests in reused memory.
 //!
-//! The futures of a request take 1 to 3 KiB, which glibc's allocator does not cache: 450
-//! instructions each.
+//! The futures of a request take 1 to 3 KiB. glibc's allocator does not cache blocks of this size,
+//! so each allocation costs 450 instructions.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use crate::free_list::FreeList;
 
-/// Size of a block in bytes. A larger future gets its own box.
+/// Size of a block in bytes. A larger future is stored in a box of its own.
 const BLOCK: usize = 4096;
 
 /// Unused blocks of one thread.
@@ -29,7 +29,7 @@ impl Block {
     }
 }
 
-/// A future like `Pin<Box<dyn Future>>`, in a block if it fits.
+/// A future like `Pin<Box<dyn Future>>`. If the future fits, it is stored in a block.
 pub struct Recycled<'a, T>(Storage<'a, T>);
 
 enum Storage<'a, T> {
@@ -38,9 +38,9 @@ enum Storage<'a, T> {
 }
 
 impl<'a, T> Recycled<'a, T> {
-    /// Constructs the future in one of `blocks`.
-    // Takes a constructor instead of the future, because passing a future copies all of its bytes,
-    // although few of them are initialized before the first poll.
+    /// Constructs the future in one of `blocks`, or in a box if the future is too large.
+    // The parameter is a constructor instead of the future, because passing a future copies all of
+    // its bytes. Few of the bytes are initialized before the first poll.
     pub fn new<F: Future<Output = T> + 'a>(blocks: &Rc<Blocks>, make: impl FnOnce() -> F) -> Self {
         if size_of::<F>() > BLOCK || align_of::<F>() > align_of::<Block>() {
             return Self(Storage::Box(Box::pin(make())));

@@ -1,5 +1,5 @@
-//! Challenges with which an ACME authority verifies control of a name: tokens over HTTP (RFC 8555
-//! section 8.3) and certificates in a handshake (RFC 8737).
+//! Answers the challenges that an ACME authority uses to verify control of a name. They are tokens
+//! over HTTP (RFC 8555 section 8.3) or certificates in a TLS handshake (RFC 8737).
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Protocol (ALPN) of an authority's handshake to verify a name.
+/// ALPN protocol name of an authority's handshake that verifies a name.
 const ALPN: &[u8] = b"acme-tls/1";
 
-/// Path prefix of a token.
+/// Prefix of the paths that name a token.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Current answers to challenges, for all threads. Empty except for the seconds in which a
@@ -25,7 +25,7 @@ pub struct Challenges(RwLock<Answers>);
 struct Answers {
     /// Replies by token.
     replies: HashMap<String, String>,
-    /// TLS configurations by name, in lower case.
+    /// TLS configurations by server name, in lower case.
     handshakes: HashMap<String, Arc<ServerConfig>>,
 }
 
@@ -47,8 +47,8 @@ impl Challenges {
     ) -> Result<(), rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let key = provider.key_provider.load_private_key(key)?;
-        // Does not check that key and certificate match: rustls rejects the certificate's critical
-        // extension.
+        // Do not check that key and certificate match, because rustls rejects the certificate's
+        // critical extension.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

@@ -1,4 +1,4 @@
-//! TLS client side: verification of servers.
+//! TLS connections to servers: their verification and the client's own certificate.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +14,10 @@ use rustls::{ClientConfig, ClientConnection, Error};
 use crate::tls::server::{TlsError, certificates, private_key};
 use crate::tls::session::TlsSession;
 
-/// Verification of some servers, for all threads.
+/// TLS settings for connections to some servers, shared by all threads.
 #[derive(Debug)]
 pub struct ClientTls {
-    /// Configuration per [`Alpn`].
+    /// One configuration for each [`Alpn`].
     configs: [Arc<ClientConfig>; 3],
     server_name: Option<String>,
 }
@@ -30,12 +30,12 @@ pub enum Alpn {
     Http11,
     /// Only HTTP/2.
     Http2,
-    /// HTTP/2, else HTTP/1.1.
+    /// HTTP/2, or HTTP/1.1 if the server does not support HTTP/2.
     Any,
 }
 
 impl ClientTls {
-    /// Loads the files.
+    /// Loads the certificates and keys that `tls` names.
     pub fn load(tls: &conf::BackendTls) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let refuse = |key, error: Error| TlsError {
@@ -80,7 +80,7 @@ impl ClientTls {
         Ok(Self { configs, server_name: tls.server_name.clone() })
     }
 
-    /// Creates the session of a new connection to `host`, which begins with a handshake.
+    /// Creates the session of a new connection to `host`. The session begins with a handshake.
     pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<TlsSession> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
@@ -89,8 +89,8 @@ impl ClientTls {
     }
 }
 
-/// Loads the certificates in the file, else those that the system trusts. Returns them with their
-/// source.
+/// Loads the certificates in the file `ca`. Without a file, loads the certificates that the system
+/// trusts. Also returns a description of their source.
 fn trust(ca: Option<&Path>) -> Result<(Trust, String), TlsError> {
     let Some(path) = ca else {
         let whose = "what this machine trusts (SSL_CERT_FILE, /etc/ssl/certs)".to_owned();

@@ -1,5 +1,5 @@
-//! Result of a connection's handshake: selects sites and provides variables for CGI scripts and
-//! backends.
+//! The result of a connection's TLS handshake. It selects sites, and provides variables for CGI
+//! scripts and backends.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Handshake {
         self.server_name.as_deref()
     }
 
-    /// Returns the TLS configuration that was used.
+    /// Returns the TLS configuration that the handshake used.
     pub fn tls(&self) -> &ServerTls {
         &self.tls
     }
@@ -108,7 +108,7 @@ fn client_certificate(connection: &Connection) -> Option<ClientCertificate> {
     })
 }
 
-/// Formats a name as text (RFC 4514) in printable ASCII.
+/// Formats a distinguished name as text (RFC 4514) in printable ASCII.
 fn distinguished_name(name: &X509Name<'_>) -> String {
     let mut text = String::new();
     let parts: Vec<_> = name.iter_rdn().collect();

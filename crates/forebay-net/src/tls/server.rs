@@ -1,4 +1,4 @@
-//! A site's certificate, key and protocol versions, loaded once for all threads.
+//! Loads a site's certificate, key and TLS settings once for all threads.
 
 use std::fmt;
 use std::path::Path;
@@ -20,7 +20,7 @@ use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 /// Maximum size of a certificate file.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// The TLS of a site.
+/// The TLS settings of a site.
 #[derive(Debug)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
@@ -28,8 +28,8 @@ pub struct ServerTls {
     clients: Option<Clients>,
 }
 
-/// The certificate that a site shows. It may be replaced at any time, for later handshakes. Without
-/// a certificate, handshakes are refused.
+/// The certificate that a site shows. The certificate may be replaced at any time, for later
+/// handshakes. Without a certificate, handshakes fail.
 #[derive(Debug, Default)]
 pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
 
@@ -37,7 +37,8 @@ impl SiteCertificate {
     /// Replaces the certificate chain (PEM) and its key.
     ///
     /// # Errors
-    /// Fails if the key does not match the first certificate, or if either is unreadable.
+    /// Fails if the key does not match the first certificate, or if the chain or the key is
+    /// unreadable.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
         let bad = |error: pem::Error| Error::General(error.to_string());
         let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(bad)?;
@@ -67,7 +68,7 @@ impl ResolvesServerCert for SiteCertificate {
     }
 }
 
-/// Client certificates that a site requests.
+/// The client certificates that a site requests.
 #[derive(Debug)]
 struct Clients {
     authorities: Vec<CertificateDer<'static>>,
@@ -75,8 +76,8 @@ struct Clients {
     subject_field: Option<String>,
 }
 
-/// Encrypts session tickets, for all threads and across reloads. Keys are replaced every six hours,
-/// and a ticket is valid for twelve.
+/// Keys that encrypt session tickets, shared by all threads and kept on reload. The keys are
+/// replaced every six hours, and a ticket is valid for twelve hours.
 #[derive(Clone, Debug)]
 pub struct TicketKeys(Arc<dyn ProducesTickets>);
 
@@ -111,7 +112,8 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 impl ServerTls {
-    /// Loads the files. If they include a certificate, puts it into `shown`.
+    /// Loads the files that `tls` names. If they include a certificate, stores the certificate in
+    /// `shown`.
     pub fn load(
         tls: &conf::Tls,
         tickets: &TicketKeys,
@@ -136,8 +138,9 @@ impl ServerTls {
             })?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(shown.clone());
-        // With a ticket of another site or of an older configuration, a client could resume a
-        // session without its certificate.
+        // Do not use tickets if the site requests client certificates. With a ticket of another
+        // site or of an older configuration, a client could resume a session without its
+        // certificate.
         if clients.is_none() {
             config.ticketer = tickets.0.clone();
         }
@@ -168,7 +171,7 @@ impl ServerTls {
         Some(TlsError { key: "certificate", message, help })
     }
 
-    /// Returns the certificate, which the caller may replace.
+    /// Returns the certificate. The caller may replace it.
     pub fn certificate(&self) -> &Arc<SiteCertificate> {
         &self.certificate
     }
@@ -177,7 +180,7 @@ impl ServerTls {
         &self.config
     }
 
-    /// Returns true if both show the same certificate.
+    /// Returns true if `self` and `other` show the same certificate.
     pub fn is_like(&self, other: &Self) -> bool {
         let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
         Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
@@ -240,7 +243,7 @@ fn certified(
     })?;
     let mut certified = CertifiedKey::new(chain, loaded);
     match certified.keys_match() {
-        // If the key type does not allow the comparison, the first handshake shows a mismatch.
+        // For some key types, rustls cannot compare. Then the first handshake reveals a mismatch.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
         Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),

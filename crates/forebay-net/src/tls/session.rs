@@ -1,8 +1,8 @@
 //! TLS on a nonblocking socket, with the I/O-free state machine of `rustls`.
 //!
 //! Plaintext counts as written when the kernel has accepted all of its encrypted bytes. Until then
-//! the writer gets `WouldBlock` and retries with the same bytes. Backlog, back-pressure and
-//! deadlines therefore work as on plain connections.
+//! the writer gets `WouldBlock` and retries with the same bytes. Buffering for slow clients,
+//! back-pressure and deadlines therefore work as on connections without TLS.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -13,7 +13,7 @@ use rustls::{Connection, Writer};
 
 use crate::byte_stream::Io;
 
-/// Bytes of a file encrypted at a time: four records, in one write.
+/// Maximum bytes of a file that are encrypted and written together: four TLS records.
 const FILE_PIECE: usize = 64 << 10;
 
 /// The TLS of one connection, including the handshake.
@@ -21,8 +21,8 @@ pub struct TlsSession(RefCell<State>);
 
 struct State {
     connection: Connection,
-    /// Plaintext bytes that have been encrypted and not yet reported as written. The writer retries
-    /// with the same bytes until the kernel has accepted them all.
+    /// Number of plaintext bytes that are encrypted, but not yet reported as written. The writer
+    /// retries with the same bytes until the kernel has accepted all encrypted bytes.
     promised: usize,
     /// True if the connection ends without `close_notify`, so that the peer recognizes the data as
     /// incomplete.
@@ -51,8 +51,8 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Decrypts one read from the socket, and sends the protocol's answers as far as there is room.
-    /// Answers an invalid record with an alert.
+    /// Reads from the socket once and decrypts. Sends the protocol's answers as far as the send
+    /// buffer has room. Answers an invalid record with an alert.
     pub fn receive(&self, io: &Io) -> io::Result<Received> {
         let state = &mut *self.0.borrow_mut();
         let mut input = Input { io, is_short: false };
@@ -67,9 +67,9 @@ impl TlsSession {
         }
     }
 
-    /// Appends decrypted bytes to `buffer`, up to its spare capacity. Fails with `WouldBlock`
-    /// without data. Returns 0 after the peer's `close_notify`; fails with `UnexpectedEof` if the
-    /// connection ended without one.
+    /// Appends decrypted bytes to `buffer`, up to its spare capacity. Fails with `WouldBlock` if
+    /// there are no decrypted bytes. Returns 0 after the peer's `close_notify`. Fails with
+    /// `UnexpectedEof` if the connection ended without `close_notify`.
     pub fn take(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let state = &mut *self.0.borrow_mut();
         let mut reader = state.connection.reader();
@@ -88,15 +88,16 @@ impl TlsSession {
         Ok(buffer.len() - begun)
     }
 
-    /// Returns true if [`TlsSession::take`] has bytes or the end without reading the socket.
+    /// Returns true if [`TlsSession::take`] would return bytes, the end or an error without a read
+    /// from the socket.
     pub fn has_answer(&self) -> bool {
         let mut state = self.0.borrow_mut();
         !matches!(state.connection.reader().fill_buf(), Err(error)
             if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// As [`Socket::peek`](crate::socket::Socket::peek). Protocol messages, such as tickets, do not
-    /// count.
+    /// Checks for input as [`Socket::peek`](crate::socket::Socket::peek) does. Protocol messages,
+    /// such as tickets, do not count as input.
     pub fn peek(&self, io: &Io) -> Option<bool> {
         loop {
             let answer = self.0.borrow_mut().connection.reader().fill_buf().map(<[u8]>::len);
@@ -112,14 +113,15 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts and sends some of `pieces`. Fails with `WouldBlock` until the kernel has accepted
-    /// all encrypted bytes.
+    /// Encrypts and sends some bytes of `pieces`. Fails with `WouldBlock` until the kernel has
+    /// accepted all encrypted bytes.
     pub fn write(&self, io: &Io, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let given = pieces.iter().map(|piece| piece.len()).sum();
         self.send(io, given, |writer| writer.write_vectored(pieces))
     }
 
-    /// Encrypts and sends some of `file`, as [`TlsSession::write`].
+    /// Encrypts and sends some bytes of `file` from `at` on, and advances `at`. Fails as
+    /// [`TlsSession::write`] does.
     pub fn send_file(
         &self,
         io: &Io,
@@ -137,8 +139,8 @@ impl TlsSession {
         Ok(n)
     }
 
-    /// Sends the bytes that `encrypt` encrypts, unless earlier bytes are pending. Returns the number
-    /// of plaintext bytes that were written, at most `most`.
+    /// Sends the pending encrypted bytes. If there are none, first calls `encrypt` to encrypt more.
+    /// Returns the number of plaintext bytes that were written, at most `most`.
     fn send(
         &self,
         io: &Io,
@@ -155,7 +157,8 @@ impl TlsSession {
         Ok(written)
     }
 
-    /// Sends the waiting encrypted bytes. Fails with `WouldBlock` if not all fit.
+    /// Sends the pending encrypted bytes. Fails with `WouldBlock` if the send buffer does not
+    /// accept all of them.
     pub fn flush(&self, io: &Io) -> io::Result<()> {
         self.0.borrow_mut().flush(io)
     }
@@ -171,12 +174,12 @@ impl TlsSession {
         if !state.is_cut && !state.connection.is_handshaking() && state.flush(io).is_ok() {
             state.is_cut = true;
             state.connection.send_close_notify();
-            // The peer may have disconnected, and then sees an end without `close_notify`.
+            // Ignore an error: the peer may have disconnected.
             let _ = state.flush(io);
         }
     }
 
-    /// Calls `at` with the negotiated state.
+    /// Calls `at` with the TLS connection, for example to read negotiated parameters.
     pub fn look<T>(&self, at: impl FnOnce(&Connection) -> T) -> T {
         at(&self.0.borrow().connection)
     }
@@ -186,7 +189,7 @@ impl TlsSession {
         self.0.borrow().connection.alpn_protocol() == Some(b"h2")
     }
 
-    /// Returns true if application data cannot be exchanged yet.
+    /// Returns true until the handshake is complete.
     pub fn is_handshaking(&self) -> bool {
         self.0.borrow().connection.is_handshaking()
     }
@@ -203,7 +206,7 @@ impl State {
     }
 }
 
-/// The socket as a source of records.
+/// The socket as the source from which rustls reads records.
 struct Input<'a> {
     io: &'a Io,
     is_short: bool,
@@ -217,7 +220,7 @@ impl Read for Input<'_> {
     }
 }
 
-/// The socket as a sink of records.
+/// The socket as the sink to which rustls writes records.
 struct RecordSink<'a>(&'a Io);
 
 impl Write for RecordSink<'_> {
