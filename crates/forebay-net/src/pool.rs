@@ -58,7 +58,7 @@ enum KeepAlive {
     Violated(Option<Instant>),
 }
 
-/// Duration of the memory of an unannounced close. The time is limited, because the close may have
+/// Time until an unannounced close is forgotten. The time is limited, because the close may have
 /// been due to a restart of the backend.
 const MEMORY: Duration = Duration::from_secs(600);
 

@@ -1,4 +1,4 @@
-//! Accepts connections, distributes them among threads, and starts serving each.
+//! Accepts connections, distributes them among threads, and starts a task for each connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ mod handshake;
 
 use handshake::accept_tls;
 
-/// Interval of log messages while connections cannot be accepted.
+/// Minimum interval between log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
 
 /// The listeners of one thread, each with its own task.
@@ -101,7 +101,7 @@ async fn accept_tcp(
     let mut pauses = Pauses::default();
     loop {
         tokio::select! {
-            // Accept queued connections before checking for the end.
+            // Accept queued connections before the listener closes.
             biased;
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
@@ -140,7 +140,8 @@ fn place(
     }
 }
 
-/// Messages to a thread. If dropped, it uncounts the connections that the thread has not taken.
+/// Receiver of messages from other threads. A drop removes the connections that the thread has not
+/// taken from its count.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,
@@ -151,7 +152,7 @@ impl Drop for Inbox {
         self.messages.close();
         while let Ok(message) = self.messages.try_recv() {
             if let Message::Connection(_) = message {
-                // A thread that stops would wait for it.
+                // A stopping thread would wait for this connection, because `hand` has counted it.
                 self.context.thread.load.leave(self.context.thread.index);
             }
         }
@@ -174,7 +175,7 @@ async fn take_handed(mut inbox: Inbox) {
             let socket = Socket::tcp(stream, &context.thread.deadlines);
             start(&context, socket, peer.into(), own, listener);
         }
-        // `start` has counted the connection again.
+        // `hand` has counted the connection, and `start` counts it again.
         context.thread.load.leave(context.thread.index);
     }
 }
@@ -209,12 +210,13 @@ async fn accept_unix(
 struct Pauses {
     /// Time of the last log message.
     warned: Option<Instant>,
-    /// True if idle backend connections were closed for the next accept.
+    /// True if idle backend connections were closed to free descriptors for the next accept.
     has_freed: bool,
 }
 
 impl Pauses {
-    /// Reacts to a failed accept.
+    /// Handles a failed accept. Frees descriptors if possible; otherwise logs the error and waits
+    /// for a tick.
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;
@@ -230,7 +232,7 @@ impl Pauses {
             let message = message.unwrap_or_else(|| format!("cannot accept connections: {error}"));
             thread.errors.error(&format!("{message}; they wait"));
         }
-        // Without descriptors or memory, another accept at once would only waste CPU time. The
+        // Without descriptors or memory, an immediate retry would only waste CPU time. The
         // connection stays in the kernel's queue.
         tokio::time::sleep(TICK).await;
     }
@@ -280,7 +282,7 @@ pub fn start(
     });
 }
 
-/// As [`start`], for connections with a PROXY header. Closes the connection if the header is
+/// Serves a connection that begins with a PROXY header. Closes the connection if the header is
 /// missing or invalid.
 async fn start_proxied(
     context: Rc<FrontContext>,
@@ -333,7 +335,7 @@ async fn serve_secured(
     accepted: Accepted,
     prefix: Vec<u8>,
 ) {
-    // Boxed, so that the memory is free when requests are served.
+    // Box the handshake, so that its memory is freed before requests are served.
     let tls = Box::pin(accept_tls(context, &socket, accepted.listener, prefix)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(TlsSession::is_http2);
@@ -342,9 +344,9 @@ async fn serve_secured(
     serve_connection(context, socket, accepted, protocol, Vec::new()).await;
 }
 
-/// Reads the PROXY header. Returns it with the bytes read after it.
+/// Reads the PROXY header. Returns the header and the bytes that were read after it.
 async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Announced, Vec<u8>)> {
-    // As much time as for a request head.
+    // The time limit is that of a request head.
     socket.limit_read(thread.settings().timeouts.head);
     socket.set_activity(Activity::Idle);
     let mut bytes = Vec::with_capacity(2 * proxy_protocol::LARGEST);

@@ -1,4 +1,4 @@
-//! Admission of new connections: counts them, and makes room at the limit.
+//! Admits new connections: counts them, and closes idle connections at the limit.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -9,11 +9,12 @@ use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_wire::ClientAddress;
 
-/// Waits until one more connection may be accepted. At the limit, closes the connection of any
-/// thread that has been idle longest. If all have requests in progress, waits for one of them.
+/// Waits until one more connection may be accepted. At the limit, closes the connection that has
+/// been idle longest, on any thread. If all connections have requests in progress, waits until one
+/// of them ends.
 ///
-/// Returns at once, and closes none, if the
-/// client's `address` has reached its own limit: the caller then refuses the connection.
+/// Returns at once, without closing a connection, if the client's `address` has reached its own
+/// limit. The caller then refuses the new connection.
 pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     let load = &thread.load;
     if load.has_room() || address.is_some_and(|address| load.is_address_full(address)) {
@@ -23,18 +24,19 @@ pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     let waiting = load.pressure.wait();
     loop {
         let mut changed = pin!(waiting.changed());
-        // Register before checking, so that no change is missed.
+        // Register before the check, so that no change is missed.
         changed.as_mut().enable();
         if load.has_room() {
             return;
         }
-        // A connection that becomes idle notifies no waiting task, so check more often.
+        // A connection that becomes idle does not notify this task. If no connection could be
+        // closed, check again sooner.
         let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
         let _ = tokio::time::timeout(patience, changed).await;
     }
 }
 
-/// Counts a connection until dropped, even by a panic.
+/// Counts a connection until this value is dropped, even by a panic.
 pub struct Counted {
     thread: Rc<Thread>,
     /// The client address, if it counts against a limit.
@@ -49,8 +51,8 @@ impl Counted {
         Self { thread: thread.clone(), address: None }
     }
 
-    /// Counts the connection for its client address. Returns false if the address has too many.
-    /// Clients of Unix sockets have no address.
+    /// Counts the connection for its client address. Returns false if the address has too many
+    /// connections. Clients of Unix sockets have no address.
     pub fn count_address(&mut self, client: ClientAddress) -> bool {
         let Some(address) = client.ip() else { return true };
         let Ok(is_counted) = self.thread.load.enter_address(address) else {

@@ -1,16 +1,18 @@
-//! Backlog of a reply for a slow client: first in memory, then in an unlinked file. The reply's
-//! producer does not wait for a slow reader.
+//! Stores the part of a reply that a slow client has not accepted yet (the backlog): first in
+//! memory, then in an unlinked file. The origin therefore does not wait for the client.
 //!
-//! A fast reader never causes a backlog: bytes that the socket accepts are written directly, and
+//! A fast client never causes a backlog: bytes that the socket accepts are written directly, and
 //! only the rest is copied. If memory and file are full, the disk is full, or the limit for all
-//! replies is reached, the producer waits as if there were no backlog.
+//! replies is reached, the origin waits for the client.
 //!
 //! Only replies of origins that run in processes have a backlog, because a slow reader would occupy
-//! a process. Memory is 64 KiB; the file is a ring buffer. The request's task writes the backlog to
-//! the client beside the origin (`dispatch.rs`), and continues after the origin returns.
+//! a process. By default, a backlog has 64 KiB of memory. The file is a ring buffer. The request's
+//! task writes the backlog to the client while the origin runs (`dispatch.rs`), and continues after
+//! the origin returns.
 //!
-//! Replies of `proxy` backends are buffered only if configured: most backends accept many
-//! connections, and some send events faster than a client reads, so that old events are worthless.
+//! Replies of `proxy` backends are buffered only if configured, for two reasons. Most backends
+//! accept many connections. Some backends send events faster than a client reads, and buffered old
+//! events are worthless.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,10 +26,10 @@ use forebay_conf::Level;
 use forebay_net::buffered::Buffered;
 use forebay_net::thread::Thread;
 
-/// Bytes written before other connections have a turn.
+/// Maximum bytes of a backlog that are written before other tasks may run.
 const AT_ONCE: u64 = 128 << 10;
 
-/// Bytes per read from the file.
+/// Maximum bytes per read from the file.
 const PIECE: u64 = 32 << 10;
 
 /// The backlog of one stream, which is nearly always empty.
@@ -38,11 +40,11 @@ pub struct Backlog(pub RefCell<Option<Box<Queue>>>);
 pub enum PauseReason {
     /// The client accepts no bytes at present.
     Blocked,
-    /// Other connections have a turn.
+    /// The backlog is empty, or other tasks must run first.
     Turn,
 }
 
-/// Bytes left to write: first those in memory, then those in the file.
+/// The bytes of a backlog. Those in memory are sent first, then those in the file.
 pub struct Queue {
     memory: VecDeque<u8>,
     file: Option<Ring>,
@@ -53,7 +55,7 @@ pub struct Queue {
     dir: PathBuf,
     /// True if the file could not be created or written.
     pub has_failed: bool,
-    /// Trailers that end the reply after the backlog, for protocols with a frame for them.
+    /// Trailers to send after the backlog, if the protocol sends trailers in a frame.
     pub trailers: Option<Vec<u8>>,
 }
 
@@ -77,7 +79,7 @@ impl Queue {
         self.memory.is_empty() && self.file.is_none()
     }
 
-    /// Stores as much of `data` as there is room for. Returns the number of bytes.
+    /// Stores as many bytes of `data` as the limits allow. Returns their number.
     pub fn append(&mut self, data: &[u8], thread: &Thread) -> usize {
         let mut kept = 0;
         if self.file.is_none() {
@@ -135,7 +137,8 @@ impl Queue {
         Ok(kept)
     }
 
-    /// Writes the bytes that the client accepts with `try_write`, up to the limit of one turn.
+    /// Writes the backlog with `try_write`, until the client accepts no more bytes or [`AT_ONCE`]
+    /// bytes are written.
     pub fn write(
         &mut self,
         try_write: impl Fn(&[IoSlice<'_>]) -> io::Result<u64>,
@@ -166,8 +169,8 @@ impl Queue {
     ) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
-        // Copy instead of using sendfile(2): the kernel would read pages later, after they have
-        // been overwritten.
+        // Copy the bytes, because with sendfile(2) the kernel would read pages later, possibly
+        // after they have been overwritten.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
         let n = try_write(&[IoSlice::new(&bytes)])?;
@@ -197,7 +200,7 @@ struct Ring {
     size: u64,
     /// Current size in bytes, all of it counted in `buffered`.
     length: u64,
-    /// Total bytes written, over all rounds.
+    /// Total bytes written, over all rounds of the ring.
     written: u64,
     /// Total bytes sent.
     sent: u64,
@@ -208,13 +211,13 @@ impl Ring {
         Self { file, size, length: 0, written: 0, sent: 0 }
     }
 
-    /// Returns position and number of bytes for the next write.
+    /// Returns the position in the file and the maximum length of the next write.
     fn room(&self) -> (u64, u64) {
         let at = self.written % self.size;
         (at, (self.size - at).min(self.size - (self.written - self.sent)))
     }
 
-    /// Returns position and number of bytes of the next bytes to send.
+    /// Returns the position in the file and the number of the next bytes to send.
     fn unsent(&self) -> (u64, u64) {
         let at = self.sent % self.size;
         (at, (self.size - at).min(self.written - self.sent))

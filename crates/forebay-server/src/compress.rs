@@ -1,5 +1,5 @@
-//! Compression of replies while they are sent: selects the replies and the coding, and adapts their
-//! heads. [`crate::reply`] produces the bytes and decides when to write them.
+//! Compresses replies while they are sent. Selects the replies and the content coding, and adapts
+//! their heads. [`crate::reply`] passes the bodies to the compressor and decides when to write.
 
 mod encoder;
 mod head;
@@ -17,11 +17,11 @@ use forebay_wire::http1::{KnownField, Version};
 use encoder::Encoder;
 use head::{Changes, is_eligible, is_part_of};
 
-/// Bytes compressed in one call, before other tasks may run.
+/// Maximum bytes that callers pass to [`Compressor::push`] in one call.
 pub const SLICE: usize = 32 * 1024;
-/// Bytes after which other tasks of the thread may run.
+/// Number of bytes that are compressed before other tasks of the thread may run.
 const TURN: usize = 64 * 1024;
-/// Idle encoders that a route keeps per thread; each takes 0.3 to 4 MB.
+/// Maximum number of idle encoders that a route keeps per thread. Each encoder takes 0.3 to 4 MB.
 const SPARE: usize = 4;
 
 /// The compression settings of a route, with one thread's idle encoders.
@@ -41,7 +41,7 @@ pub struct Offer {
 pub struct Compressor {
     compression: Rc<Compression>,
     algorithm: Algorithm,
-    /// Created with the first bytes, because an empty body needs no encoder.
+    /// Created when it is first needed: with the first bytes of the body, or at its end.
     encoder: Option<Box<dyn Encoder>>,
     /// Body length that the origin announced.
     announced: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Compressor {
     since_turn: usize,
 }
 
-/// Compressed forms of a body that never changes, so that each is computed once.
+/// Compressed forms of a body that never changes. Each form is computed only once.
 #[derive(Debug, Default)]
 pub struct CompressedCopies(Mutex<Vec<(Algorithm, Arc<[u8]>)>>);
 
@@ -80,7 +80,8 @@ impl Compression {
     /// Selects the coding for the client of `request`.
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
         let algorithms = &self.settings.algorithms;
-        // Without a length, a compressed reply would end the connection of an HTTP/1.0 client.
+        // The length of a compressed reply is unknown, so the reply would end the connection of an
+        // HTTP/1.0 client.
         let best = if request.head.version == Version::Http10 {
             None
         } else {
@@ -116,7 +117,8 @@ impl Compression {
 
 impl Offer {
     /// Adapts the field lines of `out` from `start` on if the reply depends on the client's
-    /// accepted codings. Returns the algorithm for the body, or `None` if the body stays as it is.
+    /// accepted codings. Returns the algorithm for the body, or `None` if the body must not be
+    /// compressed.
     pub fn apply(
         &self,
         out: &mut Vec<u8>,
@@ -131,7 +133,8 @@ impl Offer {
         }
         let settings = &self.compression.settings;
         if status == 206 {
-            // Other clients may get the document compressed (RFC 9110 section 15.3.7).
+            // Add `Vary`, because other clients may get the document compressed (RFC 9110 section
+            // 15.3.7).
             if is_part_of(&out[start..], &settings.types) {
                 Changes { coding: None }.apply(out, start);
             }
@@ -161,8 +164,8 @@ impl Offer {
 }
 
 impl Compressor {
-    /// Compresses `data` into `out`. Returns true if other tasks should run now, which callers
-    /// check after each [`SLICE`] bytes.
+    /// Compresses `data` and appends the result to `out`. Returns true if other tasks should run
+    /// now. Callers check this after each [`SLICE`] bytes.
     pub fn push(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, Fault> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
@@ -195,7 +198,7 @@ impl Compressor {
         self.push(data, &mut out)?;
         self.finish(&mut out)?;
         let copy: Arc<[u8]> = out.into();
-        // Storing only copies of at most half the size, one per algorithm, bounds the memory.
+        // To bound the memory, store only copies of at most half the size, one per algorithm.
         let mut kept = copies.all();
         let is_known = kept.iter().any(|(known, _)| *known == algorithm);
         if copy.len() <= data.len() / 2 && !is_known {

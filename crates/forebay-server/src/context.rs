@@ -1,5 +1,5 @@
-//! State that the fronts of one thread share: the thread, its table of sites, and reusable
-//! exchanges.
+//! State that the client connections of one thread share: the thread, its table of sites, and
+//! reusable exchanges.
 
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use crate::exchange::Exchange;
 use crate::route::Table;
 use crate::stream::Stream;
 
-/// Shared state of the fronts of one thread.
+/// Shared state of the client connections of one thread.
 pub struct FrontContext {
     /// The thread.
     pub thread: Rc<Thread>,
@@ -39,7 +39,7 @@ impl FrontContext {
         self.thread.changed.notify_waiters();
     }
 
-    /// Returns an exchange for `stream`. Give it back to [`Self::keep_exchange`].
+    /// Returns an exchange for `stream`. Pass the exchange to [`Self::keep_exchange`] after use.
     pub fn take_exchange(&self, stream: &Stream) -> Box<Exchange> {
         match self.exchanges.take() {
             Some(mut exchange) => {

@@ -1,4 +1,5 @@
-//! Selects the route of a request and calls its origin: steps 4 to 6 of a request.
+//! Selects the route of a request and calls the route's origin (steps 4 to 6 in the table that
+//! `request.rs` names).
 
 mod destination;
 
@@ -50,7 +51,8 @@ pub async fn try_routes<'s>(
             let ruling = if rules.is_empty() {
                 Ruling::Pass
             } else {
-                // Boxed, because futures of idle connections reserve memory for all their states.
+                // Box the future: otherwise each connection, even an idle one, reserves memory for
+                // it.
                 Box::pin(apply_rules(exchange, (site, at), rules)).await?
             };
             match ruling {
@@ -70,7 +72,7 @@ pub async fn try_routes<'s>(
         {
             return Ok(route);
         }
-        // The gate of a rule has admitted the request in `apply_rules`.
+        // If a rule answers, its gate has already admitted the request in `apply_rules`.
         let gate = route.gate.as_deref().filter(|_| !is_rule);
         if !admit(stream, exchange, route, gate).await? {
             return Ok(route);
@@ -88,7 +90,8 @@ pub async fn try_routes<'s>(
             Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        // A suffix within the path may not have ended a script's name.
+        // If the route matched a suffix within the path (`/x.php/y`), the suffix may not be the end
+        // of a script's name. Then the routes below may answer.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -111,19 +114,22 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Result of the rules above a route.
+/// Result of the rules that apply to a request. A rule is a route above the selected route that
+/// also governs the requested resource (see `Rule` in `route.rs`).
 enum Ruling<'s> {
-    /// No rule forbids the route to answer.
+    /// The selected route may answer.
     Pass,
-    /// The gate of this rule has answered.
+    /// The gate of this rule has answered the request.
     Answered(&'s Route),
-    /// This rule answers instead of the route.
+    /// This rule must answer instead of the selected route.
     Answers(&'s Route),
 }
 
-/// Applies the rules for other paths of the resource of route `at`.
-// Gates are called here and in `admit`, all else only in `try_routes`: the compiler inlines a future
-// that has one caller, which saves 200 instructions of each request.
+/// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
+/// and another path of the requested resource.
+// Only gates have two callers: this function and `admit`. All other futures are called only in
+// `try_routes`. The compiler inlines a future with one caller, which saves 200 instructions per
+// request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -140,7 +146,7 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // A route below only adds its gate to a rewritten path.
+        // If a rewritten path leads to a route below, this route only adds its gate.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);
@@ -150,7 +156,7 @@ async fn apply_rules<'s>(
     Ok(Ruling::Pass)
 }
 
-/// Lets the origin answer, until the client disconnects.
+/// Lets the origin answer. Abandons the answer if the client disconnects.
 async fn serve_client(
     stream: &Stream,
     route: &Route,
@@ -171,7 +177,7 @@ async fn serve_client(
     if !stream.has_backlog() {
         return Ok(());
     }
-    // The origin has ended and serves other requests while the backlog is written.
+    // The origin has returned, and can serve other requests while the backlog is written.
     tokio::select! {
         biased;
         drained = exchange.reply.drain() => drained,
@@ -183,8 +189,9 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Returns the fault for a path that matches another route if `%2F` and backslashes are read as
-/// slashes, or repeated slashes as one. A backend may read the path in that way and so bypass a route.
+/// Returns the fault for a path that selects another route if a server reads `%2F` and backslashes
+/// as slashes, or repeated slashes as one slash. A backend may read the path in that way, and a
+/// client could thus bypass a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,
@@ -196,7 +203,7 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
-/// Returns the fault for a script in a directory whose files a route above sends.
+/// Returns the fault for a script in the directory of a `files` route above.
 pub fn kept_from_scripts() -> Fault {
     Fault::client(
         404,
@@ -204,8 +211,8 @@ pub fn kept_from_scripts() -> Fault {
     )
 }
 
-/// Step 5: applies `gate` and the route's body limit. Returns false if the gate has answered the
-/// request.
+/// Admits a request to its route (step 5): checks for a closed route, a preflight request, `gate`
+/// and the body limit. Returns false if the request has been answered.
 async fn admit(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -218,7 +225,7 @@ async fn admit(
     {
         return Box::pin(closed.answer(exchange)).await.map(|()| false);
     }
-    // Browsers send no password with a preflight request.
+    // Answer before the gate, because browsers send no password with a preflight request.
     if let Some(cors) = &route.cors
         && is_preflight(&exchange.request)
     {
@@ -231,7 +238,7 @@ async fn admit(
         return Ok(false);
     }
     if route.rules.as_ref().is_some_and(|rules| route.gate.is_some() && rules.is_by_request()) {
-        // The gate has found the user.
+        // Fill in the rules again, because the gate has determined the user.
         let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
         exchange.reply.set_rules(rules);
     }
@@ -246,7 +253,7 @@ async fn admit(
     Ok(true)
 }
 
-/// Prepares the reply for the route's gate.
+/// Applies the route's settings to the reply, because the route's gate may answer.
 fn prepare(exchange: &mut Exchange, route: &Route) {
     let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
     exchange.reply.set_rules(rules);
@@ -255,12 +262,12 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     }
     let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
     exchange.reply.set_offer(offer);
-    // The gate's answer has nothing to do with the route's application.
+    // Do not buffer a gate's answer, because it does not occupy the route's application.
     exchange.reply.set_buffered(false);
 }
 
 /// Checks the body against the route's limit, and discards a body that the origin does not read. A
-/// route with a fallback leaves the body for the next route.
+/// route with a fallback that does not read bodies leaves the body to the next route.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
     if (route.falls_back() || route.origin.may_fall_back()) && !takes_body {

@@ -25,20 +25,20 @@ pub trait Origin {
     /// accept a partial reply as complete.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a>;
 
-    /// As [`Origin::serve`], for replies without waiting: buffers head and body, and the server
-    /// finishes the reply. Returns false, and does nothing, if `serve` has to answer.
+    /// Answers one request without waiting, if possible: buffers head and body, and the server
+    /// finishes the reply. Returns false, and does nothing, if [`Origin::serve`] has to answer.
     fn serve_now(&self, _exchange: &mut Exchange) -> bool {
         false
     }
 
     /// Returns true if the origin reads request bodies. Otherwise the server reads, checks and
-    /// drops a small body before `serve`. A larger one closes the connection.
+    /// drops a small body before `serve`. A larger body closes the connection.
     fn takes_body(&self) -> bool {
         true
     }
 
-    /// Returns true if the origin may leave a request, with its body, to another route even if its
-    /// own route has no `fallback`.
+    /// Returns true if the origin may leave a request and its body to another route, even if the
+    /// origin's route has no `fallback`.
     fn may_fall_back(&self) -> bool {
         false
     }
@@ -52,8 +52,8 @@ pub trait Origin {
 
 /// Access check of a route.
 pub trait Gate {
-    /// Returns true if the request may use the route. After `false` or a fault the route is not
-    /// used: the gate has answered, or the fault is the reason.
+    /// Returns true if the request may use the route. Returns false if the gate has answered the
+    /// request instead. Returns a fault if the request must be refused with an error.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
 
     /// Returns true if the decision may depend on the request's path.
@@ -68,14 +68,14 @@ pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>
 /// The future of [`Origin::serve`].
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
-/// A request, its body and its reply. They are separate fields, so that the body can be sent to a
-/// backend while the reply arrives.
+/// A request, its body and its reply. The three are separate fields, so that the body can be sent
+/// to a backend while the reply arrives.
 pub struct Exchange {
-    /// The request.
+    /// The head of the request.
     pub request: Request,
-    /// The request's body.
+    /// The body of the request.
     pub body: Body,
-    /// The reply.
+    /// The reply to the client.
     pub reply: Reply,
     pub tunnel: Option<Box<Tunnel>>,
 }
@@ -86,8 +86,8 @@ impl Exchange {
         self.reply.stream().enter(step);
     }
 
-    /// Turns the connection into a tunnel after the origin returns. The origin has sent the 101
-    /// with [`Reply::switch`].
+    /// Turns the connection into a tunnel after the origin returns. The origin must have sent
+    /// status 101 with [`Reply::switch`].
     pub fn open_tunnel(&mut self, tunnel: Tunnel) {
         self.tunnel = Some(Box::new(tunnel));
     }
@@ -100,7 +100,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the memory blocks that [`OriginFuture`] allocates its future from.
+    /// Returns the unused memory blocks in which [`OriginFuture`] stores its future.
     pub fn blocks(&self) -> Rc<Blocks> {
         self.reply.stream().thread().blocks.clone()
     }
@@ -115,8 +115,8 @@ impl Exchange {
         Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
-    /// Returns an exchange for another request on behalf of the same client. Nothing of its reply
-    /// may reach the client: it must be recorded as silent.
+    /// Returns an exchange for another request on behalf of the same client. No part of its reply
+    /// may reach the client: call [`Reply::record`] with `is_silent`.
     pub fn aside(&self, request: Request) -> Self {
         let stream = self.reply.stream();
         let (body, mut reply) = (Body::new(stream), Reply::new(stream));

@@ -1,9 +1,9 @@
 //! Finds the client's address in the forwarding fields of trusted proxies.
 //!
-//! A proxy that writes `X-Forwarded-For` passes on the client's own `Forwarded`, and vice versa. A
-//! fixed preference would let clients choose their address. So if a trusted peer sends both and
-//! they differ, the reply is 400, and the log names the key `forwarded`, which selects the field
-//! that the proxies write.
+//! A proxy that writes `X-Forwarded-For` usually passes on the client's own `Forwarded`, and vice
+//! versa. A fixed preference would let clients choose their address. If a trusted peer sends both
+//! and they differ, Forebay therefore answers 400. The log then names the key `forwarded`, which
+//! selects the field that the proxies write.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -63,13 +63,13 @@ impl Trust {
 
 /// Determines the client of `request`, which came from `peer`.
 ///
-/// Only fields of a trusted peer count. The addresses are examined from the right; the client is
+/// Only fields of a trusted peer count. The addresses are examined from the right. The client is
 /// the first address that is not a trusted proxy, as with nginx's `real_ip_recursive` and Apache's
 /// mod_remoteip. An unreadable address in `X-Forwarded-For` or a hidden client in `Forwarded` ends
 /// the search.
 ///
-/// Most proxies write one kind of field and pass on the client's version of the other. If both
-/// exist and differ, nothing shows which is the proxy's, so the request is refused.
+/// Most proxies write one kind of field and pass on the client's fields of the other kind. If both
+/// kinds exist and differ, Forebay cannot know which kind the proxy wrote, and refuses the request.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,
@@ -103,7 +103,7 @@ pub fn find_client(
     Ok(())
 }
 
-/// Claims of one kind of field.
+/// The client and the scheme that one kind of field names.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Claimed {
     /// The client, or the peer if the field names no other client.
@@ -111,7 +111,7 @@ struct Claimed {
     https: Option<bool>,
 }
 
-/// Returns the claims of the `X-Forwarded-` fields; `None` without such fields.
+/// Returns the claims of the `X-Forwarded-` fields. Returns `None` if there are no such fields.
 fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(KnownField::XForwardedFor).then(|| {
@@ -129,7 +129,7 @@ fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
-/// Returns the claims of the `Forwarded` fields; `None` without such fields.
+/// Returns the claims of the `Forwarded` fields. Returns `None` if there are no such fields.
 fn by_forwarded(
     request: &Request,
     peer: ClientAddress,
@@ -146,7 +146,8 @@ fn by_forwarded(
     }
     let mut claimed = Claimed { client: Some(without_port(peer)), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
-        // All proxies further right are trusted, so the author of this element is, too.
+        // All proxies further right are trusted, so the proxy that wrote this element is trusted,
+        // too.
         claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
         claimed.client = Some(named(address));
@@ -157,7 +158,7 @@ fn by_forwarded(
     Ok(Some(claimed))
 }
 
-/// Returns the client that a proxy names by its address.
+/// Returns a client with this address and port 0, because proxies name no port.
 fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }
@@ -168,7 +169,7 @@ fn without_port(peer: ClientAddress) -> ClientAddress {
 }
 
 /// Returns the addresses of all `X-Forwarded-For` fields from the right, up to the first unreadable
-/// one.
+/// address.
 fn chain(request: &Request) -> Vec<IpAddr> {
     let fields = request.head.fields.iter().rev();
     fields
@@ -187,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a request from `peer` with these header fields and its client determined.
+    /// Returns a request from `peer` with these header fields, after [`find_client`].
     fn found(peer: &str, fields: &[(&str, &str)]) -> Request {
         found_by(ForwardedFields::Either, peer, fields).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Fronts: each speaks one protocol and creates streams on its connections.
+//! Serves a connection with its protocol. Each protocol creates a stream for each request.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ pub enum Protocol {
     Ajp,
 }
 
-/// Serves a connection until it closes. `prefix` has already been read.
+/// Serves a connection until it closes. `prefix` contains bytes that were already read.
 pub async fn serve_connection(
     context: &Rc<FrontContext>,
     socket: Socket,

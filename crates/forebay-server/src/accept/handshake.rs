@@ -2,8 +2,8 @@
 //!
 //! The ClientHello is read first, because the site that it names determines the certificate and the
 //! client authentication (`rustls::server::Acceptor`). The costly steps of a thread's handshakes
-//! run one at a time, and other tasks run after each. Therefore many new clients do not delay the
-//! served ones.
+//! run one at a time, and other tasks run after each step. Therefore many new clients do not delay
+//! the requests of other clients.
 
 use std::io;
 use std::rc::Rc;
@@ -16,7 +16,8 @@ use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
 
-/// Bytes of a ClientHello per read. One with a post-quantum key share has 1.8 kB.
+/// Size of the buffer for a ClientHello in bytes. A ClientHello with a post-quantum key share has
+/// 1.8 kB.
 const HELLO: usize = 2048;
 
 /// Reply to a client that speaks HTTP without TLS.
@@ -43,8 +44,8 @@ impl From<io::Error> for HandshakeFailure {
     }
 }
 
-/// Performs the handshake as the sites of `listener` require. `prefix` has already been read.
-/// Returns `None` if the connection must be closed.
+/// Performs the handshake for the sites of `listener`. `prefix` contains bytes that were already
+/// read. Returns `None` if the connection must be closed.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
@@ -54,12 +55,12 @@ pub async fn accept_tls(
     let thread = &context.thread;
     let timeouts = thread.settings().timeouts.clone();
     socket.limit_writes(timeouts.write);
-    // Limit for the whole handshake, regardless of the number of reads.
+    // The limit applies to the whole handshake, regardless of the number of reads.
     socket.limit_read(timeouts.head);
     match shake_hands(context, socket, listener, prefix).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
-            // Counts as busy while an error reply may be sent.
+            // Keep the connection open while an error reply may be sent.
             socket.set_activity(Activity::Busy);
             if socket.is_overdue() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
@@ -116,7 +117,8 @@ async fn shake_hands(
     let tls = table.tls(listener, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?.clone();
     let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
-    // Counts as busy, because a close while waiting for the turn would take effect only after it.
+    // Eviction must not select this connection while it waits for the permit. The connection would
+    // close only after the wait.
     socket.set_activity(Activity::Busy);
     let turn = context.thread.handshake_turn().await;
     let is_challenge = challenge.is_some();
@@ -139,7 +141,7 @@ async fn shake_hands(
     let session = socket.finish_handshake().await?;
     socket.set_activity(Activity::Busy);
     if is_challenge {
-        // The authority has verified the certificate, and the connection ends.
+        // The ACME authority has now seen the certificate, so close the connection.
         return Err(HandshakeFailure::Broken);
     }
     Ok(Handshake::new(tls, server_name, session))
@@ -159,7 +161,7 @@ async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sends an alert, and reads for a moment so that a reset does not destroy it.
+/// Sends an alert, and then reads for a moment, because a reset could destroy the alert.
 async fn refuse(socket: &Socket, alert: &[u8]) -> HandshakeFailure {
     if socket.write_all(alert).await.is_ok() {
         socket.linger().await;

@@ -1,5 +1,5 @@
-//! AJP 1.3 connections: a web server (Apache with mod_jk or mod_proxy_ajp) forwards requests, one
-//! after the other, and may send pings in between.
+//! Serves AJP 1.3 connections. A web server (Apache with mod_jk or mod_proxy_ajp) forwards
+//! requests, one after the other, and may send pings between them.
 //!
 //! A request packet is converted to lines of HTTP/1.1 and parsed like a client's request, so that
 //! all rules for heads exist only once.
@@ -26,7 +26,7 @@ use crate::stream::Stream;
 /// Maximum number of consecutive pings without a request.
 const PINGS: u32 = 100;
 
-/// Serves a connection until it closes. `prefix` has already been read.
+/// Serves a connection until it closes. `prefix` contains bytes that were already read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,
@@ -50,7 +50,7 @@ pub async fn serve_connection(
         if front.client.input().borrow().is_empty() && !front.wait(is_first).await {
             return;
         }
-        // Boxed, so that an idle connection reserves no memory for the state of a busy one.
+        // Box the future, so that an idle connection reserves no memory for the state of requests.
         if !Box::pin(front.serve_waiting()).await || thread.is_stopping() {
             return;
         }
@@ -62,7 +62,7 @@ pub async fn serve_connection(
 struct Front<'a> {
     context: &'a FrontContext,
     client: Rc<AjpStream>,
-    /// The same connection as a stream.
+    /// `client` as a `Stream`.
     stream: Stream,
     /// Number of further requests allowed on the connection.
     left: u64,
@@ -72,11 +72,11 @@ struct Front<'a> {
 
 /// Input between two requests.
 enum NextInput {
-    /// A request of this many bytes.
+    /// A request packet. The number is its length in bytes.
     Request(usize),
     /// No packet has begun to arrive.
     Nothing,
-    /// The web server has closed or violated the protocol.
+    /// No request follows, so the connection must close.
     End,
 }
 
@@ -102,7 +102,8 @@ impl Front<'_> {
         }
     }
 
-    /// Serves requests until none has begun to arrive. Returns true if more may follow.
+    /// Serves requests until all input is used. Returns true if the connection may carry another
+    /// request.
     async fn serve_waiting(&mut self) -> bool {
         let mut head = RequestHead::default();
         loop {
@@ -122,7 +123,7 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until there is a request, and answers the pings before it.
+    /// Reads until a request packet is complete. Answers pings that precede the packet.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
@@ -178,7 +179,8 @@ impl Front<'_> {
         self.client.socket.write_all(ajp13::PONG).await.is_ok()
     }
 
-    /// Ends the connection after an invalid packet. Answers the packet if its end is known.
+    /// Handles an invalid packet. Sends an error reply if the end of the packet is known. Returns
+    /// false, because the connection must close.
     async fn refuse_packet(&self, error: AjpError) -> bool {
         let thread = self.stream.thread();
         let advice = match error {
@@ -250,7 +252,8 @@ impl Front<'_> {
         }
     }
 
-    /// Converts the packet to a request, if the web server is allowed to forward it.
+    /// Converts the packet to a request. Fails if the web server did not send the secret of the
+    /// listener.
     fn take_up(
         &self,
         head: &RequestHead,
@@ -260,7 +263,8 @@ impl Front<'_> {
         let thread = self.stream.thread();
         request.bytes.clear();
         request.head = Default::default();
-        // Until the client is known, treat it as a request of the web server without a body.
+        // Until the client is known, treat the packet as a request of the web server itself,
+        // without a body.
         client.begin(client.accepted.peer, Default::default());
         let table = self.context.table();
         let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());

@@ -1,4 +1,4 @@
-//! Converts an AJP request to a request head in lines, and extracts information about the client.
+//! Converts an AJP request to an HTTP/1.1 request head, and extracts information about the client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::refusal::head_fault;
 ///
 /// The client's fields about its own connection to the web server (`Connection`, `Expect`) are
 /// ignored. An upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows
-/// it).
+/// this).
 pub fn decode_request(
     packet: &RequestHead,
     request: &mut Request,
@@ -36,7 +36,7 @@ pub fn decode_request(
     }
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     if packet.fields.value(KnownField::Host).is_none() {
-        // An HTTP/1.0 client need not name the host. The port is that of the web server.
+        // An HTTP/1.0 client need not send `Host`. Use the web server's name, without its port.
         let name = plain(text(packet.server_name))?;
         bytes.extend_from_slice(b"Host: ");
         bytes.extend_from_slice(name.as_bytes());
@@ -103,7 +103,7 @@ pub fn describe_client(
     }
     announce("JK_LB_ACTIVATION", of_name(b"JK_LB_ACTIVATION")?);
     announce("SSL_PROTOCOL", of_name(b"AJP_SSL_PROTOCOL")?);
-    // PEM contains line ends.
+    // Accept control bytes here, because PEM contains line ends.
     let certificate = packet.attribute(Attribute::SslCert).map(std::str::from_utf8);
     announce("SSL_CLIENT_CERT", certificate.transpose().map_err(|_| control())?);
     if let Some(bits) = packet.ssl_key_size {
@@ -114,7 +114,8 @@ pub fn describe_client(
     Ok(peer)
 }
 
-/// Returns text without control bytes, which could be mistaken for the end of a line.
+/// Returns `text` as a string. Fails if `text` contains control bytes, because an application could
+/// take them for the end of a line.
 fn plain(text: &[u8]) -> Result<&str, Fault> {
     let text = std::str::from_utf8(text).map_err(|_| control())?;
     if text.bytes().any(|byte| byte.is_ascii_control()) { Err(control()) } else { Ok(text) }

@@ -1,7 +1,7 @@
 //! A stream of AJP 1.3: a connection of a web server, which carries one request at a time.
 //!
 //! Replies are sent as packets. The web server sends the first packet of a body with a known length
-//! by itself. Each further packet is requested when the origin reads.
+//! by itself. Forebay requests each further packet when the origin reads.
 //!
 //! Specification: <https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>.
 
@@ -18,9 +18,9 @@ use tokio::sync::Mutex;
 
 use crate::part::{Accepted, Part, SharedState};
 
-/// Bodies up to this size are copied after their head, so that the reply is one piece.
+/// Maximum size in bytes of a body that is copied after its head, so that the reply is one piece.
 pub const COPIED: usize = 1024;
-/// Packets of a file that are sent at a time.
+/// Number of packets of a file that are sent at a time.
 pub const FILE_PACKETS: usize = 8;
 
 /// A connection with the state of its current request.
@@ -47,13 +47,14 @@ pub struct AjpStream {
     pub has_ended: Cell<bool>,
     /// True if a packet was written only in part.
     pub is_torn: Cell<bool>,
-    /// Serializes packets: those of the reply and the requests for the body.
+    /// Held during each write, so that packets of the reply and requests for body packets do not
+    /// mix.
     pub turn: Mutex<()>,
     pub(crate) shared: SharedState,
 }
 
 impl AjpStream {
-    /// Creates a connection without a request. `input` has already been read.
+    /// Creates a connection without a request. `input` contains bytes that were already read.
     pub fn new(socket: Socket, accepted: Accepted, packet_size: usize, input: Vec<u8>) -> Self {
         Self {
             client: Cell::new(accepted.peer),
@@ -72,7 +73,7 @@ impl AjpStream {
         }
     }
 
-    /// Begins a request from `client` with this framing of its body.
+    /// Begins a request from `client`. `framing` determines the end of its body.
     pub fn begin(&self, client: ClientAddress, framing: RequestFraming) {
         self.client.set(client);
         self.left.set(match framing {
@@ -114,7 +115,7 @@ impl AjpStream {
         self.keep_alive.set(keep_alive);
     }
 
-    /// Reads more bytes into the input. Returns 0 at the end.
+    /// Waits for bytes and appends them to the input. Returns 0 if the web server has closed.
     pub async fn receive(&self) -> io::Result<usize> {
         loop {
             self.socket.readable().await?;
@@ -126,7 +127,8 @@ impl AjpStream {
         }
     }
 
-    /// As [`Self::receive`], without waiting: fails with `WouldBlock` if nothing has arrived.
+    /// Reads as [`Self::receive`] does, but without waiting. Fails with `WouldBlock` if nothing has
+    /// arrived.
     pub fn receive_now(&self) -> io::Result<usize> {
         let mut input = self.input.borrow_mut();
         if input.capacity() == 0 {
@@ -138,7 +140,8 @@ impl AjpStream {
         self.socket.read_now(&mut input)
     }
 
-    /// Drops `length` bytes from the start of the input. Returns an empty buffer to the thread.
+    /// Drops `length` bytes from the start of the input. If the input is then empty, returns its
+    /// buffer to the thread.
     pub fn consume(&self, length: usize) {
         let mut input = self.input.borrow_mut();
         if length < input.len() {
@@ -159,7 +162,8 @@ impl AjpStream {
         Ok(())
     }
 
-    /// Appends the payload of the requested data packet. Returns 0 at the end of the body.
+    /// Appends the payload of the requested data packet to `buffer` and returns its length. Returns
+    /// 0 at the end of the body.
     pub async fn read_packet(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.socket.limit_read(limit);
         let data = loop {
@@ -185,7 +189,7 @@ impl AjpStream {
         Ok(length)
     }
 
-    /// Appends the head of a reply as a packet. Fails if the head does not fit.
+    /// Appends the head of a reply as a packet. Fails if the head does not fit in a packet.
     pub fn append_head(&self, out: &mut Vec<u8>, part: &Part<'_>) -> Result<(), AjpError> {
         let line = &part.gathered[..part.fields_at];
         // The reason follows `HTTP/1.1 200 `.

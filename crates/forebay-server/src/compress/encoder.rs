@@ -23,10 +23,10 @@ const LARGE_BROTLI: u64 = 1 << 20;
 
 /// A reusable encoder that compresses one body after the other.
 ///
-/// Drop an encoder whose body was abandoned before its end: zlib-rs 0.6 keeps bits of it after a
-/// reset.
+/// Drop an encoder if its body was abandoned before the end: zlib-rs 0.6 keeps bits of that body
+/// after a reset.
 pub trait Encoder {
-    /// Prepares for the next body, of this length if known.
+    /// Prepares for the next body. `length` is its length in bytes, if known.
     fn begin(&mut self, length: Option<u64>) -> io::Result<()>;
 
     /// Compresses `input` and appends the output that the encoder does not hold back.
@@ -39,7 +39,7 @@ pub trait Encoder {
     fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// Creates an encoder. Call [`Encoder::begin`] before its first use, too.
+/// Creates an encoder. Call [`Encoder::begin`] before every body, including the first.
 pub fn new(Algorithm { coding, level }: Algorithm) -> io::Result<Box<dyn Encoder>> {
     Ok(match coding {
         ContentCoding::Gzip => Box::new(Gzip::new(level)),
@@ -48,7 +48,7 @@ pub fn new(Algorithm { coding, level }: Algorithm) -> io::Result<Box<dyn Encoder
     })
 }
 
-/// gzip with a window of 32 KiB; takes about 260 kB of memory.
+/// Encoder for gzip with a window of 32 KiB. Takes about 260 kB of memory.
 struct Gzip(Compress);
 
 impl Gzip {
@@ -93,7 +93,8 @@ impl Encoder for Gzip {
     }
 }
 
-/// Brotli; takes 1 to 3 MB of memory up to level 6. The state cannot be reused for another body.
+/// Encoder for Brotli. Takes 1 to 3 MB of memory up to level 6. `state` cannot be reused for
+/// another body.
 struct Brotli {
     level: u32,
     state: Option<Box<BrotliEncoderStateStruct<StandardAlloc>>>,
@@ -181,8 +182,8 @@ impl Drop for Brotli {
     }
 }
 
-/// Zstandard; takes 1 to 4 MB of memory up to level 9, because its hash tables shrink with the
-/// window.
+/// Encoder for Zstandard. Takes only 1 to 4 MB of memory up to level 9, because its hash tables
+/// shrink with the window.
 struct Zstandard(raw::Encoder<'static>);
 
 impl Zstandard {
@@ -236,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns text with near and far repetitions that is larger than every window.
+    /// Returns `length` bytes of text with near and far repetitions.
     fn text(length: usize) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(11);
         let words: Vec<String> = (0..300).map(|n| format!("word{} ", n * 7919 % 1000)).collect();

@@ -1,9 +1,9 @@
-//! Changes to the head of a compressed reply.
+//! Decides if a reply may be compressed, and adapts its head.
 
 use forebay_conf::{ContentCoding, MediaPattern};
 use forebay_wire::http1::{encode, list_has};
 
-/// Fields that describe the uncompressed reply and are wrong for the compressed one (RFC 9110
+/// Fields that describe the uncompressed reply and are wrong for the compressed reply (RFC 9110
 /// section 14.3, RFC 9530, RFC 2616 section 14.15).
 const DROPPED: [&[u8]; 5] =
     [b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
@@ -25,8 +25,8 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
 }
 
 /// Returns true if a partial reply with these field lines may belong to a document that other
-/// requests receive compressed. Its media type is in `types`, or unknown because it has several
-/// parts.
+/// requests receive compressed. Its media type must be in `types`, or unknown because the reply has
+/// several parts.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
@@ -37,7 +37,7 @@ pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
 
 /// Changes to the head of a reply that may be compressed.
 pub struct Changes {
-    /// The selected coding; `None` if the client accepts none.
+    /// The coding to name in the head. `None` if the body is not compressed.
     pub coding: Option<ContentCoding>,
 }
 
@@ -58,8 +58,8 @@ impl Changes {
                 continue;
             }
             if is(name, b"etag") && value.starts_with(b"\"") {
-                // A strong tag identifies exact bytes, which compression changes (RFC 9110 section
-                // 8.8.3).
+                // Weaken a strong tag: it identifies exact bytes, and compression changes them (RFC
+                // 9110 section 8.8.3).
                 encode::field(out, "ETag", &[b"W/", value].concat());
             } else {
                 out.extend_from_slice(line);

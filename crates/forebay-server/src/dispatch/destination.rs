@@ -1,5 +1,5 @@
-//! The gate on the target of WebDAV's MOVE and COPY (RFC 4918 section 10.3). Such a request writes to
-//! its `Destination`, which another route may protect.
+//! Checks access to the target of WebDAV's MOVE and COPY (RFC 4918 section 10.3). Such a request
+//! writes to its `Destination`, which another route may protect.
 
 use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
@@ -16,8 +16,8 @@ pub fn is_written(request: &Request) -> bool {
 }
 
 /// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
-/// answered. The gate of route `at`, which answers the request, applies twice only if it decides by
-/// path.
+/// answered the request. If the `Destination` leads to route `at`, which answers the request,
+/// applies the gate only if it decides by path: it is also applied to the request's own path.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {
         let method = exchange.request.method();
@@ -47,7 +47,7 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     Ok(true)
 }
 
-/// Returns the paths that backends may make of each `Destination`, whatever its host.
+/// Returns the paths that backends may read from each `Destination`. Ignores the host.
 fn readings(request: &Request, site: &Site) -> Result<Vec<Vec<u8>>, Fault> {
     let fields = request.head.fields.iter();
     let values = fields
@@ -73,7 +73,7 @@ fn readings(request: &Request, site: &Site) -> Result<Vec<Vec<u8>>, Fault> {
     Ok(found)
 }
 
-/// Returns the path and query of a URL, or of a path.
+/// Returns the path and query of `url`, which may be a URL or only a path.
 fn target(url: &[u8]) -> &[u8] {
     let Some(at) = memchr::memmem::find(url, b"//") else { return url };
     if !(at == 0 || url[at - 1] == b':' && !url[..at].contains(&b'/')) {

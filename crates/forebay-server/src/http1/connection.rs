@@ -23,7 +23,7 @@ use crate::request::{Next, answer};
 use crate::stream::Stream;
 
 /// Serves a connection until it closes. If the client begins with HTTP/2, returns the connection
-/// and all bytes read from it. `prefix` has already been read.
+/// and all bytes read from it. `prefix` contains bytes that were already read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,
@@ -39,8 +39,8 @@ pub async fn serve_connection(
     Some((socket, accepted, read))
 }
 
-/// Serves requests until the connection ends. Returns the bytes read if the client begins with
-/// HTTP/2.
+/// Serves requests until the connection ends. If the client begins with HTTP/2, returns the bytes
+/// that were read.
 async fn serve_requests(
     context: &FrontContext,
     client: &Rc<Http1>,
@@ -73,8 +73,8 @@ async fn serve_requests(
             Some(prefix) => exchange.request.bytes.extend(prefix),
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
-                // The event loop assumes that new connections are readable. Many have sent nothing
-                // yet, and hold no exchange until they do.
+                // The event loop reports new connections as readable, although many clients have
+                // sent nothing yet. A connection holds an exchange only after bytes have arrived.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     context.keep_exchange(exchange);
                     continue;
@@ -86,7 +86,8 @@ async fn serve_requests(
             },
         }
         client.socket.set_idle(false);
-        // In separate memory, so that an idle connection reserves none for the state of a busy one.
+        // Store the future in separate memory, so that an idle connection reserves no memory for
+        // the state of requests.
         let may_be_http2 = may_be_http2 && is_first;
         let served = Recycled::new(&thread.blocks, || {
             let (socket, exchange) = (&client.socket, &mut *exchange);
@@ -103,7 +104,7 @@ async fn serve_requests(
     }
 }
 
-/// Outcome of serving requests until none has begun to arrive.
+/// Outcome of [`serve_waiting`].
 #[derive(PartialEq, Eq)]
 enum Served {
     /// The connection may carry more requests.
@@ -114,7 +115,8 @@ enum Served {
     Http2,
 }
 
-/// Serves requests until none has begun to arrive. `left` counts the allowed ones.
+/// Serves requests until all received bytes are used. `left` is the number of further requests
+/// allowed on the connection.
 async fn serve_waiting(
     context: &FrontContext,
     stream: &Stream,
@@ -165,19 +167,20 @@ async fn serve_waiting(
 
 /// Outcome of reading the next head.
 enum NextHead {
-    /// A head.
+    /// A complete head.
     Head,
-    /// The client has closed or sent nothing in time.
+    /// The client has closed or sent nothing in time, or the connection is closed for another
+    /// client.
     End,
     /// The first line of HTTP/2's preface.
     Http2,
 }
 
-/// The first line of HTTP/2's preface. An error after it gets a GOAWAY and no HTTP/1.1 reply (RFC
-/// 9113 section 3.4).
+/// The first line of HTTP/2's preface. After this line, errors are answered with GOAWAY and not
+/// with an HTTP/1.1 reply (RFC 9113 section 3.4).
 const PREFACE_LINE: &[u8] = PREFACE.split_at(16).0;
 
-/// Reads a complete head. The first head may turn out to be the preface of HTTP/2.
+/// Reads a complete head. If `may_be_http2`, the client may send the preface of HTTP/2 instead.
 async fn read_head(
     stream: &Stream,
     socket: &Socket,
@@ -208,7 +211,7 @@ async fn read_head(
                 }
             }
             if !limited {
-                // Limit for the whole head, regardless of the number of reads.
+                // The limit applies to the whole head, regardless of the number of reads.
                 socket.limit_read(settings.timeouts.head);
                 limited = true;
             }
@@ -216,7 +219,7 @@ async fn read_head(
         if request.bytes.capacity() - request.bytes.len() < BUFFER / 8 {
             request.bytes.reserve(BUFFER);
         }
-        // The wake-up may be for bytes already read, and then the connection is still idle.
+        // If no byte of a head has been read, the connection is still idle.
         let is_idle = request.bytes.is_empty();
         socket.set_activity(if is_idle { Activity::Idle } else { Activity::PartialHead });
         match socket.read(&mut request.bytes).await {
@@ -236,8 +239,8 @@ async fn read_head(
 
 /// Refuses TLS at once.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
-    // A TLS client waits for an answer before it sends anything like a complete HTTP/1 line.
-    // Record type of a TLS handshake; no method begins with it.
+    // A TLS client waits for an answer before it sends bytes that look like a complete HTTP/1 line.
+    // 0x16 is the record type of a TLS handshake, and no method begins with it.
     if bytes[0] == 0x16 {
         return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));
     }

@@ -45,8 +45,8 @@ impl Http1 {
         read
     }
 
-    /// Waits until the client has disconnected. A client that closes only its sending side, after a
-    /// body that is still being read or after further requests, still waits for replies.
+    /// Waits until the client has disconnected. Waits forever if the client has closed only its
+    /// sending side while a body or further requests are unread: this client still expects replies.
     pub(crate) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;
@@ -85,7 +85,7 @@ impl<'a> Part<'a> {
         self.data.is_empty() && !self.is_chunked
     }
 
-    /// Returns the size line of the chunk; empty if the part has none.
+    /// Returns the size line of the chunk. Empty if the part is not a chunk.
     pub(crate) fn chunk_size(&self) -> Vec<u8> {
         let length = self.gathered.len() - self.body_at + self.data.len();
         let mut line = Vec::new();
@@ -96,8 +96,8 @@ impl<'a> Part<'a> {
         line
     }
 
-    /// Returns all bytes in order, with `size` before the body. The number says how many slices are
-    /// used.
+    /// Returns all bytes in order, with `size` before the body. The number is the count of used
+    /// slices.
     pub(crate) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
         // A single slice needs a simpler system call, so split `gathered` only for a chunk.
         let split = if size.is_empty() { self.gathered.len() } else { self.body_at };

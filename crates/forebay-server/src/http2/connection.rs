@@ -18,7 +18,7 @@ pub struct Connection {
     pub socket: Socket,
     /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// State of the protocol.
+    /// I/O-free state of the protocol.
     pub codec: RefCell<http2::Connection>,
     /// Streams whose request is being answered.
     pub(crate) streams: SharedStreams<Http2>,
@@ -31,9 +31,9 @@ impl Connection {
         Rc::new(Self { socket, accepted, codec, streams })
     }
 
-    /// Returns the time for the codec.
+    /// Returns the current time for the codec.
     pub fn now() -> Instant {
-        // Tokio's clock, so that tests can pause it.
+        // Use tokio's clock, because tests can pause it.
         tokio::time::Instant::now().into_std()
     }
 
@@ -53,7 +53,7 @@ impl Connection {
         self.streams.find(id)
     }
 
-    /// Adds a stream, whose number must be higher than all before.
+    /// Adds a stream. Its number must be higher than the numbers of all earlier streams.
     pub fn open(self: &Rc<Self>, id: u32, is_tunnel: bool, has_ended: bool) -> Rc<Http2> {
         let stream = Rc::new(Http2::new(id, self.clone(), is_tunnel, has_ended));
         self.streams.push(stream.clone());
@@ -75,13 +75,14 @@ impl Connection {
         self.streams.is_empty()
     }
 
-    /// Returns the time that the client may take to accept bytes: `limit`, or more if all streams
-    /// are tunnels, whose idle limit may be longer.
+    /// Returns the time that the client may take to accept bytes. The result is `limit`, or the
+    /// shortest idle limit of the tunnels if all streams are tunnels and this is longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }
 
-    /// Shortens the deadline of the waiting output to the limit of the streams that are open now.
+    /// Shortens the deadline of the output that the client has not accepted, if the current streams
+    /// have a shorter limit.
     pub fn shorten_write_limit(&self, limit: Duration) {
         self.socket.shorten_write_limit(self.write_limit(limit));
     }
