@@ -158,7 +158,7 @@ fn by_forwarded(
     Ok(Some(claimed))
 }
 
-/// Returns a client with this address and port 0, because proxies name no port.
+/// Returns a client with this address and without a port. A port that a proxy names is ignored.
 fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }

@@ -1,8 +1,8 @@
 //! HTTP/3 with clients (RFC 9114), over QUIC.
 //!
-//! `listen` accepts QUIC connections, `serve` accepts the streams of one, and `connection` is the
-//! state that the streams share. `stream` is one request and its reply; `receive` reads it, `send`
-//! writes it, and `send_fairness` lets streams send in turn.
+//! `listen` accepts QUIC connections. `serve` accepts the streams of a connection, and `connection`
+//! is the state that the streams share. `stream` is one request and its reply: `receive` reads the
+//! request, and `send` writes the reply. `send_fairness` lets the streams send by turns.
 
 pub mod connection;
 pub mod listen;

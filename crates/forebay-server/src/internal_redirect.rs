@@ -1,12 +1,14 @@
-//! Follows internal redirects, which replace a reply by a file or another route's answer.
+//! Follows internal redirects: they replace the reply of an origin by a file or by the answer of
+//! another route.
 //!
-//! `X-Accel-Redirect` and `X-Sendfile` are recognized at the end of every reply's head, so origins
-//! need not know them. A script's local `Location` is handled in the same way. The rest of the
-//! reply is discarded, which keeps the backend's connection usable.
+//! The server recognizes `X-Accel-Redirect` and `X-Sendfile` at the end of every reply's head, so
+//! origins need no code for them. A script's local `Location` is handled in the same way. The rest
+//! of the reply is read and discarded, so that the backend's connection stays usable.
 //!
-//! The replacement is a file below `sendfile_root`, or a GET for the other path, at most ten in a
-//! row. A file is sent with the request's conditions and ranges and the discarded reply's fields.
-//! The new method and target follow the request's head in its buffer and precede pipelined bytes.
+//! The replacement is a file below `sendfile_root`, or the answer to a GET for another path. At
+//! most ten redirects may follow each other. A file is sent with the fields of the discarded reply,
+//! and the request's conditions and ranges apply. The new method and target are stored in the
+//! request's buffer, after the head and before pipelined bytes.
 
 use std::rc::Rc;
 
@@ -23,7 +25,7 @@ use crate::stream::Stream;
 /// Maximum number of internal redirects of one request.
 const REDIRECTS: usize = 10;
 
-/// Origin of a redirect.
+/// The site and route from which a redirect comes.
 pub struct Origins<'s> {
     /// The site.
     pub site: &'s Site,
@@ -33,7 +35,7 @@ pub struct Origins<'s> {
     pub taken: Vec<usize>,
 }
 
-/// Answers with the target of `redirect`, and follows further redirects.
+/// Answers the request with the target of `redirect`, and follows further redirects.
 pub async fn follow(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -83,7 +85,7 @@ async fn follow_all(
     Err(Fault::app(500, format!("more than {REDIRECTS} internal redirects, one after the other")))
 }
 
-/// Converts the request to a GET for `target`, which an origin named in place of a reply.
+/// Converts the request to a GET for `target`, which an origin has named instead of a reply.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
@@ -99,7 +101,7 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     let original = request.original.unwrap_or(request.head.path_and_query);
     request.become_get(Some(target));
     let cleaned = request.clean_path();
-    // REQUEST_URI and the log have the client's own target, as with Apache and nginx.
+    // REQUEST_URI and the log contain the client's own target, as with Apache and nginx.
     request.original = Some(original);
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
 }
@@ -121,7 +123,7 @@ async fn send_file(
     };
     discard_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
-    // A file occupies no process, so buffering is not needed.
+    // A file occupies no process, so do not buffer it.
     reply.set_buffered(false);
     request.become_get(None);
     // Look up the path without its leading slash.
@@ -135,7 +137,8 @@ async fn send_file(
     let always = FieldChanges { add: fields, remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // The fields belong to the file, not to an error page.
+        // Restore the route's rules, because the fields belong to the file and not to an error
+        // page.
         exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),
@@ -144,7 +147,7 @@ async fn send_file(
     })
 }
 
-/// Discards the body, so that the next origin sees a request without one.
+/// Discards the body, so that the next origin sees a request without a body.
 async fn discard_body(exchange: &mut Exchange) -> Result<(), Fault> {
     if !exchange.body.discard(WORTH_DRAINING).await? {
         exchange.reply.close_after();

@@ -1,9 +1,10 @@
-//! HTTP/2 connections (RFC 9113): one task reads and writes for all streams of a connection. Each
-//! stream answers its request separately.
+//! Serves HTTP/2 connections (RFC 9113). One task reads and writes for all streams of a connection.
+//! Each stream answers its request separately.
 //!
-//! Output of streams is collected in the codec and written once per turn. A request that needs no
-//! waiting is answered without creating a task. Request heads are converted to lines of HTTP/1.1
-//! (`wire/src/http2/http1.rs`), from which origins copy. Reply fields are encoded from lines, too.
+//! The codec collects the output of the streams, and the task writes it once per loop. A request
+//! that needs no waiting is answered without a new task. Request heads are converted to lines of
+//! HTTP/1.1 (`wire/src/http2/http1.rs`), because origins copy lines. Reply fields are encoded from
+//! lines, too.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
@@ -36,7 +37,7 @@ use crate::stream::Stream;
 /// Maximum number of concurrent streams on a connection.
 const STREAMS: u32 = 100;
 
-/// Serves a connection until it closes. `prefix` has already been read.
+/// Serves a connection until it closes. `prefix` contains bytes that were already read.
 pub async fn serve_connection(
     context: &Rc<FrontContext>,
     socket: Socket,
@@ -64,7 +65,8 @@ pub async fn serve_connection(
     if is_clean {
         connection.socket.linger().await;
     }
-    // Current requests may hold resources that are counted for the connection.
+    // Wait for current requests, because they may hold resources that are counted for the
+    // connection.
     while !connection.is_idle() {
         poll_fn(|context| connection.poll_woken(context)).await;
     }
@@ -87,7 +89,7 @@ fn config(settings: &Settings) -> Config {
 struct Front {
     context: Rc<FrontContext>,
     connection: Rc<Connection>,
-    /// Bytes that were read and do not form a complete frame yet.
+    /// Bytes that were read but not processed yet, usually an incomplete frame.
     input: Vec<u8>,
     /// Number of further requests allowed on the connection.
     left: u64,
@@ -102,19 +104,19 @@ struct Front {
     is_held_up: bool,
 }
 
-/// State of sending GOAWAY.
+/// Progress of the shutdown with GOAWAY.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goaway {
     Unsent,
-    /// The client may send further requests until the next tick, because GOAWAY may still be on its
-    /// way.
+    /// The announcing GOAWAY was sent at this tick. The client may not have received it yet, so
+    /// further requests are accepted until the second tick after it.
     Announced(Ticks),
     Sent,
 }
 
 /// Next event to handle.
 enum Ready {
-    /// There is output to write, or a stream has ended.
+    /// There is output or input to process, or a stream has ended.
     Woken,
     Readable,
     Tick,
@@ -125,11 +127,12 @@ impl Front {
         &self.connection.accepted.thread
     }
 
-    /// Serves until nothing is left to do. Returns true if the client may read to the end.
+    /// Serves until the connection must end. Returns true if the client can still read the last
+    /// bytes.
     async fn serve(&mut self) -> bool {
         loop {
             let is_failed = self.receive().await.is_err();
-            // Output that is ready now is included in the same write.
+            // Let streams produce output now, so that one write sends it.
             yield_to_readers().await;
             if !is_failed {
                 self.send_goaway();
@@ -160,7 +163,7 @@ impl Front {
         }
     }
 
-    /// Processes the bytes that were read.
+    /// Processes the complete frames in `input`.
     async fn receive(&mut self) -> Result<(), Http2Error> {
         let now = Connection::now();
         let mut at = 0;
@@ -230,7 +233,7 @@ impl Front {
                     stream.cancel();
                 }
             }
-            // These do not occur on a client's connection.
+            // These events do not occur on a connection with a client.
             Event::Interim { .. } | Event::Refused { .. } => {}
             Event::Goaway { .. } | Event::Settings => {}
         }
@@ -265,7 +268,7 @@ impl Front {
         (Answered { context: self.context.clone(), stream }, exchange)
     }
 
-    /// Ends the connection after a protocol error of the client.
+    /// Cancels all streams after a protocol error of the client. The connection then ends.
     fn failed(&mut self, error: Http2Error) {
         self.goaway = Goaway::Sent;
         self.connection.cancel_all();
@@ -277,8 +280,8 @@ impl Front {
         }
     }
 
-    /// Sends GOAWAY if no further requests are accepted. The announcement before it lets the client
-    /// stop in time.
+    /// Sends GOAWAY if no further requests are accepted. Before a stop of the server, first
+    /// announces the GOAWAY, so that the client stops sending requests.
     fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
@@ -295,7 +298,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return;
             }
-            // Requests sent before the announcement arrived have been received by the second tick.
+            // By the second tick, requests that the client sent before it received the announcement
+            // have arrived.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -303,7 +307,8 @@ impl Front {
         self.goaway = Goaway::Sent;
     }
 
-    /// Writes as much output as there is room for, or all of it if `all`.
+    /// Writes as much output as the socket accepts. If `all`, waits until the socket has accepted
+    /// all output.
     async fn write(&self, all: bool) -> io::Result<()> {
         loop {
             let written = {
@@ -395,7 +400,7 @@ impl Front {
         .await
     }
 
-    /// Reads the received bytes. Fails at the end.
+    /// Reads received bytes into `input`. Fails if the client has closed.
     fn read(&mut self) -> io::Result<()> {
         if self.input.capacity() == 0 {
             self.input = self.thread().take_buffer();
@@ -409,8 +414,8 @@ impl Front {
         }
     }
 
-    /// Ends the connection after a time limit, or if it is idle and the server stops or needs room
-    /// for another client.
+    /// Ends the connection after a time limit. Also ends an idle connection if the server stops or
+    /// needs room for another client.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {
@@ -427,7 +432,7 @@ impl Front {
 /// Future that answers one request.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Polls the future once, and spawns a task for the rest.
+/// Polls the future once. If it is not done, spawns a task for the rest.
 pub(crate) async fn run(mut answering: Answering) {
     let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
     if !is_done {
@@ -446,7 +451,7 @@ pub(crate) fn may_be_a_get_body(request: &Request) -> bool {
     request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
 }
 
-/// Answers a GET or HEAD after its end, and refuses it if body bytes come first.
+/// Waits for the end of a GET or HEAD and answers it. Refuses the request if body bytes come first.
 pub(crate) async fn answer_without_body(answered: Answered, mut exchange: Box<Exchange>) {
     let limit = answered.stream.thread().settings().timeouts.body_idle;
     answered.stream.enter(Step::Body);

@@ -1,7 +1,7 @@
-//! Streams of HTTP/2 (RFC 9113), and the state that the streams of one connection share.
+//! Streams of HTTP/2 (RFC 9113): one request and its reply.
 //!
-//! The connection's task reads and writes the socket (`serve.rs`). Streams write into the
-//! codec's shared output. Received data waits in the stream until it is read, which opens the
+//! The connection's task reads and writes the socket (`serve.rs`). Streams write into the codec's
+//! shared output. A stream stores received data until the origin reads it, and the read opens the
 //! stream's window. A blocked stream waits until the connection's task wakes it.
 
 use std::cell::{Cell, RefCell};
@@ -29,11 +29,11 @@ pub struct Http2 {
     pub(crate) shared: SharedState,
     /// True if the client requests a tunnel (RFC 8441).
     is_tunnel: bool,
-    /// Bytes that were received and not read yet.
+    /// Body bytes that were received but not read yet.
     incoming: RefCell<Vec<u8>>,
     /// True if the request has ended.
     has_ended: Cell<bool>,
-    /// Forwardable trailers of the request, as lines.
+    /// Trailers of the request that may be forwarded, as lines.
     request_trailers: RefCell<Vec<u8>>,
     /// True if the reply has ended.
     has_finished: Cell<bool>,
@@ -84,7 +84,7 @@ impl Http2 {
         self.is_tunnel
     }
 
-    /// Adds received body bytes. `end` marks the last.
+    /// Adds received body bytes. `end` is true for the last bytes of the request.
     pub fn receive(&self, data: &[u8], end: bool) {
         self.incoming.borrow_mut().extend_from_slice(data);
         if end {
@@ -114,8 +114,9 @@ impl Http2 {
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
-            // The rest of the request is not needed (RFC 9113 section 8.1). Reset at once: curl
-            // 7.88 does not read on after a complete reply and waits for a window forever.
+            // The rest of the request is not needed (RFC 9113 section 8.1). Reset the stream at
+            // once. Otherwise curl 7.88 waits for a window forever, because it does not read on
+            // after a complete reply.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -132,8 +133,8 @@ impl Http2 {
         self.is_closed.set(true);
     }
 
-    /// Returns the code of RST_STREAM if the rest is not available; for tunnels see RFC 8441
-    /// section 5.
+    /// Returns the code of RST_STREAM if the rest of the reply is not available. For tunnels, see
+    /// RFC 8441 section 5.
     fn lost_code(&self) -> ErrorCode {
         if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;
@@ -169,7 +170,7 @@ impl Http2 {
     }
 }
 
-/// Receiving.
+/// Reads the request.
 impl Http2 {
     pub(crate) async fn read(&self, buffer: &mut Vec<u8>, limit: Duration) -> io::Result<usize> {
         self.limit_read(limit);
@@ -231,7 +232,7 @@ impl Http2 {
     }
 }
 
-/// Sending.
+/// Writes the reply.
 impl Http2 {
     pub(crate) fn send_continue(&self) -> io::Result<()> {
         self.send_reply(100, b"", false)
@@ -257,7 +258,8 @@ impl Http2 {
         Ok(())
     }
 
-    /// Wakes the connection's task, which writes the output. Converts the error.
+    /// Ends the stream's turn to send, and wakes the connection's task to write the output.
+    /// Converts the error.
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
@@ -270,8 +272,8 @@ impl Http2 {
         })
     }
 
-    /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
-    /// without room.
+    /// Sends some bytes of the non-empty `pieces`. Returns 0 if the codec accepts none. If `end`,
+    /// the last byte of `pieces` ends the reply.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
@@ -364,7 +366,7 @@ impl Http2 {
             let sent = self.connection.codec.borrow_mut().fill_data(self.id, left, now, fill);
             let taken = self.sent(sent)?;
             match read {
-                // The file has become shorter since its length was sent to the client.
+                // The file became shorter after its length was sent to the client.
                 Some(Ok(0)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Some(outcome) => outcome.map(drop)?,
                 None => self.wait_for_room().await?,
@@ -376,14 +378,13 @@ impl Http2 {
         Ok(())
     }
 
-    /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
-    /// tunnels.
+    /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
     pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.waits.tunnel_idle.set(Some(idle));
     }
 
     pub(crate) fn finish_writing(&self) {
-        // Fails if the client has disconnected.
+        // Ignore an error: the client may have disconnected.
         let _ = self.send_end(b"");
     }
 }

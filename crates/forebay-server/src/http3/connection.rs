@@ -27,7 +27,7 @@ pub struct Connection {
     pub quic: quinn::Connection,
     /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// Buffer for decoding heads.
+    /// Reused buffer for decoded heads.
     pub head: RefCell<Head>,
     /// Notified whenever a stream has ended.
     pub ended: Notify,
@@ -35,15 +35,16 @@ pub struct Connection {
     open: Cell<usize>,
     /// Number of open streams whose head has not arrived.
     reading: Cell<usize>,
-    /// State of the connection for the limit on connections.
+    /// The connection's entry among the candidates to close when the limit on connections is
+    /// reached.
     pub guest: Rc<Guest>,
-    /// Bytes of incomplete field sections.
+    /// Total bytes of incomplete field sections (heads and trailers).
     partial: Cell<usize>,
-    /// The streams that wait for room.
+    /// The streams that wait until they can send.
     pub(crate) waiting: FairSendQueue,
 }
 
-/// Counts an open stream until dropped, even by a panic.
+/// Counts an open stream until this value is dropped, even by a panic.
 pub struct Open {
     connection: Rc<Connection>,
     is_reading: Cell<bool>,
@@ -60,7 +61,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Records that the head has arrived, or never will.
+    /// Records that the head has arrived or will never arrive.
     pub fn end_head(&self) {
         if self.is_reading.take() {
             let connection = &self.connection;
@@ -70,7 +71,7 @@ impl Open {
     }
 }
 
-/// The part of a stream's field section that has arrived before it is complete.
+/// Counts the bytes of a stream's incomplete field section.
 pub(crate) struct Partial {
     connection: Rc<Connection>,
     bytes: Cell<usize>,
@@ -81,8 +82,8 @@ impl Partial {
         Self { connection, bytes: Cell::new(0) }
     }
 
-    /// Sets the current length. Fails if the incomplete sections of the connection exceed
-    /// `PARTIAL_SECTIONS` of the largest size.
+    /// Sets the current length of the section. Fails if all incomplete sections of the connection
+    /// together are larger than `PARTIAL_SECTIONS` sections of the largest size.
     pub fn set(&self, bytes: usize) -> Result<(), Http3Error> {
         let all = &self.connection.partial;
         all.set(all.get() - self.bytes.replace(bytes) + bytes);
@@ -165,38 +166,39 @@ impl Connection {
         self.head.take();
     }
 
-    /// Charges the client for a stream that it has reset or made this side reset.
+    /// Charges the client's budget for a stream that the client has reset, or caused this side to
+    /// reset.
     pub(crate) fn charge_reset(&self) {
-        // The end of a connection ends streams without a reset.
+        // Do not charge if the connection has ended, because this ends its streams without a reset.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }
     }
 
-    /// Charges for input that costs more than it is worth (`http2::budget`). Closes the connection
-    /// if the budget is exhausted.
+    /// Charges the client's budget for input that causes work without use (`http2::budget`). Closes
+    /// the connection if the budget is exhausted.
     pub fn charge(&self, price: u32) {
         if !self.budget.borrow_mut().spend(price, Instant::now()) {
             self.fail(&Http3Error::abuse());
         }
     }
 
-    /// Credits the budget for useful work of this connection (`http2::budget`).
+    /// Adds to the client's budget for useful work on this connection (`http2::budget`).
     pub(crate) fn earn(&self, amount: u32) {
         self.budget.borrow_mut().earn(amount);
     }
 
-    /// Returns the progress of sending.
+    /// Returns the current progress of sending.
     pub(crate) fn progress(&self) -> Progress {
         let stats = self.quic.stats();
         Progress { sent: stats.frame_tx.stream, acknowledged: stats.frame_rx.acks }
     }
 }
 
-/// Numbers of data frames sent and acknowledgements received.
+/// Numbers of data frames sent and of acknowledgements received.
 ///
-/// Neither is enough alone. Probes to a disconnected client increase the first. Other traffic with
-/// a client that accepts no data increases the second.
+/// Only both numbers together show progress. Probes to a disconnected client increase the first
+/// number. Other traffic with a client that accepts no data increases the second number.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     sent: u64,

@@ -1,9 +1,10 @@
-//! QUIC connections, which carry HTTP/3.
+//! Accepts QUIC connections, which carry HTTP/3.
 //!
-//! Each thread has its own socket on the listener's address and serves the connections whose
-//! packets arrive there. The kernel selects the socket by connection ID (`sys/datagrams.rs`), so
-//! that a client may change its address. 0-RTT is off, because anyone can replay it. Client
-//! certificates are not requested, because all sites of a listener share one TLS configuration.
+//! Each thread has its own socket on the listener's address, and serves the connections whose
+//! packets arrive on this socket. The kernel selects the socket by connection ID
+//! (`sys/datagrams.rs`), so that a client may change its address. 0-RTT is off, because an attacker
+//! can replay its packets. Client certificates are not requested, because all sites of a listener
+//! share one TLS configuration.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -37,33 +38,38 @@ use crate::route::{Site, Table, best_site};
 /// Maximum number of concurrent requests on a connection, as with HTTP/2.
 const STREAMS: u32 = 100;
 
-/// Maximum number of unidirectional streams: control, two for QPACK, and some unknown ones.
+/// Maximum number of the client's unidirectional streams: the control stream, two for QPACK, and
+/// some of unknown kinds.
 const UNI_STREAMS: u32 = 8;
 
-/// Maximum unread bytes of one stream, as with HTTP/2, and of all streams.
-// Connections need no descriptors, so these limits bound the memory of many connections.
+/// Maximum unread bytes of one stream (as with HTTP/2), and of all streams of a connection.
+// QUIC connections need no descriptors, so only these limits bound the memory of many connections.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 256 * 1024;
 
 /// Maximum unacknowledged bytes of a connection's streams.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// Idle timeout of a client, and interval of keep-alive packets.
+/// Time in milliseconds without packets after which a connection ends, and interval between
+/// keep-alive packets.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
-/// Number of concurrent handshakes per thread above which clients must first prove their address.
+/// Maximum number of concurrent handshakes per thread with clients that have not proved their
+/// address.
 const TRUSTING: usize = 64;
 
-/// Number of concurrent connections after which an endpoint is replaced once it has none.
+/// An endpoint that had more concurrent connections than this is replaced when it has no
+/// connection.
 const LARGE: usize = 512;
 
-/// Maximum number of connections whose first packet waits, and of bytes of their further packets.
+/// Limits for connections that wait for `accept`: their number, and the bytes of their further
+/// packets per connection and in total.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 16 * 1024;
 const ALL_WAITING_BYTES: u64 = 1024 * 1024;
 
-/// Stops new connections when dropped. Existing ones continue.
+/// Stops accepting connections when dropped. Existing connections continue.
 struct ListenGuard(Endpoint);
 
 impl Drop for ListenGuard {
@@ -72,14 +78,14 @@ impl Drop for ListenGuard {
     }
 }
 
-/// Generator of connection IDs that identify the socket to the kernel.
+/// Generates connection IDs whose first byte identifies the socket to the kernel.
 struct Ids {
     place: u8,
     count: u8,
     random: &'static dyn SecureRandom,
 }
 
-/// Length of a connection ID.
+/// Length of a connection ID in bytes.
 const ID: usize = 8;
 
 impl ConnectionIdGenerator for Ids {
@@ -101,13 +107,14 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// Returns a byte near `random` that is `place` modulo `count`. `place` must be less than `count`.
+/// Returns a byte near `random` whose remainder after division by `count` is `place`. `place` must
+/// be less than `count`.
 fn of_place(random: u8, place: u8, count: u8) -> u8 {
     let first = random - random % count;
     first.checked_add(place).unwrap_or_else(|| first - count + place)
 }
 
-/// Accepts connections until `closed`.
+/// Accepts connections until `closed` completes.
 pub async fn accept(
     context: &Rc<FrontContext>,
     DatagramSocket { socket, place, count, group }: DatagramSocket,
@@ -134,16 +141,18 @@ pub async fn accept(
         std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
-    // True if the endpoint has had many connections. Its tables keep their largest size.
+    // True if the endpoint has had many connections. Its tables never shrink.
     let mut is_large = false;
-    // Each handshake holds a receiver, so their number is known and they notice the end.
+    // Each handshake holds a receiver. The number of receivers is the number of handshakes, and
+    // each handshake notices when the sender is dropped.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {
             biased;
             incoming = listening.0.accept() => incoming,
             () = listening.0.wait_idle(), if is_large => {
-                // The new endpoint has the same socket and the same keys of resets and tokens.
+                // The new endpoint has the same socket, and the same keys for stateless resets and
+                // address tokens.
                 if let Ok(small) = open(&sites) {
                     listening = small;
                 }
@@ -155,8 +164,8 @@ pub async fn accept(
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
         };
-        // A forged source address must neither use up the connections that the address may have nor
-        // displace other clients.
+        // A packet with a forged source address must neither use up the connections that this
+        // address may have, nor displace other clients.
         let load = &context.thread.load;
         let is_wary =
             handshakes.receiver_count() > TRUSTING || load.limits_addresses() || !load.has_room();
@@ -172,8 +181,8 @@ pub async fn accept(
     }
 }
 
-/// Starts a connection's handshake, and serves it in its own task. The task holds the sockets of
-/// the listener until the connection ends.
+/// Starts a connection's handshake, and serves the connection in a new task. The task keeps the
+/// listener's sockets open until the connection ends.
 async fn begin(
     context: &Rc<FrontContext>,
     incoming: Incoming,
@@ -190,7 +199,7 @@ async fn begin(
     let (guest, admitted) = thread.deadlines.admit();
     let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
-    // The costly step of the handshake.
+    // `accept_with` is the costly step of the handshake.
     let turn = thread.handshake_turn().await;
     let connecting = incoming.accept_with(Arc::new(sites.config.clone()));
     turn.end().await;
@@ -205,7 +214,7 @@ async fn begin(
             tokio::select! {
                 biased;
                 quic = connecting => quic.ok(),
-                // The listener is closed, so abandon connections whose handshake has not finished.
+                // The listener has closed. Abandon connections whose handshake has not finished.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
             }
@@ -229,9 +238,10 @@ async fn begin(
     });
 }
 
-/// The sites of a listener, and the handshake configuration.
+/// The certificates of a listener's sites, and the handshake configuration.
 struct Sites {
-    /// Origin of the sites. Weak, so that applications of an old table can be stopped.
+    /// The table from which the sites were loaded. Weak, so that applications of an old table can
+    /// be stopped.
     table: Weak<Table>,
     shown: Arc<BySite>,
     config: ServerConfig,
@@ -250,7 +260,7 @@ impl Sites {
         Some(Self { table: Rc::downgrade(&table), shown, config })
     }
 
-    /// Loads the sites again after a reload.
+    /// Loads the sites again if a reload has replaced the table.
     fn renew(&mut self, context: &FrontContext, index: usize) {
         let table = context.table();
         if self.table.as_ptr() == Rc::as_ptr(&table) {
@@ -258,7 +268,7 @@ impl Sites {
         }
         self.table = Rc::downgrade(&table);
         self.shown = Arc::new(BySite::new(&table, index));
-        // Keeps the keys of address tokens.
+        // Replace only `crypto`, so that the keys of address tokens remain.
         if let Some(crypto) = crypto(&self.shown) {
             self.config.crypto = crypto;
         }
@@ -298,7 +308,7 @@ fn transport() -> TransportConfig {
 }
 
 /// Selects the certificate of the site that a client names, by the same rules as TLS over TCP. If
-/// the site does not offer HTTP/3, there is no certificate and the handshake fails.
+/// the site does not offer HTTP/3, no certificate is found and the handshake fails.
 #[derive(Debug)]
 struct BySite(Vec<Shown>);
 

@@ -1,4 +1,4 @@
-//! Receives a request.
+//! Receives a request on a stream of HTTP/3.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -60,7 +60,7 @@ impl Http3 {
         }
     }
 
-    /// Decodes the bytes that were read.
+    /// Decodes bytes that were read. Returns the kind of input, or `None` if more bytes are needed.
     fn decode(&self) -> Result<Option<Arrived>, Http3Error> {
         let mut raw = self.raw.borrow_mut();
         if raw.is_empty() {
@@ -68,7 +68,7 @@ impl Http3 {
         }
         let mut decoder = self.decoder.borrow_mut();
         let (mut read, mut came) = (0, None);
-        // Combine the data of many small frames.
+        // Combine the data of many small DATA frames.
         while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
             let rest = &raw[read..];
             let decoded = decoder.decode(rest);
@@ -114,8 +114,8 @@ impl Http3 {
 
     fn receive_trailers(&self) {
         let section = self.take_section();
-        // Not the connection's shared head, which may hold the request's own head until it is
-        // encoded.
+        // Do not use the connection's shared head, because it may still contain the head of this
+        // request.
         let mut head = http2::Head::default();
         match http3::read_trailers(&section, self.connection.list_limits(), &mut head) {
             Ok(()) => head.write_trailers(&mut self.request_trailers.borrow_mut()),

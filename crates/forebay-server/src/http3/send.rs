@@ -1,4 +1,4 @@
-//! Sends a reply.
+//! Sends a reply on a stream of HTTP/3.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
@@ -17,10 +17,11 @@ use super::send_fairness::WaitingStream;
 use crate::http3::stream::Http3;
 use crate::part::Head;
 
-/// Bytes per read from a file.
+/// Maximum bytes per read from a file.
 const PIECE: usize = 2 * BUFFER;
 
-/// Factor on the write timeout for a single stream while the client accepts data of other streams.
+/// Number of write timeouts after which a blocked stream is reset, even if the client accepts data
+/// of other streams.
 const PATIENCE: u32 = 10;
 
 impl Http3 {
@@ -46,7 +47,7 @@ impl Http3 {
         self.flush(ends && status >= 200)
     }
 
-    /// Writes the waiting frames as far as there is room. `end` marks the end of the reply.
+    /// Writes as many bytes of `frames` as QUIC accepts. `end` is true at the end of the reply.
     fn flush(&self, end: bool) -> io::Result<()> {
         if end {
             self.has_finished.set(true);
@@ -59,10 +60,11 @@ impl Http3 {
         }
     }
 
-    /// Sends frames that found no room, for example a head after which the origin is silent.
+    /// Sends frames that QUIC did not accept earlier, for example a head before a pause of the
+    /// origin.
     pub(crate) fn poll_leftover(&self, context: &mut Context<'_>) {
         if !self.frames.borrow().is_empty() && !self.is_closed.get() {
-            // A failure closes the stream.
+            // Ignore a failure, because it marks the stream as closed.
             let _ = self.poll_frames(context);
         }
     }
@@ -80,7 +82,7 @@ impl Http3 {
             }
         }
         if self.has_finished.get() {
-            // Fails if the stream was reset, which is detected elsewhere.
+            // Ignore a failure: the stream was reset, which other code detects.
             let _ = self.send.borrow_mut().finish();
         }
         Poll::Ready(Ok(()))
@@ -94,8 +96,8 @@ impl Http3 {
         self.lost()
     }
 
-    /// Sends some bytes of the non-empty `pieces`, and the end of the reply if `end`. Returns 0
-    /// without room.
+    /// Sends some bytes of the non-empty `pieces`. Returns 0 if QUIC accepts none. If `end`, the
+    /// last byte of `pieces` ends the reply.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
@@ -125,7 +127,7 @@ impl Http3 {
         Ok(total)
     }
 
-    /// Sends some of a piece, within the current frame.
+    /// Sends some bytes of a piece, at most to the end of the current DATA frame.
     fn try_write_piece(&self, piece: &[u8], context: &mut Context<'_>) -> io::Result<usize> {
         let mut total = 0;
         while total < piece.len() && self.frame_left.get() > 0 {
@@ -182,7 +184,7 @@ impl Http3 {
         }
     }
 
-    /// Completes when there is room. If several streams wait, one goes first, and the
+    /// Completes when QUIC accepts bytes. If several streams wait, one stream goes first, and the
     /// others yield once.
     fn poll_room(
         &self,
@@ -197,7 +199,7 @@ impl Http3 {
             return Poll::Pending;
         }
         ready!(self.poll_frames(context))?;
-        // Writing an empty slice completes when there is room.
+        // The write of an empty slice completes when QUIC accepts bytes.
         match ready!(Pin::new(&mut *self.send.borrow_mut()).poll_write(context, b"")) {
             Ok(_) => Poll::Ready(Ok(())),
             Err(WriteError::ClosedStream) if self.has_finished.get() => Poll::Ready(Ok(())),
@@ -231,7 +233,7 @@ impl Http3 {
             piece.resize(PIECE.min(usize::try_from(length).unwrap_or(PIECE)), 0);
             let count = rustix::io::pread(file, &mut piece[..], offset)?;
             if count == 0 {
-                // The file has become shorter since its length was sent to the client.
+                // The file became shorter after its length was sent to the client.
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             offset += count as u64;
@@ -242,14 +244,13 @@ impl Http3 {
         Ok(())
     }
 
-    /// Turns the stream into a tunnel: the client may keep its window closed for the idle time of
-    /// tunnels.
+    /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
     pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.tunnel_idle.set(Some(idle));
     }
 
     pub(crate) fn finish_writing(&self) {
-        // Fails if the client has disconnected.
+        // Ignore an error: the client may have disconnected.
         let _ = self.send_end(b"");
     }
 }

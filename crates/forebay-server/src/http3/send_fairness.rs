@@ -1,13 +1,13 @@
-//! Fairness among the streams of one connection that wait for room to send.
+//! Lets the streams of one connection that wait to send go by turns.
 //!
-//! QUIC wakes all waiting streams whenever the client has accepted bytes, the most recent waiter
-//! first. Without a rule, one stream would take all room each time. Here, one of n streams goes
-//! first, a different one each time. The others yield once, so that each stream polls at most twice
-//! per wake-up.
+//! `quinn` wakes all waiting streams whenever the client has accepted bytes, and wakes the stream
+//! first that began to wait last. Without a rule, this stream would use the whole window each time.
+//! With this queue, one of n streams goes first, usually a different one each time. The others
+//! yield once, so that each stream polls at most twice per wake-up.
 
 use std::cell::Cell;
 
-/// The waiting streams.
+/// The waiting streams of a connection.
 #[derive(Default)]
 pub struct FairSendQueue {
     waiting: Cell<usize>,
@@ -22,14 +22,14 @@ pub struct WaitingStream<'a> {
 }
 
 impl<'a> WaitingStream<'a> {
-    /// Registers a waiting stream until the value is dropped.
+    /// Registers a waiting stream until the returned value is dropped.
     pub fn new(queue: &'a FairSendQueue) -> Self {
         queue.waiting.set(queue.waiting.get() + 1);
         Self { queue, has_looked: false, has_yielded: false }
     }
 
-    /// Returns true if the stream should yield to the others before it looks for room. Call it
-    /// before each look.
+    /// Returns true if the stream should yield to the others before it tries to send. Call this
+    /// before each try.
     pub fn lets_others_go(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         self.has_yielded = !is_first && !self.has_yielded && !self.queue.is_next();
@@ -46,8 +46,8 @@ impl Drop for WaitingStream<'_> {
 impl FairSendQueue {
     /// Returns true for about one in n calls with n waiting streams.
     fn is_next(&self) -> bool {
-        // Multiples of the golden ratio are spread evenly, so no stream is preferred by its
-        // position.
+        // Multiples of the golden ratio are spread evenly, so the position of a stream gives it no
+        // preference.
         const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
         self.looks.set(self.looks.get().wrapping_add(GOLDEN_RATIO));
         let waiting = self.waiting.get() as u64;
@@ -63,7 +63,7 @@ mod tests {
     fn a_stream_lets_others_go_once_for_each_wake_and_each_goes_first_as_often() {
         let queue = FairSendQueue::default();
         let mut streams: Vec<_> = (0..50).map(|_| WaitingStream::new(&queue)).collect();
-        // The first look is never delayed.
+        // The first try is never delayed.
         assert!(streams.iter_mut().all(|stream| !stream.lets_others_go()));
         let mut first = [0; 50];
         for _ in 0..5_000 {

@@ -1,6 +1,6 @@
-//! HTTP/3 connections (RFC 9114). One task accepts the streams of a connection; each stream reads
-//! and answers its request in its own task. `forebay_wire::http3` decodes the streams, and `quinn`
-//! implements QUIC.
+//! Serves HTTP/3 connections (RFC 9114). One task accepts the streams of a connection. Each stream
+//! reads and answers its request in its own task. `forebay_wire::http3` decodes the streams, and
+//! `quinn` implements QUIC.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -58,9 +58,10 @@ pub async fn serve_connection(
     };
     let connection = front.connection;
     connection.close(code);
-    // Lets the connection's own task send the end.
+    // Let the task of `quinn` send the close of the connection.
     tokio::task::yield_now().await;
-    // Current requests may hold resources that are counted for the connection.
+    // Wait for current requests, because they may hold resources that are counted for the
+    // connection.
     while !connection.is_idle() {
         connection.ended.notified().await;
     }
@@ -69,11 +70,11 @@ pub async fn serve_connection(
 struct Front {
     context: Rc<FrontContext>,
     connection: Rc<Connection>,
-    /// The control stream of this side.
+    /// The server's control stream.
     control: Option<SendStream>,
     /// Kinds of the client's unidirectional streams. At most one of each kind may exist.
     uni: Rc<RefCell<Vec<UniKind>>>,
-    /// Number of the first stream that was not accepted.
+    /// Number of the first stream that has not been accepted.
     next: u64,
     /// Number of further requests allowed on the connection.
     left: u64,
@@ -83,12 +84,12 @@ struct Front {
     due: Ticks,
 }
 
-/// State of sending GOAWAY.
+/// Progress of the shutdown with GOAWAY.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goaway {
     Unsent,
-    /// GOAWAY may not have reached the client. So it may send further requests until the second
-    /// tick from now.
+    /// The announcing GOAWAY was sent at this tick. The client may not have received it yet, so
+    /// further requests are accepted until the second tick after it.
     Announced(Ticks),
     Sent,
 }
@@ -102,18 +103,18 @@ enum Ready {
 }
 
 impl Front {
-    /// Serves until nothing is left to do. Fails if the connection is lost.
+    /// Serves until the connection must end. Fails if the connection is lost.
     async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
         let Accepted { thread, .. } = &self.connection.accepted;
         let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
-        // A client may grant no stream for it.
+        // Limit the wait, because a client may not allow the control stream.
         let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
             thread.counters.count_limit(Limit::Head);
             return Ok(());
         };
         opened?;
         loop {
-            // Register first, because the state checked below may change afterwards.
+            // Register before the checks below, because the state may change after them.
             let connection = self.connection.clone();
             let thread = &connection.accepted.thread;
             let changed = thread.changed.notified();
@@ -153,21 +154,21 @@ impl Front {
         }
     }
 
-    /// Opens the control stream, the only stream that this side opens.
+    /// Opens the control stream, the only stream that the server opens.
     async fn open_control(&mut self) -> Result<(), quinn::ConnectionError> {
         let mut control = self.connection.quic.open_uni().await?;
-        // Sent before all replies.
+        // Send the control stream before all replies.
         let _ = control.set_priority(1);
         let mut opening = Vec::new();
         http3::opening(&mut opening, self.connection.list_limits().size);
-        // A failure means that the connection has ended, which is detected below.
+        // Ignore a failure: the connection has ended, which `serve` detects.
         let _ = control.write_all(&opening).await;
         self.control = Some(control);
         Ok(())
     }
 
-    /// Sends GOAWAY if no further requests are accepted. The announcement before it lets the client
-    /// stop in time.
+    /// Sends GOAWAY if no further requests are accepted. Before a stop of the server, first
+    /// announces the GOAWAY, so that the client stops sending requests.
     fn send_goaway(&mut self) {
         let Accepted { thread, listener, .. } = &self.connection.accepted;
         let now = thread.deadlines.now();
@@ -184,7 +185,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return self.send_control(frame);
             }
-            // Requests sent before the announcement arrived have been received by the second tick.
+            // By the second tick, requests that the client sent before it received the announcement
+            // have arrived.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -200,7 +202,7 @@ impl Front {
             http3::goaway(&mut frame, Some(self.next));
             self.goaway = Goaway::Sent;
             self.send_control(frame);
-            // The connection's own task sends the frame, and would drop it after a close.
+            // Let the task of `quinn` send the frame. After a close it would drop the frame.
             tokio::task::yield_now().await;
         }
     }
@@ -208,7 +210,8 @@ impl Front {
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
-            // A client that leaves no room for a few bytes only sees the end of the connection.
+            // Ignore a failure: a client that accepts not even a few bytes only notices the end of
+            // the connection.
             let _ = Pin::new(control).poll_write(&mut context, &frame);
         }
     }
@@ -236,7 +239,7 @@ impl Front {
     /// Accepts a stream with a new request.
     async fn take_up(&mut self, mut send: SendStream, mut receive: RecvStream) {
         if self.goaway == Goaway::Sent || self.left == 0 {
-            // The client may send it again elsewhere (RFC 9114 section 4.1.1).
+            // The client may send the request again on another connection (RFC 9114 section 4.1.1).
             let code = ErrorCode::REQUEST_REJECTED.0.into();
             let _ = (receive.stop(code), send.reset(code));
             self.connection.charge(budget::RESET);
@@ -257,7 +260,7 @@ impl Front {
         run(answering).await;
     }
 
-    /// Reads a unidirectional stream: about the connection, or of an unknown kind.
+    /// Reads one of the client's unidirectional streams in a new task.
     fn read_uni(&self, stream: RecvStream) {
         let (connection, kinds) = (self.connection.clone(), self.uni.clone());
         tokio::task::spawn_local(async move {
@@ -338,7 +341,7 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
             refuse_stream(answered, exchange, fault).await;
         }
     }
-    // Keeps the connection until the client has received the reply.
+    // Keep the connection open until the client has received the reply.
     stream.linger().await;
 }
 

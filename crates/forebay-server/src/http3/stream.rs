@@ -1,7 +1,7 @@
-//! A stream of HTTP/3: reads and writes its own QUIC stream.
+//! A stream of HTTP/3: one request and its reply, on a QUIC stream of its own.
 //!
-//! QUIC limits the bytes that wait to be read and those that wait to be acknowledged
-//! (`listen.rs`). In addition, a stream holds the bytes of one read.
+//! QUIC limits the bytes that wait to be read, and the bytes that wait to be acknowledged
+//! (`listen.rs`). In addition, a stream stores the bytes of one read.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -23,8 +23,8 @@ use crate::http3::connection::{Connection, Partial};
 /// Interval at which waiting streams check if the server stops.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// Time that a stopping server waits for a client that accepts none of the last replies, for
-/// example after a network failure.
+/// Time that a stopping server waits for a client that no longer accepts data, for example after a
+/// network failure.
 const OUTAGE: Duration = Duration::from_secs(5);
 
 /// Kind of input that arrived on a stream.
@@ -50,20 +50,20 @@ pub struct Http3 {
     pub(super) receive: RefCell<RecvStream>,
     pub(super) decoder: RefCell<RequestDecoder>,
     pub(super) partial: Partial,
-    /// Bytes that were read and not decoded yet.
+    /// Bytes that were read but not decoded yet.
     pub(super) raw: RefCell<Vec<u8>>,
-    /// Body bytes that were received and not read yet.
+    /// Body bytes that were decoded but not read by the origin yet.
     pub(super) incoming: RefCell<Vec<u8>>,
     /// True if the request has ended.
     pub(super) has_ended: Cell<bool>,
-    /// Forwardable trailers of the request, as lines.
+    /// Trailers of the request that may be forwarded, as lines.
     pub(super) request_trailers: RefCell<Vec<u8>>,
     pub(super) send: RefCell<SendStream>,
-    /// Frame headers, and frames other than DATA, that must be sent before anything else.
+    /// Headers of DATA frames, and complete other frames. They must be sent before further data.
     pub(super) frames: RefCell<Vec<u8>>,
     /// Remaining bytes of the current DATA frame.
     pub(super) frame_left: Cell<u64>,
-    /// True if nothing follows `frames`.
+    /// True if the reply ends after `frames`.
     pub(super) has_finished: Cell<bool>,
     /// True if the stream was reset or its connection has ended.
     pub(super) is_closed: Cell<bool>,
@@ -72,18 +72,18 @@ pub struct Http3 {
     pub(super) read_due: Cell<Ticks>,
     /// Maximum idle time of the tunnel, if the stream carries one.
     pub(super) tunnel_idle: Cell<Option<Duration>>,
-    /// True if this side has reset the stream.
+    /// True if the server has reset the stream.
     pub(super) is_reset: Cell<bool>,
     stopped: RefCell<Stopped>,
 }
 
-/// State of the wait for the client's acknowledgement or cancellation.
+/// State of the wait until the client has acknowledged or cancelled the reply.
 #[derive(Default)]
 enum Stopped {
     #[default]
     Unasked,
     Asked(Pin<Box<dyn Future<Output = bool>>>),
-    /// True if the client stopped before it accepted everything.
+    /// True if the client stopped before it accepted the whole reply.
     Known(bool),
 }
 
@@ -118,7 +118,7 @@ impl Http3 {
         }
     }
 
-    /// Notes that the client requests a tunnel.
+    /// Records that the client requests a tunnel.
     pub fn expect_tunnel(&self) {
         self.is_tunnel.set(true);
     }
@@ -127,9 +127,9 @@ impl Http3 {
         self.is_tunnel.get()
     }
 
-    /// Sets the priority of the reply: a smaller number is sent first (RFC 9218).
+    /// Sets the priority of the reply. Replies with a smaller number are sent first (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
-        // Fails if the stream was reset, which is detected elsewhere.
+        // Ignore a failure: the stream was reset, which other code detects.
         let _ = self.send.borrow().set_priority(-i32::from(urgency));
     }
 
@@ -141,7 +141,7 @@ impl Http3 {
     /// Takes the received field section.
     pub fn take_section(&self) -> Vec<u8> {
         let section = self.decoder.borrow_mut().take_section();
-        // Cannot fail, because the total shrinks.
+        // This cannot fail, because the total shrinks.
         let _ = self.partial.set(0);
         section
     }
@@ -151,17 +151,17 @@ impl Http3 {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Returns true if the request has already ended without a body. Does not wait.
+    /// Returns true if the request has ended without a body. Does not wait for further input.
     pub fn has_no_body(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        // A later wait registers its own waker.
+        // Ignore `Pending`, because a later wait registers its own waker.
         let _ = self.poll_readable(&mut context);
         self.has_ended.get() && self.incoming.borrow().is_empty()
     }
 
     /// Stops reading the request, because its head is refused.
     pub fn read_no_more(&self) {
-        // Fails if the direction has already ended.
+        // Ignore a failure: the direction has already ended.
         let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         self.raw.borrow_mut().clear();
         self.has_ended.set(true);
@@ -174,7 +174,7 @@ impl Http3 {
             self.connection.fail(error);
         } else if !was_closed {
             self.give_up(error.code);
-            // A reset that the client provokes costs it as much as its own resets.
+            // Charge the client for the reset that it has caused, as for its own resets.
             self.connection.charge_reset();
         }
     }
@@ -184,9 +184,9 @@ impl Http3 {
         self.is_closed.get()
     }
 
-    /// Ends both directions.
+    /// Resets both directions of the stream.
     pub fn give_up(&self, code: ErrorCode) {
-        // Each call fails if its direction has already ended.
+        // Ignore a failure: the direction has already ended.
         let _ = self.receive.borrow_mut().stop(code.0.into());
         self.reset(code);
     }
@@ -247,14 +247,14 @@ impl Http3 {
     }
 
     pub(super) fn reset(&self, code: ErrorCode) {
-        // Fails if the stream was already reset.
+        // Ignore a failure: the stream was already reset.
         let _ = self.send.borrow_mut().reset(code.0.into());
         self.is_reset.set(true);
         self.has_finished.set(true);
         self.frames.borrow_mut().clear();
     }
 
-    /// Notes that the client has cancelled the stream.
+    /// Records that the client has cancelled the stream, and charges the client for this.
     pub(super) fn cancel(&self) {
         if !self.is_closed.replace(true) {
             self.connection.charge_reset();
@@ -278,11 +278,11 @@ impl Http3 {
     /// false.
     fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
         self.poll_leftover(context);
-        // Only a read detects a reset, so read if no data is waiting.
+        // Only a read detects a reset, so read if no unread data is stored.
         if self.incoming.borrow().is_empty() && !self.has_ended.get() && !self.is_closed.get() {
             let _ = self.poll_readable(context);
         }
-        // After a complete reply, nothing can be cancelled.
+        // After a complete reply, `poll_stopped` returns false, and nothing can be cancelled.
         if !self.is_closed.get() && self.poll_stopped(context) == Poll::Ready(true) {
             self.cancel();
         }
@@ -292,8 +292,8 @@ impl Http3 {
 
     /// Checks if the client has reset a request with unread data, by reading one byte.
     fn look_for_reset(&self) {
-        // QUIC does not wake a task for a reset before the data is read, and drops the data after a
-        // reset.
+        // `quinn` does not wake a task for a reset before the data is read, and drops the data
+        // after a reset.
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
         match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {
