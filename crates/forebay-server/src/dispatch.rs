@@ -1,5 +1,4 @@
-//! Selects the route of a request and calls the route's origin (steps 4 to 6 in the table that
-//! `request.rs` names).
+//! Selects the route of a request and calls the route's origin (steps 4 to 6 in ARCHITECTURE.md).
 
 mod destination;
 

@@ -6,10 +6,11 @@
 //! `forebay-upstream`.
 //!
 //! `http1`, `http2`, `http3` and `ajp` each have the connections and the streams of one protocol.
-//! All other modules see only a `Stream`. From the bottom up: `part`, the streams of the protocols,
-//! `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`, `pages`; `forwarded`,
-//! `route`, `context`; `rewrite`, `dispatch`, `internal_redirect`, `request`, `refusal`; the connections of the
-//! protocols, `front`, `admission`, `accept`; `serving`, `server`.
+//! All other modules see only a `Stream`. The modules, from the lowest layer up: `part`, the
+//! streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`,
+//! `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`, `internal_redirect`, `request`,
+//! `refusal`; the connections of the protocols, `front`, `admission`, `accept`; `serving`,
+//! `server`.
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -27,13 +27,13 @@ pub struct MemoryGateway {
     context: Rc<FrontContext>,
     log: Kept,
     tasks: [JoinHandle<()>; 2],
-    /// Receives messages that other threads would send.
+    /// Keeps the channel for messages of other threads open.
     _handed: mpsc::UnboundedReceiver<Message>,
 }
 
 impl MemoryGateway {
     /// Creates a gateway. `tables` creates its table for the listeners in `listen`. `log` contains
-    /// the settings of the access log, and the reader and the log of [`ErrorLog::kept`].
+    /// the settings of the access log, and the values that [`ErrorLog::kept`] returns.
     pub fn new(
         settings: Settings,
         log: (&conf::Log, Kept, ErrorLog),
@@ -81,7 +81,7 @@ impl MemoryGateway {
         far
     }
 
-    /// Limits the idle connections to backends, as if the descriptor limit left no more.
+    /// Limits the idle connections to backends, as the descriptor limit does.
     pub fn limit_idle(&self, most: usize) {
         self.context.thread.idle_room.limit(most);
     }
@@ -91,7 +91,7 @@ impl MemoryGateway {
         self.context.thread.load.connections(0)
     }
 
-    /// Uses other tables from the next request on, as after a reload.
+    /// Uses another table from the next request on, as after a reload.
     pub fn adopt(&self, tables: &Tables, listen: &[Option<Listen>]) {
         self.context.replace_table(tables(&self.context.thread, listen));
     }
@@ -117,7 +117,7 @@ impl MemoryGateway {
         self.log.access_lines()
     }
 
-    /// As [`Self::access_lines`], each line with the number of its log.
+    /// Returns the access log lines written since the last call, each with the number of its log.
     pub fn numbered_lines(&self) -> Vec<(usize, String)> {
         self.context.thread.hand_over_log();
         self.log.numbered_lines()

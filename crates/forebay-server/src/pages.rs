@@ -1,4 +1,4 @@
-//! Pages instead of replies: for errors, and while a route is closed.
+//! Sends configured pages for errors, and while a route is closed.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,8 +13,8 @@ use forebay_wire::http1::encode;
 use crate::exchange::Exchange;
 
 impl Exchange {
-    /// Sends the page of the route or site for an error, with additional field lines. Without one,
-    /// or to a gRPC client, sends `Reply::respond_error_with`.
+    /// Sends the configured error page for `status`, with additional field lines. If there is no
+    /// page, or if the client speaks gRPC, calls `Reply::respond_error_with`.
     pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
         let pages = self.reply.pages();
         match pages.as_ref().and_then(|pages| pages.of(status)) {
@@ -47,15 +47,15 @@ fn content_type(page: &Page) -> &'static str {
     }
 }
 
-/// A closed route.
+/// State of a closed route (key `maintenance`).
 pub struct Closed {
     settings: Arc<Maintenance>,
-    /// The second of the last look at `while_exists`, and true if the file existed.
+    /// Time of the last check of the file `while_exists` in seconds, and true if the file existed.
     looked: Cell<(u64, bool)>,
 }
 
 impl Closed {
-    /// Creates the state of a route with this page.
+    /// Creates the state of a route with these settings.
     pub fn new(settings: Arc<Maintenance>) -> Self {
         Self { settings, looked: Cell::new((u64::MAX, true)) }
     }

@@ -1,4 +1,5 @@
-//! Connection, parts of replies and state of the current request, for the streams of all protocols.
+//! Types that the streams of all protocols use: the connection, the parts of replies, and the state
+//! of the current request.
 
 use std::borrow::Cow;
 use std::io;
@@ -46,7 +47,7 @@ pub enum Abort {
 
 /// The head of a reply, for protocols that do not send heads as lines.
 pub struct Head<'a> {
-    /// Status.
+    /// Status of the reply.
     pub status: u16,
     /// Fields, as lines.
     pub lines: &'a [u8],
@@ -65,7 +66,7 @@ impl Head<'_> {
                 };
                 Ok((200, lines.filter(is_kept).flatten().copied().collect()))
             }
-            // The client would take this status for an open tunnel.
+            // Refuse this status, because the client would take it for an open tunnel.
             200..=299 => Err(io::Error::other("no tunnel was made")),
             status => Ok((status, self.lines.into())),
         }
@@ -78,7 +79,7 @@ pub struct Part<'a> {
     pub status: u16,
     /// Start of the head's field lines in `gathered`.
     pub fields_at: usize,
-    /// Collected bytes: the head, or the rest of it, and body bytes.
+    /// Collected bytes: the head, if any, and then body bytes.
     pub gathered: &'a [u8],
     /// Start of the body in `gathered`.
     pub body_at: usize,
@@ -90,7 +91,7 @@ pub struct Part<'a> {
     pub is_chunked: bool,
     /// Trailer fields, as lines, if this part ends the reply.
     pub last: Option<&'a [u8]>,
-    /// True if the bytes may be sent at the end of the thread's turn, because the connection
+    /// True if the bytes may be sent after all ready tasks have run, because the connection
     /// continues.
     pub may_wait: bool,
 }

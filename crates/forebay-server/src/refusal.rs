@@ -1,4 +1,4 @@
-//! Refusals of requests whose head breaks a rule, in every protocol.
+//! Refuses requests whose head breaks a rule, for all protocols.
 
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;

@@ -31,7 +31,7 @@ pub use rules::{Rules, is_unbuffered_field};
 /// Length of a reply's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// This many bytes.
+    /// The body has this many bytes.
     Known(u64),
     /// Unknown until the end: chunked, or delimited by the connection's end with HTTP/1.0.
     Unknown,
@@ -53,9 +53,10 @@ pub struct Reply {
     head_status: u16,
     /// True if `out` contains a head.
     has_head: bool,
-    /// True if its fields may ask a gateway to send a file.
+    /// True if the fields of the head may ask a gateway to send a file (`X-Accel-Redirect`,
+    /// `X-Sendfile`).
     may_name_files: bool,
-    /// True if its fields may ask for unbuffered delivery.
+    /// True if the fields of the head may ask for unbuffered delivery.
     may_be_immediate: bool,
     /// Start of the field lines in `out`, while the head is being written.
     fields: usize,
@@ -70,9 +71,9 @@ pub struct Reply {
     capture: Option<Box<capture::Capture>>,
     /// Field lines from replies that an internal redirect has replaced.
     carried: Vec<u8>,
-    /// Pages for errors.
+    /// Configured error pages.
     pages: Option<Rc<ErrorPages>>,
-    /// True if `pages` replace also errors of the origin.
+    /// True if `pages` also replace error replies of the origin.
     intercepts: bool,
     /// Compression offer of the route for this request.
     offer: Option<Offer>,
@@ -85,9 +86,9 @@ pub struct Reply {
     /// True if the client speaks gRPC and receives errors as a gRPC status.
     to_grpc: bool,
     keep_alive: bool,
-    /// UDP port of HTTP/3 to announce to the client; 0: none.
+    /// UDP port of HTTP/3 to announce to the client. 0 means none.
     http3_port: u16,
-    /// True if data that the client does not accept yet is buffered for it.
+    /// True if data that the client does not accept at once is stored in the backlog.
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
@@ -202,8 +203,8 @@ impl Reply {
         self.carried.clear();
     }
 
-    /// Adds these field lines to the reply, unless it has such fields itself. Cookies are always
-    /// added.
+    /// Adds the field lines to the reply. Omits a line if the reply has a field of the same name.
+    /// Cookies are always added.
     pub fn carry(&mut self, lines: &[u8]) {
         self.carried.extend_from_slice(lines);
     }
@@ -212,18 +213,18 @@ impl Reply {
         self.rules = rules;
     }
 
-    /// Sets the pages for errors. With `intercepts`, they replace errors of the origin, too.
+    /// Sets the error pages. If `intercepts`, they also replace error replies of the origin.
     pub(crate) fn set_pages(&mut self, pages: Option<Rc<ErrorPages>>, intercepts: bool) {
         self.intercepts = intercepts && pages.is_some();
         self.pages = pages;
     }
 
-    /// Returns the pages for errors.
+    /// Returns the error pages.
     pub(crate) fn pages(&self) -> Option<Rc<ErrorPages>> {
         self.pages.clone()
     }
 
-    /// Returns true if there is a page for this error.
+    /// Returns true if an error page for `status` is configured.
     pub fn has_page(&self, status: u16) -> bool {
         self.pages.as_ref().is_some_and(|pages| pages.of(status).is_some())
     }
@@ -232,9 +233,8 @@ impl Reply {
         self.offer = offer;
     }
 
-    /// Sets whether data that the client does not accept at once is buffered, so that a slow client
-    /// does not block the reply's producer. Replies that must be delivered immediately stay
-    /// unbuffered.
+    /// Lets the backlog store data that the client does not accept at once, so that a slow client
+    /// does not block the origin. Replies that ask for unbuffered delivery are not stored.
     pub(crate) fn set_buffered(&mut self, is_buffered: bool) {
         self.is_buffered = is_buffered;
     }
@@ -265,8 +265,8 @@ impl Reply {
     }
 
     /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF.
-    /// Call it before [`Self::begin`]. Ignores 100, which the server itself sends, and HTTP/1.0
-    /// clients.
+    /// Call this before [`Self::begin`]. Writes nothing for 100, which the server itself sends, and
+    /// nothing to HTTP/1.0 clients.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == ReplyPhase::Waiting, "interim replies come before the reply");
         let is_silent = self.capture.as_ref().is_some_and(|capture| capture.is_silent());
@@ -281,7 +281,7 @@ impl Reply {
         sendfile::strip(&mut self.out, self.fields);
         self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         let written = self.flush().await;
-        // The final reply can still be abandoned.
+        // An interim reply does not count, because the final reply can still be abandoned.
         self.is_written = false;
         written
     }
@@ -296,8 +296,8 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
-    /// Ends the head of a 101, whose fields name the new protocol, and writes it. The connection
-    /// then no longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
+    /// Ends and writes the head of a 101. Its fields name the new protocol. The connection then no
+    /// longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -312,13 +312,13 @@ impl Reply {
         self.drain().await
     }
 
-    /// Announces HTTP/3 on this port to the client, unless the reply has its own `Alt-Svc`. 0: does
-    /// not.
+    /// Announces HTTP/3 on this UDP port to the client, unless the reply has its own `Alt-Svc`.
+    /// With port 0, announces nothing.
     pub(crate) fn announce_http3(&mut self, port: u16) {
         self.http3_port = port;
     }
 
-    /// Counts body bytes that were sent by other means.
+    /// Counts body bytes that were not sent by this reply, but through a tunnel.
     pub(crate) fn count_body(&mut self, bytes: u64) {
         self.body_bytes += bytes;
     }
@@ -356,9 +356,9 @@ impl Reply {
         self.end_head_of(length, has_date, None);
     }
 
-    /// As [`Self::end_head`], for a complete body that never changes. If the route compresses, the
-    /// body is compressed now, so that the head has a length, and `copies` keeps the result.
-    /// [`Self::push_whole`] sends the body.
+    /// Ends the head of a reply with a complete body that never changes. If the route compresses
+    /// the reply, compresses the body now, so that the head has a length. `copies` stores the
+    /// result. [`Self::push_whole`] sends the body.
     pub fn end_head_of_whole(&mut self, body: &[u8], copies: &CompressedCopies, has_date: bool) {
         self.end_head_of(Length::Known(body.len() as u64), has_date, Some((body, copies)));
     }
@@ -378,8 +378,8 @@ impl Reply {
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {
-            // Strip first, because the route's own fields may be meant for a gateway in front of
-            // Forebay.
+            // Strip before the rules add the route's own fields, because those may be meant for a
+            // gateway in front of Forebay.
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
@@ -463,7 +463,7 @@ impl Reply {
         Length::Unknown
     }
 
-    /// Returns true if the body is chunked, for protocols without their own frames.
+    /// Returns true if a protocol without frames of its own must send the body in chunks.
     fn is_chunked(&self) -> bool {
         self.framing == Framing::Open && !self.to_http10
     }
@@ -483,14 +483,14 @@ impl Reply {
     }
 
     /// Abandons this reply and routes the request again by `path`, which is normalized. Method,
-    /// target and body stay; the origin must not have read the body.
+    /// target and body do not change. The origin must not have read the body.
     pub fn reroute(&mut self, path: Vec<u8>) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Path(path));
     }
 
-    /// Abandons this reply and routes the request again by `target`. Method and body stay; the
-    /// origin must not have read the body.
+    /// Abandons this reply and routes the request again by `target`. Method and body do not change.
+    /// The origin must not have read the body.
     pub fn rewrite(&mut self, target: Vec<u8>) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Target(target));
@@ -498,7 +498,7 @@ impl Reply {
 
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.redirect = Some(Box::new(redirect));
-        // The other reply is not that of the origin.
+        // Do not record the new reply, because it does not come from this origin.
         self.capture = None;
         self.withhold();
     }
@@ -571,7 +571,8 @@ impl Reply {
         self.finish().await
     }
 
-    /// Abandons the reply if nothing has been written yet, so that another can begin.
+    /// Abandons the reply if nothing has been written or an internal redirect replaces it. Then
+    /// another reply can begin.
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();
@@ -608,12 +609,12 @@ impl Reply {
         self.keep_alive
     }
 
-    /// Sets the status for the log if none is sent.
+    /// Sets the status for the log if no reply is sent.
     pub(crate) fn record_status(&mut self, status: u16) {
         self.status = status;
     }
 
-    /// Returns the status sent; 0 before the head.
+    /// Returns the status of the reply. Returns 0 before the head is started.
     pub fn status(&self) -> u16 {
         self.status
     }

@@ -1,5 +1,5 @@
-//! The life of a request in any protocol, from step 3 of the table in ARCHITECTURE.md on. Before
-//! that, a front accepts the connection and reads the head.
+//! Handles a request of any protocol, from step 3 of the table in ARCHITECTURE.md on. Before that,
+//! the modules of the protocols (`http1`, `http2`, `http3`, `ajp`) read the head.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum Next {
     Request,
     /// The connection closes.
     Close,
-    /// The connection closes after a delay in which the client can read the reply, because more of
+    /// The connection closes after a delay, so that the client can read the reply. More bytes of
     /// the request may arrive.
     Linger,
 }
@@ -96,7 +96,7 @@ fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
-/// Step 3: determines the client.
+/// Determines the client (step 3).
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,
@@ -106,16 +106,16 @@ fn resolve_client(
     let trust = site.map_or(&nobody, |site| &site.trust);
     let peer = stream.peer();
     find_client(request, peer, trust).map_err(|why| {
-        // The proxy's or Forebay's configuration must be corrected, so log it, at most once a
-        // second.
+        // The configuration of the proxy or of Forebay must be corrected, so log the refusal, at
+        // most once a second.
         stream.thread().log_limited(Level::Info, &format!("400 {why}: from {peer}"));
         why.into()
     })
 }
 
-/// Checks that the handshake of the connection fits the host. Returns 421 otherwise (RFC 9110
-/// section 15.5.20): the client may have meant another server, or has not shown a certificate that
-/// the host requires. Also returns 421 over HTTP/3 if the host does not offer it.
+/// Checks that the handshake of the connection fits the host. Otherwise returns status 421 (RFC
+/// 9110 section 15.5.20): the client may have meant another server, or has not shown a certificate
+/// that the host requires. Also returns 421 over HTTP/3 if the host does not offer HTTP/3.
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,
@@ -141,7 +141,7 @@ fn check_certificate(
     Ok(())
 }
 
-/// Returns the answer to an ACME authority's request, on every name and listener.
+/// Returns the answer to an ACME authority's request, for every host name and on every listener.
 fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let table = context.table();
     table.challenges.as_ref()?.reply(&request.path)
@@ -157,7 +157,7 @@ async fn redirect_to_https(exchange: &mut Exchange, origin: &dyn Origin) -> Resu
 
 /// Subject of a request.
 enum Subject {
-    /// The path of its target.
+    /// The path of the request's target.
     Path,
     /// The server as a whole: `OPTIONS *`.
     Server,
@@ -201,8 +201,8 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Steps 4 to 9; repeats them for an internal redirect. Sets `log` to the setting of the
-/// answering route.
+/// Performs steps 4 to 9, and repeats them for an internal redirect. Sets `log` to the access log
+/// of the answering route.
 async fn answer_by_routes(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -214,7 +214,7 @@ async fn answer_by_routes(
     let route = try_routes(stream, exchange, site, &mut taken, log).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
-    // Boxed, because futures of idle connections reserve memory for all their states.
+    // Box the future: otherwise each connection, even an idle one, reserves memory for it.
     Box::pin(follow(stream, exchange, origins, redirect, log)).await
 }
 
@@ -227,7 +227,7 @@ async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result
         let request = &mut exchange.request;
         let prefix = request.bytes.split_off(request.head.len);
         request.bytes.shrink_to_fit();
-        // Boxed, so that requests without an upgrade reserve no memory for a tunnel.
+        // Box the future, so that requests without an upgrade reserve no memory for a tunnel.
         let sent = Box::pin(tunnel.carry(stream, prefix)).await;
         exchange.reply.count_body(sent);
     }
@@ -247,7 +247,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     }
     report(stream, request, &fault);
     reply.restart();
-    // The origin has returned, so nothing writes a backlog.
+    // The origin has returned, so nothing would write a backlog.
     reply.set_buffered(false);
     if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
         // gRPC clients recognize the server's deadline from the reset code.
@@ -278,7 +278,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     exchange.respond_error_with(fault.status, b"").await.is_ok()
 }
 
-/// Step 10: counts and logs the request.
+/// Counts and logs the request (step 10).
 pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, log: Option<usize>) {
     stream.end_steps();
     let took = started.map(|started| started.elapsed());
@@ -291,7 +291,7 @@ pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, lo
     }
 }
 
-/// Step 11: discards the rest of a small body to keep the connection.
+/// Discards the rest of a small body to keep the connection (step 11).
 async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool) -> Next {
     if !is_whole {
         return Next::Close;

@@ -1,9 +1,10 @@
-//! Other paths for a request: `rewrite` of a route, and `fallback_to` after it has declined.
+//! Replaces the path of a request: by `rewrite` of a route, or by `fallback_to` after a route has
+//! declined the request.
 //!
-//! The new path goes through the same preparation as a client's: it is decoded once and has no dot
-//! segments. A route that only rewrites sends the request to the first route again, so that the
-//! rules of the new path hold. A route that rewrites and answers is subject to the rules of the
-//! route that the new path would reach.
+//! The new path is prepared like the path of a client: it is decoded once and has no dot segments.
+//! If a route only rewrites, the selection starts again with the first route, so that the rules for
+//! the new path apply. If a route rewrites and answers, the rules of the route that the new path
+//! would select apply, too.
 
 use forebay_conf::{EncodedSlashes, Rewrite};
 use forebay_net::fault::Fault;
@@ -21,7 +22,7 @@ pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     if rewrite.keep_query {
         append_query(&mut target, request);
     }
-    // A placeholder at the start may begin with a slash, too.
+    // Drop repeated slashes at the start, because a placeholder there may begin with a slash, too.
     let slashes = target.iter().take_while(|&&byte| byte == b'/').count();
     target.drain(..slashes.saturating_sub(1));
     target
@@ -56,8 +57,8 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(path)
 }
 
-/// Gives the request the path of a route that answers it, too. Returns the rules for the new path:
-/// the number of each with the path.
+/// Rewrites the path of a request for route `at`, which also answers it. Returns the rules for the
+/// new path: the number of each rule's route, with the path.
 pub fn rewrite_here(
     rewrite: &Rewrite,
     (site, at): (&Site, usize),
@@ -86,7 +87,7 @@ pub fn rewrite_here(
     Ok(rules)
 }
 
-/// Gives the request another target.
+/// Replaces the target of the request by `target`.
 pub fn rewrite_request(
     target: &[u8],
     request: &mut Request,

@@ -21,7 +21,7 @@ use crate::forwarded::Trust;
 use crate::pages::Closed;
 use crate::reply::Rules;
 
-/// The sites of each listener, as one thread holds them.
+/// The sites of each listener. Each thread has its own table.
 #[derive(Default)]
 pub struct Table {
     /// Sites per listener, in the server's order of listeners. A listener that the last reload closed
@@ -46,7 +46,7 @@ enum Spoken {
 
 /// A site.
 pub struct Site {
-    /// Host names of the site; empty: any.
+    /// Host names of the site. Empty for any host.
     pub hosts: Vec<HostPattern>,
     /// Trusted proxies and their forwarding fields.
     pub trust: Trust,
@@ -64,14 +64,14 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Treatment of repeated slashes in paths.
     pub slashes: Slashes,
-    /// Held while a request may use the site. The count shows when the site's applications can be
-    /// stopped.
+    /// Token that is held while a request may use the site. Its reference count shows when the
+    /// site's applications can be stopped.
     pub held: Arc<()>,
-    /// Number of the access log with requests that no route answers.
+    /// Number of the access log for requests that no route answers.
     pub log: Option<usize>,
-    /// Pages for errors before a route is found.
+    /// Error pages for errors before a route is found.
     pub pages: Option<Rc<ErrorPages>>,
-    /// Routes; the first that matches takes the request.
+    /// Routes. The first route that matches and does not decline answers the request.
     pub routes: Vec<Route>,
 }
 
@@ -83,33 +83,33 @@ pub struct Route {
     pub matcher: Matcher,
     /// Answers the requests.
     pub origin: Box<dyn Origin>,
-    /// Access rules; `None`: no restriction.
+    /// Access check. `None` means no restriction.
     pub gate: Option<Box<dyn Gate>>,
-    /// Number of the access log with the requests; `None`: they are not logged.
+    /// Number of the access log for the route's requests. `None` if they are not logged.
     pub log: Option<usize>,
     /// Changes to the fields of requests.
     pub fields: Option<Rc<RequestFields>>,
     /// Changes to the head of replies.
     pub rules: Option<Rc<Rules>>,
-    /// Pages for errors; `None`: short ones.
+    /// Error pages. `None` means short built-in pages.
     pub pages: Option<Rc<ErrorPages>>,
-    /// True if the pages replace errors of the origin, too.
+    /// True if the pages also replace error replies of the origin.
     pub intercepts: bool,
     /// The page that answers while the route is closed.
     pub closed: Option<Box<Closed>>,
     /// Web pages of other origins that may use the route.
     pub cors: Option<Rc<Cors>>,
-    /// Compression of replies; `None`: no compression.
+    /// Compression of replies. `None` means no compression.
     pub compression: Option<Rc<Compression>>,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
     /// True if a request that the origin declines continues with the routes below.
     pub fallback: bool,
-    /// Alternative to `fallback`: the path to route a declined request by.
+    /// Alternative to `fallback`: the new path of a declined request.
     pub fallback_to: Option<Rewrite>,
-    /// The path that the origin gets instead of that of the request.
+    /// The path that the origin gets instead of the request's own path.
     pub rewrite: Option<Rewrite>,
-    /// True if the origin only rewrites the path. A route does so once for each request.
+    /// True if the origin only rewrites the path. A route rewrites each request only once.
     pub rewrites: bool,
     /// True if reply bytes that a slow client does not accept are buffered.
     pub buffer: bool,
@@ -117,7 +117,7 @@ pub struct Route {
     pub request_buffering: bool,
     /// Sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
-    /// Finds other paths of the requested resource; `None` if no rule above can apply to one.
+    /// Finds other paths of the requested resource. `None` if no route above can match such a path.
     pub other_paths: Option<Box<dyn OtherPaths>>,
     /// Relation of the origin's answer to the resource that the path names.
     pub instead: Instead,
@@ -127,8 +127,8 @@ pub struct Route {
 
 /// Finder of other paths that may lead an origin to the requested resource.
 pub trait OtherPaths {
-    /// Returns the paths, except that of `request`, to match with the rules above the route.
-    /// `second` is the present time. A fault refuses the request.
+    /// Returns the other paths of the resource that `request` names. The routes above are matched
+    /// with these paths. `second` is the current time in seconds. A fault refuses the request.
     fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
 }
 
@@ -155,20 +155,21 @@ pub enum Instead {
     Refuses,
 }
 
-/// Effect of a route on a route below.
+/// Effect of a route on a route below. The effect applies if the upper route matches another path
+/// of the requested resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.
     pub has_gate: bool,
     /// The route's answer, if it replaces the named resource.
     pub instead: Instead,
-    /// True if the route keeps the route below from running files in its directory.
+    /// True if the route below must not run files in the directory of this route.
     pub keeps: bool,
 }
 
 impl Rule {
-    /// Returns true if the rule applies to `other` although its `matcher` does not match the method
-    /// and path of the request itself.
+    /// Returns true if the rule applies to `other` and `matcher` does not match the method and path
+    /// of the request itself.
     pub fn holds(
         self,
         matcher: &Matcher,
@@ -190,9 +191,9 @@ impl Rule {
 
 /// Sends files that an origin names.
 pub struct Sendfile {
-    /// Directory that must contain absolute paths.
+    /// Directory that must contain the files that absolute paths name.
     pub root: PathBuf,
-    /// Sends the file that the request's path names, below the directory.
+    /// Sends the file below the directory that the request's path names.
     pub files: Box<dyn Origin>,
 }
 
@@ -240,7 +241,7 @@ impl Table {
         self.spoken.get(listener).copied().unwrap_or_default()
     }
 
-    /// Returns the TLS of the site that a client selects with `server_name` (SNI).
+    /// Returns the TLS settings of the site that a client selects with `server_name` (SNI).
     pub fn tls(&self, listener: usize, server_name: Option<&str>) -> Option<&Arc<ServerTls>> {
         self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
     }
@@ -312,13 +313,14 @@ impl Site {
         routes.find(|(_, route)| request.take(&route.matcher))
     }
 
-    /// Returns true if rules above route `at` may apply to other paths of what it answers with.
+    /// Returns true if rules above route `at` may apply to other paths of a resource that the route
+    /// answers with.
     pub(crate) fn has_rules_above(&self, at: usize) -> bool {
         self.routes[at].other_paths.is_some()
     }
 
     /// Returns the rules above route `at` that apply to other paths of the requested resource, but
-    /// not to the request's own path. Each rule's number is returned with the path.
+    /// not to the request's own path. Returns the number of each rule's route with the path.
     pub fn rules_above(
         &self,
         at: usize,
@@ -339,8 +341,9 @@ impl Site {
         Ok(found)
     }
 
-    /// Returns true if `request` would select another route than `at` after encoded slashes and
-    /// backslashes are read as slashes, and repeated slashes as one. Only routes from number `from` on are considered.
+    /// Returns true if `request` would select another route than `at` when encoded slashes and
+    /// backslashes are read as slashes, and repeated slashes as one slash. Considers only routes
+    /// from number `from` on.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();
@@ -352,7 +355,8 @@ impl Site {
     }
 }
 
-/// Ranks a match: 0: no match; 1: any host; longer suffixes rank higher, exact names highest.
+/// Returns the rank of a match: 0 for no match, and 1 for any host. Longer suffixes rank higher,
+/// and exact names rank highest.
 fn rank(pattern: &HostPattern, host: &[u8]) -> usize {
     match pattern {
         HostPattern::Any => 1,

@@ -57,7 +57,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Time limit for threads to end when they have nothing more to do.
+/// Time that the threads get to end after their requests have ended or were aborted.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// Server settings that a reload may change.
@@ -69,19 +69,19 @@ pub struct Wanted {
     pub sockets: Sockets,
     /// Time and size limits.
     pub settings: Settings,
-    /// Destination and format of the access log.
+    /// Destinations and formats of the access logs, and settings of the error log.
     pub log: conf::Log,
 }
 
 /// A server with open sockets that accepts no connections yet.
 pub struct Server {
-    /// Sockets by address, then by thread; empty after the threads have started.
+    /// Sockets by address, then by thread. Empty after the threads have started.
     listeners: Vec<Vec<Listener>>,
     addresses: Vec<Listen>,
-    /// Configured address of each listener; `None` for a closed listener.
+    /// Configured address of each listener. `None` for a closed listener.
     listens: Vec<Option<Listen>>,
     threads: usize,
-    /// CPU of each thread; empty: any.
+    /// CPU of each thread. A thread without an entry may run on any CPU.
     processors: Vec<usize>,
     wanted: Wanted,
     writer: Writer,
@@ -93,8 +93,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the sockets, except inherited ones, and the access log. A new log file will belong to
-    /// `identity`.
+    /// Opens the access logs and all sockets that the service manager did not pass. A new log file
+    /// will belong to `identity`.
     pub fn open(
         wanted: Wanted,
         threads: usize,
@@ -153,7 +153,8 @@ impl Server {
         if let Some((user, group)) = identity.numbers().filter(|_| !paths.is_empty()) {
             match Opener::start(&paths, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // As without /proc: only a log that this user must not open cannot be rotated.
+                // Continue: only logs that this user must not open cannot be rotated then. The
+                // start fails without /proc, for example.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -180,9 +181,10 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
     ///
-    /// A second signal aborts them. SIGUSR1 reopens the access log. SIGHUP loads another
-    /// configuration with `prepare`; after an error the current one stays. `control` is called when
-    /// the administrator requests the status or the restart of an application.
+    /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads
+    /// another configuration with `prepare`. After an error, the current configuration remains.
+    /// `control` is called when the administrator requests the status or the restart of an
+    /// application.
     pub fn run(
         mut self,
         tables: Tables,
@@ -238,7 +240,8 @@ impl Server {
                 () = second_signal => {}
                 () = tokio::time::sleep(grace + ENDING) => {}
             }
-            // Processes of scripts and other things that end with their thread have this long.
+            // The threads have this long to end the processes of scripts and other things that they
+            // own.
             stage.send_replace(Stage::Ending);
             let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
@@ -305,8 +308,8 @@ impl Server {
     }
 }
 
-/// Returns `wanted`, with the port that the kernel chose for the TLS listener of the same address,
-/// if `wanted` has none.
+/// Returns `wanted`. If `wanted` is the HTTP/3 listener beside a TLS listener, it gets the port
+/// that the kernel chose for the TLS listener.
 fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
     let mut opened = listens.iter().zip(addresses);
@@ -315,7 +318,7 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
 }
 
 /// Waits for the second signal on a separate thread, and ends the process [`ENDING`] later, even if
-/// other threads are blocked. Guardians then end the processes of applications.
+/// other threads are blocked. Guardian processes then end the processes of applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
     // If the thread cannot start, the grace period applies.
@@ -353,11 +356,11 @@ enum Signalled {
 
 /// Signals that are handled as soon as the sockets are open.
 struct EarlySignals {
-    // Applications may take a while to start after that. SIGHUP is not meant to end the process,
-    // which is the default action of an unhandled signal.
+    // Applications may take a while to start after the sockets are open. Meanwhile, an unhandled
+    // signal would end the process, which is its default action.
     reopen: Signal,
     reload: Signal,
-    /// Only caught, so that it does not end the process.
+    /// SIGXFSZ is only caught, so that it does not end the process.
     _file_too_large: Signal,
 }
 
@@ -401,8 +404,8 @@ fn most_connections(limits: &conf::Limits) -> usize {
     const OTHERS: u64 = 64;
     let descriptors = raise_descriptors();
     match limits.connections {
-        // By default, each client may need a second descriptor for a backend, and some are for
-        // files.
+        // By default, each client may need a second descriptor for a backend, and some descriptors
+        // are for files.
         0 => (descriptors.saturating_sub(OTHERS) / 2).max(1) as usize,
         most => most,
     }

@@ -1,4 +1,4 @@
-//! One serving thread: its event loop, from the first connection to the last.
+//! Runs the event loop of a serving thread, from the first connection to the last.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -20,8 +20,8 @@ use crate::accept::Accepting;
 use crate::context::FrontContext;
 use crate::route::Table;
 
-/// Creates the table of one thread for these listeners; closed ones are `None`. Called on the
-/// thread, inside its event loop.
+/// Creates the table of one thread for these listeners. A closed listener is `None`. The thread
+/// calls this inside its event loop.
 pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + Sync>;
 
 /// Stage of serving.
@@ -37,11 +37,11 @@ pub enum Stage {
 
 /// Initial state of a thread.
 pub struct ThreadStart {
-    /// Its sockets, by listener index.
+    /// The thread's sockets, by listener index.
     pub listeners: Vec<Listener>,
     /// Address of each listener.
     pub listens: Vec<Option<Listen>>,
-    /// Connections from other threads.
+    /// Messages from other threads.
     pub handed: mpsc::UnboundedReceiver<Message>,
     /// Configuration changes.
     pub changes: mpsc::UnboundedReceiver<Change>,
@@ -49,7 +49,7 @@ pub struct ThreadStart {
     pub stage: watch::Receiver<Stage>,
     /// Creates the table.
     pub tables: Tables,
-    /// Time limit for current requests at the end.
+    /// Time limit for current requests when the server stops.
     pub grace: Duration,
 }
 
@@ -57,11 +57,11 @@ pub struct ThreadStart {
 pub struct Change {
     /// Time and size limits.
     pub settings: Settings,
-    /// Access log with the new format.
+    /// Access logs with the new formats.
     pub log: AccessLog,
     /// Creates the table.
     pub tables: Tables,
-    /// Address of each listener; `None` for a closed listener.
+    /// Address of each listener. `None` for a closed listener.
     pub listens: Vec<Option<Listen>>,
     /// Listeners to open, with their indexes.
     pub opened: Vec<(usize, Listener)>,
@@ -71,9 +71,9 @@ pub struct Change {
     pub acknowledge: std::sync::mpsc::Sender<()>,
 }
 
-/// Maximum number of socket events per turn.
-// All reported requests are read before the first is answered, so this many buffers are in use.
-// With hundreds, they would not fit into the CPU cache.
+/// Maximum number of socket events that the event loop reports at a time.
+// All reported requests are read before the first one is answered, so this many buffers are in use.
+// Hundreds of buffers would not fit into the CPU cache.
 const EVENTS: usize = 64;
 
 impl ThreadStart {
@@ -97,7 +97,8 @@ impl ThreadStart {
         runtime.block_on(async move {
             let table = (self.tables)(&thread, &self.listens);
             let context = Rc::new(FrontContext::new(thread.clone(), table));
-            // Otherwise the first configuration's applications would not end after a reload.
+            // Drop `tables`. Otherwise the applications of the first configuration would not end
+            // after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
             for (index, listener) in self.listeners.into_iter().enumerate() {
@@ -111,7 +112,8 @@ impl ThreadStart {
                 }
             }
             accepting.stop();
-            // Aborted listener tasks are dropped, and so closed, in the next turn.
+            // Let the event loop drop the aborted tasks of the listeners, which closes the
+            // listeners.
             tokio::task::yield_now().await;
             thread.stop();
             tokio::select! {
@@ -125,7 +127,7 @@ impl ThreadStart {
 }
 
 impl Change {
-    /// Swaps table and settings between two requests. Connections stay open.
+    /// Replaces table and settings between two requests. Connections stay open.
     fn apply(self, context: &FrontContext, accepting: &mut Accepting) {
         // Apply settings first, because origins read them when created.
         context.thread.adopt_settings(self.settings, self.log);
@@ -146,7 +148,7 @@ pub fn spawn_tasks(thread: &Rc<Thread>) -> [JoinHandle<()>; 2] {
     [tokio::task::spawn_local(ticking), tokio::task::spawn_local(sending)]
 }
 
-/// Sends the collected output of the thread's sockets after each turn.
+/// Sends the queued output of the thread's sockets after all ready tasks have run.
 async fn send(thread: Rc<Thread>) {
     poll_fn::<(), _>(|context| {
         thread.deadlines.poll_send(context);

@@ -1,5 +1,5 @@
-//! Complete request bodies, read before an application process is involved, so that a slow upload
-//! does not occupy a process.
+//! Stores complete request bodies before an application process gets the request. Therefore a slow
+//! upload does not occupy a process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use forebay_net::fault::Fault;
 
 /// Maximum number of bytes in memory before a file is used.
-// Thousands of slow uploads may each hold as much.
+// Thousands of slow uploads may each use this much memory.
 const IN_MEMORY: usize = 64 * 1024;
 
 /// A complete request body.
@@ -17,7 +17,7 @@ pub enum Spooled {
     Empty,
     /// In memory.
     Memory(Vec<u8>),
-    /// In an unlinked temporary file of this many bytes, positioned at its start.
+    /// In an unlinked temporary file of this many bytes. The position in the file is its start.
     File(File, u64),
 }
 
@@ -52,7 +52,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Creates an empty spool whose file would be in `dir`.
+    /// Creates an empty spool. If it needs a file, the file is created in `dir`.
     pub fn new(dir: PathBuf) -> Self {
         Self { dir, memory: Vec::new(), file: None }
     }

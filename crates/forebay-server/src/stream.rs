@@ -1,7 +1,8 @@
 //! One request and its reply on a client's connection, in any protocol. Bodies are read from a
 //! stream, and replies are written to it. Each variant encodes bytes for its protocol.
 //!
-//! Interpreting requests and deciding when a connection ends is the task of `front`.
+//! The connections of each protocol, such as `http1::connection`, interpret requests and decide
+//! when a connection ends.
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -24,10 +25,10 @@ use crate::part::{Abort, Accepted, Head, HeadEnd, Part, SharedState};
 mod ajp;
 mod backlog;
 
-/// A stream. Clones refer to the same stream; body and reply hold one each.
+/// A stream. Clones refer to the same stream. Body and reply hold one clone each.
 ///
-/// Futures of HTTP/3 are boxed, so that requests over other protocols need no memory for its
-/// timers.
+/// Futures of HTTP/3 are boxed, so that requests over other protocols need no memory for the timers
+/// of HTTP/3.
 #[derive(Clone)]
 pub enum Stream {
     /// The current request of an HTTP/1 connection.
@@ -52,7 +53,7 @@ impl Stream {
     }
 
     /// Returns the client's address: the other end of the connection, or the client that a web
-    /// server names.
+    /// server names over AJP.
     pub fn peer(&self) -> ClientAddress {
         match self {
             Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => self.accepted().peer,
@@ -115,8 +116,8 @@ impl Stream {
         }
     }
 
-    /// Returns true if the end of the request has arrived. HTTP/2 and HTTP/3 signal it separately
-    /// from the body; the other protocols always return true.
+    /// Returns true if the end of the request has arrived. HTTP/2 and HTTP/3 may signal the end
+    /// separately from the body. For the other protocols, always returns true.
     pub fn has_request_ended(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
@@ -156,7 +157,7 @@ impl Stream {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
-    /// Sets whether the client has sent bytes that are still unused: of a body or of the next
+    /// Records if the client has sent bytes that are still unused: bytes of a body or of the next
     /// request.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
@@ -180,7 +181,7 @@ impl Stream {
             Self::Http1(stream) => stream.send_continue().await,
             Self::Http2(stream) => stream.send_continue(),
             Self::Http3(stream) => stream.send_continue(),
-            // The web server sends it when it reads the body.
+            // The web server itself sends `100 Continue` when it reads the body.
             Self::Ajp(_) => Ok(()),
         }
     }
@@ -238,7 +239,7 @@ impl Stream {
     /// Writes a part of a reply with a protocol that has separate frames for head and body.
     async fn write_frames(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         let (head, body) = part.gathered.split_at(part.body_at);
-        // Only the pieces that are not empty.
+        // Pass only non-empty pieces.
         let (mut pieces, count) = match (body, part.data) {
             (b"", b"") => ([IoSlice::new(b""); 2], 0),
             (one, b"") | (b"", one) => ([IoSlice::new(one), IoSlice::new(b"")], 1),
@@ -302,7 +303,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as the client accepts now; `pieces` then holds the rest.
+    /// Writes as many bytes of `pieces` as the client accepts now. `pieces` then contains the rest.
     fn write_now(&self, pieces: &mut &mut [IoSlice<'_>], ends: bool) -> io::Result<()> {
         while !pieces.is_empty() {
             match self.try_write(pieces, ends)? {
@@ -357,7 +358,8 @@ impl Stream {
             Self::Http1(stream) => stream.socket.reset(),
             Self::Http2(stream) => stream.abort(why),
             Self::Http3(stream) => stream.abort(why),
-            // The web server can read a reply that was written completely.
+            // Do not reset the connection after a complete reply, so that the web server can read
+            // the reply.
             Self::Ajp(stream) if stream.has_ended() => {}
             Self::Ajp(stream) => stream.socket.reset(),
         }
@@ -366,8 +368,8 @@ impl Stream {
 
 /// The stream as a bidirectional byte stream, after a reply that switched protocols.
 impl Stream {
-    /// Turns the stream into a tunnel. `pause` limits the time until the client accepts bytes. The
-    /// tunnel ends soon after the server begins to stop.
+    /// Marks the stream as a tunnel. `pause` limits the time until the client accepts bytes. A
+    /// quiet tunnel ends soon after the server begins to stop.
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),
@@ -400,8 +402,8 @@ impl Stream {
         }
     }
 
-    /// Appends the received bytes to `buffer`. Returns 0 at the end; fails with `WouldBlock` if
-    /// none arrived.
+    /// Appends the received bytes to `buffer`. Returns 0 at the end. Fails with `WouldBlock` if no
+    /// bytes have arrived.
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Http1(stream) => stream.socket.read_now(buffer),

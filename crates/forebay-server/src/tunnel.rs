@@ -1,10 +1,9 @@
-//! Tunnels: relay the bytes of an upgraded connection (RFC 9110 section 7.8) without interpreting
-//! them.
+//! Relays the bytes of an upgraded connection (RFC 9110 section 7.8) without interpreting them.
 //!
-//! The 101 must name a protocol that the client requested. Bytes that the client sends early wait;
-//! after any other reply they are the next request. An upgrade with a body is refused (400),
-//! because backends disagree on the start of the tunnel. An upgrade to HTTP/2 or TLS is ignored:
-//! requests inside it would bypass the routes.
+//! The 101 must name a protocol that the client requested. Bytes that the client sends before the
+//! 101 wait for it. If the reply is not a 101, these bytes are the client's next request. An
+//! upgrade with a body is refused (400), because backends disagree on the start of the tunnel. An
+//! upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
 //!
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after a second of
@@ -31,13 +30,13 @@ pub struct Tunnel {
     pub backend_prefix: Vec<u8>,
     /// Maximum idle time of the tunnel.
     pub idle: Duration,
-    /// Held until the tunnel ends.
+    /// Values that are dropped when the tunnel ends, such as permits.
     pub held: Box<dyn Any>,
 }
 
 /// The backend's end of a tunnel, a bidirectional byte stream.
 pub trait Duplex {
-    /// Turns the connection or stream into a tunnel. `pause` limits the time until the backend
+    /// Marks the connection or stream as a tunnel. `pause` limits the time until the backend
     /// accepts bytes.
     fn begin_tunnel(&self, pause: Duration);
 
@@ -50,11 +49,11 @@ pub trait Duplex {
     /// Completes when bytes or the end can be read.
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Appends the received bytes to `buffer`. Returns 0 at the end; fails with `WouldBlock` if
-    /// none arrived.
+    /// Appends the received bytes to `buffer`. Returns 0 at the end. Fails with `WouldBlock` if no
+    /// bytes have arrived.
     fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
-    /// Writes some of the non-empty `data`, once there is room.
+    /// Writes some bytes of the non-empty `data`, when the backend accepts bytes.
     fn poll_write(&self, data: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
 
     /// Ends the sending direction.
@@ -107,9 +106,9 @@ impl Duplex for Socket {
 
 impl Tunnel {
     /// Relays bytes in both directions until both sides have finished, one has failed, or the
-    /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix` holds
-    /// the bytes received after the request's head, which are sent first, as are those after the
-    /// 101.
+    /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix`
+    /// contains the bytes that the client sent after the request's head. They are sent to the
+    /// backend first, and the bytes after the backend's 101 are sent to the client first.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
     /// bytes, the tunnel still relays its earlier output. A failed connection resets the other one,
@@ -124,7 +123,8 @@ impl Tunnel {
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
-            // A side that accepts nothing loses data, so the end is not a mere idle timeout.
+            // If a side accepted no more bytes, data was lost, so the end is not a mere idle
+            // timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);
             }
@@ -200,7 +200,7 @@ async fn write_all(duplex: &dyn Duplex, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A direction of a tunnel.
+/// One direction of a tunnel.
 struct Direction<'a> {
     from: End<'a>,
     to: End<'a>,
@@ -215,8 +215,8 @@ impl<'a> Direction<'a> {
         Self { from, to, idle, carried: Cell::new(0), is_lost: Cell::new(false) }
     }
 
-    /// Relays bytes until `from` finishes or `to` accepts no more bytes. The latter is no error:
-    /// the other direction relays the earlier output of `to` and finds its end.
+    /// Relays bytes until `from` finishes or `to` accepts no more bytes. The second case is not an
+    /// error: the other direction relays the earlier output of `to` and finds its end.
     ///
     /// # Errors
     /// Fails if reading from `from` fails.
@@ -228,7 +228,8 @@ impl<'a> Direction<'a> {
         drop(first);
         loop {
             self.from.readable().await?;
-            // Allocated only when readable, so that an idle tunnel holds no buffer.
+            // Allocate the buffer only when bytes can be read, so that an idle tunnel holds no
+            // buffer.
             let mut buffer = Vec::with_capacity(BUFFER);
             loop {
                 buffer.clear();

@@ -55,7 +55,7 @@ const SEND_WINDOW: u64 = 512 * 1024;
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
-/// Maximum number of concurrent handshakes per thread with clients that have not proved their
+/// If a thread has more concurrent handshakes than this, new clients must first prove their
 /// address.
 const TRUSTING: usize = 64;
 

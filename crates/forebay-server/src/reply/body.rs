@@ -1,4 +1,4 @@
-//! The body of a reply: collected, compressed, and written with as few system calls as possible.
+//! Collects, compresses and writes the body of a reply, with as few system calls as possible.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,18 +12,18 @@ use super::{Framing, Length, Reply, ReplyPhase};
 use crate::compress::SLICE;
 use crate::part::Part;
 
-/// Body bytes that are collected before they are written.
+/// Maximum bytes that are collected before they are written.
 const GATHER: usize = 2 * BUFFER;
 
 impl Reply {
-    /// Buffers a complete reply with these field lines; the server finishes it. Returns false, and
-    /// does nothing, if the reply is too large or may need compression.
+    /// Buffers a complete reply with these field lines. The server finishes the reply. Returns
+    /// false, and does nothing, if the reply is too large or may need compression.
     pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
         self.buffer_lines(status, lines, (body, false), |_| {})
     }
 
-    /// As [`Reply::buffer_reply`], for a stored reply, whose lines have a `Date`. `append` adds some
-    /// short lines.
+    /// Buffers a complete reply as [`Reply::buffer_reply`] does, but with the `Date` in `lines`.
+    /// `append` adds some short lines.
     pub fn buffer_stored(
         &mut self,
         status: u16,
@@ -58,8 +58,8 @@ impl Reply {
         true
     }
 
-    /// Adds body bytes, which are written when enough have been collected. [`Reply::flush`] and
-    /// [`Reply::finish`] write them, too.
+    /// Adds body bytes. They are written when enough bytes have been collected. [`Reply::flush`]
+    /// and [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
         self.capture_body(data);
         if self.compressor.is_some() {
@@ -133,8 +133,9 @@ impl Reply {
         self.finish_with(b"").await
     }
 
-    /// As [`Reply::finish`], with these trailer fields, each ending in CRLF, if the reply is
-    /// chunked. The caller guarantees that the client accepts trailers.
+    /// Ends the reply as [`Reply::finish`] does, with these trailer fields, each ending in CRLF.
+    /// HTTP/1.1 sends them only if the reply is chunked. The caller guarantees that the client
+    /// accepts trailers.
     pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
         if let Framing::Length(left @ 1..) = self.framing {
             return Err(Fault::shorter_than_announced(left));
@@ -175,7 +176,7 @@ impl Reply {
         Ok(true)
     }
 
-    /// Compresses body bytes, which are written when enough have been collected.
+    /// Compresses body bytes. The result is written when enough bytes have been collected.
     async fn compress(&mut self, data: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == ReplyPhase::Body, "the body comes between head and end");
         for slice in data.chunks(SLICE) {
@@ -212,10 +213,11 @@ impl Reply {
         Ok(())
     }
 
-    /// Writes the collected bytes followed by `data`. `last` holds the trailers if this is the end.
+    /// Writes the collected bytes followed by `data`. `last` contains the trailers if the reply
+    /// ends here.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         if self.has_head && self.refuses_tunnel() {
-            // Nothing has been written yet, so another reply can take the place of this one.
+            // Nothing has been written yet, so an error reply can replace this reply.
             return Err(Fault::client(
                 501,
                 "an extended CONNECT to an origin that opens no tunnel",

@@ -1,6 +1,6 @@
-//! Copies of replies for a cache.
+//! Records replies of origins, for caches and for requests that Forebay itself sends.
 //!
-//! A cache puts a [`Recorder`] on the reply before the origin answers. The recorder sees the head
+//! A cache sets a [`Recorder`] on the reply before the origin answers. The recorder sees the head
 //! as the origin wrote it: before the route's rules, compression and the fields of the connection.
 
 use std::rc::Rc;
@@ -9,19 +9,19 @@ use forebay_net::fault::Fault;
 
 use super::{Length, Reply, ReplyPhase};
 
-/// Decides about a reply, once its head is complete.
+/// Decides if a reply is recorded, when its head is complete.
 pub trait Recorder {
-    /// Returns what becomes of a reply with this status, these field lines and this length.
-    /// `Content-Length` is not among the lines.
+    /// Returns the treatment of a reply with this status, these field lines and this length. The
+    /// lines do not contain `Content-Length`.
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep;
 
     /// Appends field lines to a reply that the client gets.
     fn append_fields(&self, _lines: &mut Vec<u8>) {}
 
-    /// Returns true if there is memory for this many more bytes of a copy.
+    /// Reserves memory for `bytes` more bytes of a copy. Returns false if there is no memory.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Called when the body cannot be kept.
+    /// Called when the body can no longer be recorded.
     fn give_up(&self) {}
 }
 
@@ -30,11 +30,12 @@ pub trait Recorder {
 pub enum Keep {
     /// The client gets the reply, and no copy is made.
     No,
-    /// The client gets the reply, and the cache a copy if the body has at most this many bytes.
+    /// The client gets the reply. The cache gets a copy if the body has at most this many bytes.
     Copy(usize),
-    /// The cache gets the reply, if the body has at most this many bytes, and answers the client.
+    /// Only the cache gets the reply, if the body has at most this many bytes. The cache answers
+    /// the client.
     Instead(usize),
-    /// Nobody gets the reply. The cache answers the client.
+    /// The reply is discarded. The cache answers the client.
     Drop,
 }
 
@@ -45,13 +46,13 @@ pub struct Captured {
     pub status: u16,
     /// Field lines of the origin, without `Content-Length`.
     pub lines: Vec<u8>,
-    /// Body; `None` if it was not kept, was too long, or did not arrive completely.
+    /// Body. `None` if it was not recorded, was too long, or did not arrive completely.
     pub body: Option<Vec<u8>>,
-    /// True if the client has not got the reply.
+    /// True if the reply was not sent to the client.
     pub is_withheld: bool,
 }
 
-/// State of a recorded reply.
+/// State of a reply that is recorded.
 pub(super) struct Capture {
     recorder: Rc<dyn Recorder>,
     keep: Option<Keep>,
@@ -59,7 +60,7 @@ pub(super) struct Capture {
     lines: Vec<u8>,
     body: Vec<u8>,
     length: Length,
-    /// True until a byte could not be kept.
+    /// True as long as all body bytes could be recorded.
     is_kept: bool,
     is_whole: bool,
     /// True if no client waits for the reply.
@@ -113,7 +114,8 @@ impl Capture {
 }
 
 impl Reply {
-    /// Lets `recorder` decide about the origin's reply. With `is_silent`, no client waits for it.
+    /// Lets `recorder` decide about the origin's reply. `is_silent` is true if no client waits for
+    /// the reply.
     pub fn record(&mut self, recorder: Rc<dyn Recorder>, is_silent: bool) {
         self.capture = Some(Box::new(Capture {
             recorder,
@@ -128,7 +130,7 @@ impl Reply {
         }));
     }
 
-    /// Takes what was recorded. If the client has got nothing, another reply can begin.
+    /// Takes the recorded reply. If it was not sent to the client, another reply can begin.
     pub fn take_captured(&mut self) -> Option<Captured> {
         let mut capture = self.capture.take()?;
         capture.keep?;
@@ -147,7 +149,7 @@ impl Reply {
         })
     }
 
-    /// Shows the head to the recorder. Returns true if the client does not get the reply.
+    /// Passes the head to the recorder. Returns true if the client does not get the reply.
     pub(super) fn capture_head(&mut self, length: Length) -> bool {
         let Some(capture) = &mut self.capture else { return false };
         if capture.keep.is_some() {
@@ -176,13 +178,13 @@ impl Reply {
         }
         capture.recorder.append_fields(&mut self.out);
         if matches!(keep, Keep::Copy(_)) {
-            // Others wait for the copy, so its pace must not be that of this client.
+            // Other requests may wait for the copy, so this client must not slow it down.
             self.is_buffered = true;
         }
         false
     }
 
-    /// Notes the end of the origin's body.
+    /// Records the end of the origin's body.
     pub(super) fn capture_end(&mut self) -> Result<(), Fault> {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.check_length()?;
@@ -190,7 +192,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Forgets what was recorded, so that the recorder decides about the next head.
+    /// Discards the recorded bytes, so that the recorder decides about the next head.
     pub(super) fn restart_capture(&mut self) {
         if let Some(capture) = &mut self.capture {
             capture.keep = None;

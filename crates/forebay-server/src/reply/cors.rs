@@ -1,4 +1,5 @@
-//! Requests of web pages of other origins (<https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Answers requests of web pages of other origins (CORS,
+//! <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 
 use forebay_conf::Cors;
 use forebay_net::fault::Fault;
@@ -8,21 +9,22 @@ use forebay_wire::http1::encode;
 use super::changes::FieldChanges;
 use super::{Length, Reply};
 
-/// Fields of the protocol, which replace those of the origin.
+/// Fields of CORS in replies. Forebay removes them from the application's reply.
 const FIELDS: [&str; 3] = [
     "access-control-allow-origin",
     "access-control-allow-credentials",
     "access-control-expose-headers",
 ];
 
-/// Returns true for a preflight request, which asks for permission before the request itself.
+/// Returns true for a preflight request. A browser sends it to ask for permission before the
+/// request itself.
 pub(crate) fn is_preflight(request: &Request) -> bool {
     request.method() == b"OPTIONS"
         && !request.joined_field("Origin").is_empty()
         && !request.joined_field("Access-Control-Request-Method").is_empty()
 }
 
-/// Adds the fields of a reply to `request`.
+/// Adds to `changes` the CORS fields for the reply to `request`.
 pub(super) fn change_reply(cors: &Cors, request: &Request, changes: &mut FieldChanges) {
     changes.remove.extend(FIELDS.map(str::to_owned));
     append_origin(cors, request, &mut changes.add);
@@ -33,13 +35,13 @@ pub(super) fn change_reply(cors: &Cors, request: &Request, changes: &mut FieldCh
 }
 
 impl Reply {
-    /// Answers a preflight request. A page of another origin than those allowed gets no permission.
+    /// Answers a preflight request. A web page gets no permission if its origin is not allowed.
     pub(crate) async fn answer_preflight(
         &mut self,
         cors: &Cors,
         request: &Request,
     ) -> Result<(), Fault> {
-        // The fields follow below.
+        // Do not apply the route's rules, because the CORS fields are added below.
         self.set_rules(None);
         self.begin(204, b"");
         let lines = self.field_lines();
@@ -79,6 +81,6 @@ fn append_origin(cors: &Cors, request: &Request, lines: &mut Vec<u8>) {
             encode::field(lines, "Access-Control-Allow-Credentials", b"true");
         }
     }
-    // A cache must not give the reply for one origin to another.
+    // A cache must not send the reply for one web origin to pages of another web origin.
     encode::field(lines, "Vary", b"Origin");
 }

@@ -1,5 +1,6 @@
-//! Errors for gRPC clients: a gRPC status in the head of a reply without a body ("Trailers-Only" in
-//! the protocol). Of an HTTP error page, gRPC clients would report only the content type.
+//! Sends errors to gRPC clients: as a gRPC status in the head of a reply without a body
+//! ("Trailers-Only" in the protocol). A gRPC client that receives an HTTP error page reports only
+//! its content type.
 //!
 //! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
@@ -63,14 +64,14 @@ fn code_of(status: u16) -> u8 {
 fn code_of_fault(fault: &Fault) -> u8 {
     match fault.limit {
         // The backend may have acted on a call without answering in time. Clients retry after
-        // UNAVAILABLE, which would be wrong here.
+        // UNAVAILABLE, and a retry would be wrong here.
         Some(Limit::ReplyIdle | Limit::RequestTimeout) if fault.status == 504 => DEADLINE_EXCEEDED,
         _ => code_of(fault.status),
     }
 }
 
 impl Reply {
-    /// Sets whether the client speaks gRPC and receives errors as a gRPC status.
+    /// Records if the client speaks gRPC and therefore receives errors as a gRPC status.
     pub(crate) fn set_to_grpc(&mut self, to_grpc: bool) {
         self.to_grpc = to_grpc;
     }

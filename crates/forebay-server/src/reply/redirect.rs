@@ -5,13 +5,13 @@ use forebay_wire::sendfile::{self, NamedFile};
 /// Replacement of an origin's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InternalRedirect {
-    /// The site's answer for this target.
+    /// The site's answer to a GET for this target.
     Route(Vec<u8>),
-    /// The site's answer for this normalized path. The request otherwise stays unchanged.
+    /// The site's answer for this normalized path. The rest of the request does not change.
     Path(Vec<u8>),
     /// The site's answer for this target, with the method and body of the request.
     Target(Vec<u8>),
-    /// The page for an error.
+    /// The configured error page for the origin's error reply.
     Page {
         /// Status of the origin's reply.
         status: u16,

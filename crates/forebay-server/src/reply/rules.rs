@@ -44,12 +44,12 @@ impl Rules {
         rules
     }
 
-    /// Returns true if a value depends on the request.
+    /// Returns true if a field value depends on the request.
     pub(crate) fn is_by_request(&self) -> bool {
         !self.by_request.is_empty() || self.cors.is_some()
     }
 
-    /// Returns the rules with the values of `request`.
+    /// Returns the rules with the field values for `request` filled in.
     pub(crate) fn of_request(self: &Rc<Self>, request: &Request) -> Rc<Self> {
         if !self.is_by_request() {
             return self.clone();
@@ -67,7 +67,8 @@ impl Rules {
         Rc::new(rules)
     }
 
-    /// Sets or adds a field. A field without a value is only removed, as in nginx.
+    /// Sets or adds a field. If the placeholders yield no value, the field is only removed, as in
+    /// nginx.
     fn set(&mut self, field: &ReplyField, value: &[u8]) {
         let changes = if field.always { &mut self.always } else { &mut self.unless_error };
         if !field.is_added {
@@ -83,7 +84,7 @@ impl Rules {
         [&self.always.remove[..], &self.unless_error.remove].concat()
     }
 
-    /// Changes the field lines of `out`, from `start` on, of a reply with this status.
+    /// Applies the rules for a reply with `status` to the field lines of `out` from `start` on.
     pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, status: u16) {
         let is_error = status >= 400;
         self.always.remove_from(out, start);
@@ -106,8 +107,8 @@ impl Rules {
     }
 }
 
-/// Appends the lines `carried` whose fields `out` does not have from `start` on. Cookies are always
-/// appended.
+/// Appends each line of `carried`, unless `out` has a field of the same name from `start` on.
+/// Cookies are always appended.
 pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
     let end = out.len();
     for line in carried.split_inclusive(|&b| b == b'\n') {
@@ -121,7 +122,7 @@ pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
     }
 }
 
-/// Returns the field lines of an error that a page in its place keeps.
+/// Returns the field lines of an error reply that an error page in its place must have, too.
 pub(super) fn of_error(lines: &[u8]) -> Vec<u8> {
     const KEPT: [&[u8]; 5] =
         [b"www-authenticate", b"proxy-authenticate", b"retry-after", b"allow", b"set-cookie"];
@@ -130,7 +131,7 @@ pub(super) fn of_error(lines: &[u8]) -> Vec<u8> {
     lines.filter(is_kept).flatten().copied().collect()
 }
 
-/// Returns true if one of the lines has this name, in lower case.
+/// Returns true if one of the lines has this field name. Ignores case.
 pub(super) fn has(lines: &[u8], name: &[u8]) -> bool {
     lines.split(|&b| b == b'\n').any(|line| name_of(line).eq_ignore_ascii_case(name))
 }

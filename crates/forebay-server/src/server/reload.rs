@@ -1,14 +1,16 @@
 //! Replaces the running configuration on SIGHUP.
 //!
 //! A separate thread loads and checks the configuration, resolves backends and starts changed
-//! applications, so that the main thread can still stop the server. Then the main thread opens new
-//! listeners and logs. If anything fails, nothing changes. Afterwards every thread builds its own
-//! table of sites and swaps table, settings and log format between two requests.
+//! applications. Meanwhile the main thread can still stop the server. Then the main thread opens
+//! new listeners and logs. If anything fails, nothing changes. Afterwards every serving thread
+//! builds its own table of sites, and replaces its table, settings and log formats between two
+//! requests.
 //!
-//! A request keeps its site, and each site holds a token. When the count of the old token is zero,
-//! no request can reach an old application, and the application is stopped. An application with an
-//! unchanged definition keeps running. A `cgi` route keeps the count of its processes if the route
-//! at its position was the same. The state of a group continues by its name, or by its addresses.
+//! A request keeps its site, and each site holds a token of its configuration. When the count of
+//! the old token is zero, no request can reach an old application, and the application is stopped.
+//! An application with an unchanged definition keeps running. A `cgi` route keeps the count of its
+//! processes if the route at its position was the same. The state of a group continues by its name,
+//! or by its addresses.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -25,14 +27,14 @@ use super::{Server, Signalled, Signals, Threads, Wanted, chosen_port, most_conne
 use crate::serving::Change;
 use crate::serving::Tables;
 
-/// Time that a reload waits for the threads. Slower threads apply it later.
+/// Time that a reload waits for the threads. Slower threads apply the configuration later.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Another configuration.
 pub struct Reload {
     /// Addresses, settings and log of the server.
     pub wanted: Wanted,
-    /// Creates its tables.
+    /// Creates the table of each thread.
     pub tables: Tables,
     /// Called when every thread uses the configuration. Current requests may still use the old
     /// tables.
@@ -47,7 +49,7 @@ type Opened = Vec<(usize, Listener)>;
 
 /// Listeners that a reload adds.
 struct New {
-    /// Configured addresses; their indexes follow the existing ones.
+    /// Configured addresses. Their indexes follow those of the existing listeners.
     listens: Vec<Listen>,
     /// Actual addresses.
     addresses: Vec<Listen>,
@@ -86,8 +88,7 @@ impl Server {
     }
 
     /// Prepares another configuration on a separate thread. The boolean is true if another SIGHUP
-    /// arrived. Returns `None` if the signal was to stop; the preparation then ends with the
-    /// process.
+    /// arrived. Returns `None` after a signal to stop. The preparation then ends with the process.
     async fn prepared(
         &self,
         signals: &mut Signals,
@@ -120,7 +121,7 @@ impl Server {
     /// Applies the configuration, or returns an error and changes nothing.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
-        // First everything that may fail.
+        // Do everything first that may fail.
         let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
         let accesses =
             |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
@@ -151,7 +152,8 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the Unix sockets whose mode or owner would change, because both are set at creation.
+    /// Logs the Unix sockets whose configured mode or owner has changed. Both are set only when a
+    /// socket is created.
     fn name_kept_accesses(&self, wanted: &Wanted) {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
@@ -196,7 +198,7 @@ impl Server {
         threads.loads.limit(most_connections(limits), limits.connections_per_address);
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
         for (changes, opened) in threads.changes.iter().zip(opened) {
-            // Fails if the thread has ended, and then nothing needs to change.
+            // Ignore a failure: the thread has ended, so nothing needs to change.
             let _ = changes.send(Change {
                 settings: wanted.settings.clone(),
                 log: self.writer.access(&wanted.log),

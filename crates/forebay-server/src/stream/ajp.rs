@@ -1,4 +1,4 @@
-//! Packets of AJP, written through the stream's backlog.
+//! Reads and writes the packets of AJP bodies and replies.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::BorrowedFd;
@@ -80,7 +80,7 @@ impl Stream {
         self.write_pieces(&mut framing.pieces(head, body, end), keeps, false).await
     }
 
-    /// Answers 502 in place of a reply whose head fits no packet.
+    /// Sends status 502 instead of a reply whose head is too large for a packet.
     async fn refuse_head(&self, stream: &AjpStream, error: AjpError) -> io::Result<()> {
         self.thread().log_limited(Level::Warn, &format!(
             "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \
@@ -111,7 +111,7 @@ impl Stream {
             buffer.resize(most.min(usize::try_from(length).unwrap_or(most)), 0);
             let read = rustix::io::pread(file, &mut buffer, offset)?;
             if read == 0 {
-                // The file has become shorter since its length was sent to the client.
+                // The file became shorter after its length was sent to the client.
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             offset += read as u64;

@@ -1,4 +1,4 @@
-//! Writing to a client through the backlog.
+//! Writes to a client, and stores bytes that the client does not accept at once in the backlog.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -43,7 +43,7 @@ impl Stream {
             if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }
-            // Wait for room only after a write has found none.
+            // Wait for the client only after it has accepted no bytes of a write.
             match self.write_backlog()? {
                 PauseReason::Blocked => self.wait_for_room().await?,
                 PauseReason::Turn => tokio::task::yield_now().await,
@@ -67,8 +67,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The task
-    /// that produces the reply must poll this after the producer, because nothing else wakes it.
+    /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The
+    /// request's task must poll this future after the origin's future, because nothing wakes the
+    /// task when the backlog gets bytes.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
             poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -78,8 +79,8 @@ impl Stream {
         }
     }
 
-    /// Stores as much as there is room for. Returns true if the file for the rest could not be
-    /// written.
+    /// Stores as many bytes as the limits of the backlog allow, and removes them from `pieces`.
+    /// Returns true if the file for the rest could not be written.
     fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) -> bool {
         if pieces.is_empty() {
             return false;
