@@ -84,8 +84,8 @@ impl FreeLists {
         self.lists.borrow().iter().filter_map(Weak::upgrade).all(|list| list.is_empty())
     }
 
-    /// Counts a tick. Trims all lists every [`TRIM_EVERY`] ticks, and then returns the number of
-    /// freed objects.
+    /// Counts a tick. Trims all lists every ten seconds, and then returns the number of freed
+    /// objects.
     pub fn tick(&self) -> Option<usize> {
         self.ticks.set(self.ticks.get() + 1);
         if self.ticks.get() < TRIM_EVERY {

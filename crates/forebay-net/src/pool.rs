@@ -180,7 +180,7 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Records that a connection was still open when it was reused, or [`GRACE`] after a reply.
+    /// Records that a connection was still open when it was reused, or a second after a reply.
     pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),

@@ -18,7 +18,8 @@ pub trait Recorder {
     /// Appends field lines to a reply that the client gets.
     fn append_fields(&self, _lines: &mut Vec<u8>) {}
 
-    /// Reserves memory for `bytes` more bytes of a copy. Returns false if there is no memory.
+    /// Reserves memory for `bytes` more bytes of a copy. Returns false if a memory limit is
+    /// reached.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Called when the body can no longer be recorded.
