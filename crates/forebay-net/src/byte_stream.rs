@@ -102,8 +102,8 @@ impl Io {
         }
     }
 
-    /// Clears the write readiness that tokio has recorded. Call this after a write that found no
-    /// room, because the record may be older than the write.
+    /// Clears the write readiness that tokio has recorded. Call this after a write failed with
+    /// `WouldBlock`, because the record may be older than the write.
     pub fn forget_room(&self) {
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))

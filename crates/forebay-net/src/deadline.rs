@@ -191,8 +191,7 @@ impl Deadlines {
         }
     }
 
-    /// Returns the deadline of a tunnel that carries no data from now on. It applies while the
-    /// server stops.
+    /// Returns the deadline of a tunnel that carries no data from now on, while the server stops.
     pub fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
     }

@@ -15,7 +15,7 @@ use forebay_wire::{ClientAddress, Span};
 
 use crate::tls::{Handshake, ServerTls};
 
-/// A request.
+/// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]
 // More than 20 fields: not divided yet. Each request writes most of them, so a division has to be
 // measured with `make instructions`.
@@ -26,8 +26,8 @@ pub struct Request {
     pub head: RequestHead,
     /// Decoded path without dot segments.
     pub path: Vec<u8>,
-    /// The path as a server reads it that decodes `%2F`, treats backslashes as slashes and merges
-    /// slashes. Empty if the target has none of these.
+    /// The path in the form that a server sees if it decodes `%2F`, treats backslashes as slashes
+    /// and merges slashes. Empty if the target has none of these.
     pub unmasked: Vec<u8>,
     /// Path and query as the client sent them, if those of `head` differ.
     pub original: Option<Span>,

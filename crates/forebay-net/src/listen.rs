@@ -37,7 +37,7 @@ use crate::sys::datagrams::attach_reuseport_filter;
 const BACKLOG: i32 = i32::MAX;
 
 /// Maximum number of unsent bytes in the kernel per connection.
-// By default the kernel buffers megabytes per connection, which takes 3 ms of its time if the
+// By default the kernel buffers megabytes per connection. This takes 3 ms of kernel time if the
 // client's window is small (measured with slowhttptest -X).
 const UNSENT: u32 = 128 * 1024;
 

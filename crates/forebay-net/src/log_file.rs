@@ -1,4 +1,4 @@
-//! Opening the file of the access log.
+//! Opens the file of an access log.
 //!
 //! The callers are the server at start and on reload, the writer on SIGUSR1, and the process that
 //! stays root to open logs (`log_opener`).

@@ -39,7 +39,7 @@ use rustix::net::{
 
 use crate::log_file::{self, Owner};
 
-/// First argument of the process, which runs the same program as the server.
+/// First command-line argument of the process. The process runs the same program as the server.
 pub const VERB: &str = "__open-log";
 /// Maximum time that the server waits for an answer of the process.
 // The disk may be slow.

@@ -62,8 +62,8 @@ enum KeepAlive {
 /// been due to a restart of the backend.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// If a connection closes within this time after a reply, Forebay assumes that the backend closes
-/// after each reply.
+/// If a connection closes within this time after a reply, Forebay assumes that the backend closed
+/// it because of the reply.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
@@ -158,7 +158,7 @@ impl<H: 'static> Pool<H> {
             true
         };
         let old: Vec<_> = self.idle.borrow_mut().extract_if(.., is_old).collect();
-        // Drop outside of the borrow, because `H` may call the pool.
+        // Drop outside of the borrow, because the drop of `H` may call the pool.
         drop(old);
     }
 
@@ -246,7 +246,7 @@ impl<H> CloseOldest for RefCell<Vec<Idle<H>>> {
         let mut idle = self.borrow_mut();
         let closed = most.min(idle.len());
         let oldest: Vec<_> = idle.drain(..closed).collect();
-        // Drop outside of the borrow, because `H` may call the pool.
+        // Drop outside of the borrow, because the drop of `H` may call the pool.
         drop((idle, oldest));
         closed
     }

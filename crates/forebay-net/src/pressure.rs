@@ -95,8 +95,8 @@ impl Pressure {
         }
     }
 
-    /// Stores the rank of the connection that a thread would close first. `None` if it has no
-    /// connection to close.
+    /// Stores the rank of the connection that a thread would close first. `oldest` is `None` if the
+    /// thread has no connection to close.
     pub fn publish(&self, thread: usize, oldest: Option<u64>) {
         self.oldest[thread].store(oldest.unwrap_or(NONE), Ordering::Relaxed);
     }

@@ -23,9 +23,9 @@ pub struct StreamWakers {
     pub is_expired: Cell<bool>,
     /// Maximum idle time of the tunnel, if the stream carries one.
     pub tunnel_idle: Cell<Option<Duration>>,
-    /// The task that reads.
+    /// Waker of the task that reads.
     pub reader: Cell<Option<Waker>>,
-    /// The task that writes.
+    /// Waker of the task that writes.
     pub writer: Cell<Option<Waker>>,
 }
 

@@ -116,7 +116,7 @@ impl Socket {
         }
         self.deadlines.send_outgoing();
         let shared = self.shared.clone();
-        // Removes the socket from the deadlines, which hold the only other reference.
+        // This drop removes the socket from the deadlines, which hold the only other reference.
         drop(self);
         let watched = Rc::into_inner(shared).ok_or(io::ErrorKind::ResourceBusy)?;
         match watched.io {
@@ -340,6 +340,7 @@ impl Socket {
             return Poll::Ready(());
         }
         // Cloning a waker takes two atomic operations, and each poll of a request comes here.
+        // Therefore keep the stored waker if it wakes the same task.
         let waiting = self.shared.at_tick.take();
         let waiting = waiting.filter(|waker| waker.will_wake(context.waker()));
         self.shared.at_tick.set(waiting.or_else(|| Some(context.waker().clone())));

@@ -5,10 +5,10 @@
 //! only the rest is copied. If memory and file are full, the disk is full, or the limit for all
 //! replies is reached, the origin waits for the client.
 //!
-//! Only replies of origins that run in processes have a backlog, because a slow reader would occupy
-//! a process. By default, a backlog has 64 KiB of memory. The file is a ring buffer. The request's
-//! task writes the backlog to the client while the origin runs (`dispatch.rs`), and continues after
-//! the origin returns.
+//! By default, only replies of origins that run in processes have a backlog, because a slow client
+//! would occupy a process. By default, a backlog has 64 KiB of memory. The file is a ring buffer.
+//! The request's task writes the backlog to the client while the origin runs (`dispatch.rs`), and
+//! continues after the origin returns.
 //!
 //! Replies of `proxy` backends are buffered only if configured, for two reasons. Most backends
 //! accept many connections. Some backends send events faster than a client reads, and buffered old

@@ -33,7 +33,8 @@ pub struct Compression {
 /// The result of content negotiation for one request.
 pub struct Offer {
     compression: Rc<Compression>,
-    /// The client's preferred algorithm; `None` if the client accepts none that the route offers.
+    /// The client's preferred algorithm. `None` if the client accepts no algorithm that the route
+    /// offers.
     algorithm: Option<Algorithm>,
 }
 

@@ -21,7 +21,8 @@ pub fn requests_allowed(thread: &Thread) -> u64 {
     }
 }
 
-/// Answers a request with an unreadable head. Returns true if the reply could be written.
+/// Sends an error reply to a request that is refused before a route is selected. Returns true if
+/// the reply could be written.
 pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> bool {
     let start = stream.thread().start();
     if let Some(limit) = fault.limit {

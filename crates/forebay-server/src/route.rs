@@ -58,7 +58,7 @@ pub struct Site {
     pub http3: bool,
     /// Redirects clients without TLS to HTTPS, if configured.
     pub redirect_to_https: Option<Box<dyn Origin>>,
-    /// TLS of the site; `None` for a site without TLS.
+    /// TLS settings of the site. `None` for a site without TLS.
     pub tls: Option<Arc<ServerTls>>,
     /// Treatment of paths with encoded slashes or backslashes.
     pub encoded_slashes: EncodedSlashes,

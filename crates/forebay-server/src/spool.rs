@@ -22,7 +22,7 @@ pub enum Spooled {
 }
 
 impl Spooled {
-    /// Returns the length in bytes; `None` if the request has no body.
+    /// Returns the length in bytes. Returns `None` if the request has no body.
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Empty => None,

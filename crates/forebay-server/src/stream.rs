@@ -108,7 +108,7 @@ impl Stream {
     pub fn body_decoder(&self, framing: RequestFraming) -> BodyDecoder {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing).keeping_trailers(),
-            // These protocols remove the framing themselves.
+            // The streams of these protocols remove the framing themselves.
             Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),

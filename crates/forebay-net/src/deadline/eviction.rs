@@ -1,5 +1,6 @@
-//! Selects client connections to close for new ones when the limit on connections is reached. Only
-//! idle connections are closed, and those that have sent a part of a request head or handshake.
+//! Selects client connections to close for new ones when the limit on connections is reached.
+//! Closes only idle connections, and connections that have sent only a part of a request head or
+//! handshake.
 //!
 //! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
 //! Each connection stores the start time of its current activity. Threads compare these times only

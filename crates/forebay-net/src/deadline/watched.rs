@@ -68,7 +68,7 @@ impl Watched {
         }
     }
 
-    /// Notes that all output has been sent.
+    /// Records that all output has been sent, and wakes the task that waits for this.
     pub fn set_sent(&self) {
         self.is_sending.set(false);
         if self.has_rest.replace(false) {
@@ -123,7 +123,7 @@ impl Watched {
 
     pub fn shut_down(&self, how: Shutdown) {
         match self.io.fd() {
-            // ENOTCONN: the peer closed first; nothing to do.
+            // Ignore ENOTCONN: the peer closed first.
             Ok(fd) => drop(rustix::net::shutdown(fd, how)),
             Err(link) => link.shut_down(how),
         }

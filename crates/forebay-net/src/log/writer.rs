@@ -16,7 +16,8 @@ use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
-/// Maximum time that Forebay waits at its end for the writer to write all queued messages.
+/// Maximum time that Forebay waits before it exits, until the writer has written all queued
+/// messages.
 // The writer can block forever if its output is a full pipe that no process reads.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -25,7 +26,7 @@ pub struct Writer {
     queue: LogQueue,
     style: Arc<Style>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread has written everything.
+    /// Channel that disconnects when the thread has written everything.
     ended: Receiver<()>,
 }
 

@@ -1,4 +1,4 @@
-//! Writing to a socket. A write waits while the send buffer is full.
+//! Writes to a socket. A write waits while the send buffer is full.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};

@@ -1,5 +1,5 @@
-//! HTTP/1.1 connections (RFC 9112): reads heads one after the other, answers each request, and
-//! keeps or closes the connection.
+//! Serves HTTP/1.1 connections (RFC 9112): reads heads one after the other, answers each request,
+//! and keeps or closes the connection.
 
 use std::io::ErrorKind;
 use std::rc::Rc;

@@ -143,8 +143,8 @@ pub async fn accept(
     let mut listening = open(&sites)?;
     // True if the endpoint has had many connections. Its tables never shrink.
     let mut is_large = false;
-    // Each handshake holds a receiver. The number of receivers is the number of handshakes, and
-    // each handshake notices when the sender is dropped.
+    // Each handshake holds a receiver, so that the sender can count the handshakes. Each handshake
+    // also notices when the sender is dropped.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {

@@ -1,4 +1,4 @@
-//! Writes to a client, and stores bytes that the client does not accept at once in the backlog.
+//! Writes to a client. The backlog stores bytes that the client does not accept at once.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
