@@ -30,7 +30,7 @@ mod tests {
         const SIZE: usize = 20_000;
         let pieces: Vec<Vec<u8>> = (0..2000).map(|_| vec![1; SIZE]).collect();
         let held = resident();
-        // Keeps the allocator from returning everything by itself.
+        // Keep one piece, so that the allocator does not return everything by itself.
         let last = pieces.last().cloned();
         drop(pieces);
         trim();

@@ -9,8 +9,9 @@
 //! A request keeps its site, and each site holds a token of its configuration. When the count of
 //! the old token is zero, no request can reach an old application, and the application is stopped.
 //! An application with an unchanged definition keeps running. A `cgi` route keeps the count of its
-//! processes if the route at its position was the same. The state of a group continues by its name,
-//! or by its addresses.
+//! processes if the previous route at its position was the same. A named group of backends keeps
+//! its state if a previous group had the same name. A group without a name keeps its state if a
+//! previous one had the same backends.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
