@@ -6,10 +6,10 @@
 //! waiting task then receives end of file and finds the socket marked as expired. The same sweep
 //! wakes tasks that wait for something else ([`Deadlines::timeout`]).
 //!
-//! A thread without connections does not tick ([`Deadlines::rest`]), because each tick wakes
-//! tokio's event loop three times: twice for the timer, and once for tokio's eventfd. After a rest,
-//! the tick number continues from its last value. A jump would shorten the time limits that tasks
-//! set just before the jump.
+//! A thread without connections does not tick ([`Deadlines::rest`]). Each tick would wake tokio's
+//! event loop three times: twice for the timer, and once for tokio's eventfd. After a rest, the
+//! tick number continues from its last value. A jump would shorten the time limits that tasks set
+//! just before the jump.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

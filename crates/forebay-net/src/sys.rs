@@ -1,6 +1,6 @@
-//! All `unsafe` code of the crate: inherited descriptors, the memory of futures (`recycled`), the
-//! return of free memory to the system (`heap`), and the assignment of datagrams to sockets
-//! (`datagrams`).
+//! Contains all `unsafe` code of the crate. This module handles inherited descriptors. `recycled`
+//! has the memory of futures, `heap` returns free memory to the system, and `datagrams` assigns
+//! datagrams to sockets.
 #![allow(unsafe_code)]
 
 pub mod datagrams;

@@ -1,6 +1,6 @@
 //! Fills in the placeholders of a template with the values of a request.
 //!
-//! Most values come from the client. Each use of a template escapes them for its context, so that
+//! Most values come from the client. Each use of a template escapes them for its context. Therefore
 //! no value can end a field line, begin a query, or become a tag of a page.
 
 use std::borrow::Cow;

@@ -16,8 +16,9 @@ pub fn is_written(request: &Request) -> bool {
 }
 
 /// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
-/// answered the request. If the `Destination` leads to route `at`, which answers the request,
-/// applies the gate only if it decides by path: it is also applied to the request's own path.
+/// answered the request. Route `at` answers the request, and its gate is also applied to the
+/// request's own path. If the `Destination` leads to the same route, applies this gate only if it
+/// decides by path.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {
         let method = exchange.request.method();
