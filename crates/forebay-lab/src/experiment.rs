@@ -1,4 +1,4 @@
-//! The experiment: the parsed file (`file`), and the validated plan with defaults (`plan`).
+//! Experiment file: the parsed TOML (`file`), and the validated plan with all defaults (`plan`).
 
 mod against;
 mod client;

@@ -1,10 +1,13 @@
-//! Experiments: which way of serving an application is faster, by how much, and with what
-//! certainty.
+//! Experiments: measure which of several server setups serves an application fastest, by how much,
+//! and with what certainty.
 //!
-//! An experiment file ([`Plan`]) names several ways of serving. [`run()`] tries each once per round.
-//! Every trial has a fresh server, started and ended by a [`keeper`]. The server is checked before
-//! and after the load, warmed up, loaded and watched. The servers of a round run at the same time
-//! and are loaded in turns, in slices of a fraction of a second. A seed determines the order of the
+//! An experiment file ([`Plan`]) names several configurations: ways to serve the same application.
+//! [`run()`] measures each configuration once per round; such a measurement is a trial. A
+//! [`keeper`] process starts a fresh server for every trial and ends it afterwards. A trial checks
+//! the server, warms it up, loads it, watches its resource usage, and checks it again.
+//!
+//! The servers of a round run at the same time, but only one is loaded at any moment. After a slice
+//! of a fraction of a second, the next server has its turn. A seed determines the order of the
 //! turns. Connections stay open between turns. [`report`] converts the [`Experiment`] to a table,
 //! JSON, Markdown or an HTML page.
 //!
@@ -16,18 +19,18 @@
 //! | key | default | meaning |
 //! |---|---|---|
 //! | `title` | | title of the reports |
-//! | `before`, `after` | | commands (lists) that run to their end before the first round and after the last |
+//! | `before`, `after` | | commands (lists): `before` runs to its end before the first round, `after` after the last |
 //! | `[load] path` | `/` | appended to each `url` |
 //! | `connections` | 10 | concurrent connections |
 //! | `requests` or `duration` | `"3s"` | amount of load of one trial |
 //! | `rounds` | 10 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before the measurement; 0: none |
-//! | `steady` | | continues the warm-up until the rate is steady, at most for this time; a note reports a rate that was not |
-//! | `slice` | `"100ms"` | approximate time that a server is loaded before the next server's turn |
+//! | `steady` | | continues the warm-up until the rate is steady, at most for this time; a note reports a rate that was still not steady |
+//! | `slice` | `"100ms"` | approximate time for which one server is loaded before the next one |
 //! | `think` | none | pause on each connection between a reply and the next request; servers then run one after the other |
 //! | `isolated` | false | runs one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |
-//! | `rate` | | requests per second of an open loop |
+//! | `rate` | | requests per second at a fixed rate (open loop) |
 //! | `http2`, `streams` | false, 1 | HTTP/2 with prior knowledge, and concurrent requests per connection |
 //! | `root`, `params` | | for FastCGI, SCGI, uwsgi: directory of scripts, further variables (a table) |
 //! | `secret` | | for AJP: secret that the servlet container requires from web servers |
@@ -36,79 +39,81 @@
 //! | `timeout` | `"10s"` | time limit of one request |
 //! | `cpus` | all | cores of the load generator, such as `[1]` |
 //! | `[load.client] command` | | a command (a list) that loads the server instead of the built-in generator; see below |
-//! | `metric` | | position of its result: `{ pattern = 'tps = (.+)' }` or `{ json = "/a/b" }`, with `unit` and `better = "lower"` |
-//! | `count` | | position of the amount of work; the server's CPU time is divided by it |
-//! | `timeout` | `"30s"` | time that it may take in addition to `duration` |
-//! | `requires` | | programs or Debian packages that it requires |
+//! | `metric` | | finds the result in its output: `{ pattern = 'tps = (.+)' }` or `{ json = "/a/b" }`, with `unit` and `better = "lower"` |
+//! | `count` | | finds the amount of work in its output; the server's CPU time is divided by this amount |
+//! | `timeout` | `"30s"` | time that the command may take in addition to `duration` |
+//! | `requires` | | programs or Debian packages that the command requires |
 //! | `[check] status` | 200 | status of a correct reply |
 //! | `body_contains` | | text in the body of a correct reply |
-//! | `max_failed` | 0 | requests of a configuration that may fail: a number, or `"0.1%"`; more are an exit code of 1 |
+//! | `max_failed` | 0 | number or share (`"0.1%"`) of a configuration's requests that may fail; if more fail, the exit code is 1 |
 //! | `[matrix]` | | lists of values; each combination is measured, see below |
 //! | `[against] build` | | a shell command that builds an older revision (`--against`) |
 //! | `[[service]] name` | | a process that every configuration needs in addition to its server; see below |
 //! | `start`, `requires`, `env`, `cwd`, `templates`, `cpus`, timeouts | | as for a configuration |
 //! | `listens` | `127.0.0.1:{port}` | `HOST:PORT` or `unix:PATH`; the service is ready when it listens there |
 //! | `[[configuration]] name` | | name in every report |
-//! | `baseline` | the first | the others are compared with this configuration |
-//! | `start` | | command of the server, a list; `"forebay"` means this program; none: the server runs already |
+//! | `baseline` | the first | compares the other configurations with this one |
+//! | `start` | | command of the server, a list; `"forebay"` means this program; without it, the server runs already |
 //! | `before`, `after` | | commands that run before each start of the server and after its end |
-//! | `url` | | URL of the server, such as `"http://127.0.0.1:{port}"`, or with `fcgi`, `scgi`, `uwsgi`, `ajp`, `h2c` |
+//! | `url` | | URL of the server, such as `"http://127.0.0.1:{port}"`, or with the scheme `fcgi`, `scgi`, `uwsgi`, `ajp` or `h2c` |
 //! | `path` | | used instead of the load's path |
-//! | `requires` | | programs, Debian packages, or Perl modules (`perl:DBI`); the row reports a missing one |
+//! | `requires` | | programs, Debian packages, or Perl modules (`perl:DBI`); if one is missing, the configuration is not measured and its row names it |
 //! | `env`, `cwd` | , `{dir}` | environment (a table) and working directory |
 //! | `templates` | | files copied to `{tmp}` with their placeholders replaced; see below |
 //! | `ready_timeout` | `"30s"` | time limit until the first correct reply |
-//! | `stop_timeout` | `"5s"` | time from SIGTERM to SIGKILL |
+//! | `stop_timeout` | `"5s"` | time that the server has to end after SIGTERM, before SIGKILL |
 //! | `version` | | a command that prints the version in its first line |
 //! | `cpus` | all | cores of the server |
 //! | `notes` | | a remark for the report |
 //! | `isolated` | as in `[load]` | runs without other servers at the same time |
 //!
-//! The placeholders `{port}` (free when the trial begins), `{dir}` (the experiment file's directory)
-//! and `{tmp}` (the trial's own directory, removed afterwards) are replaced in `path`, `start`,
-//! `url`, `env` and `cwd`. Other braces stay unchanged.
+//! Placeholders are `{port}` (a port that is free when the trial begins), `{dir}` (the experiment
+//! file's directory) and `{tmp}` (the trial's own directory, removed afterwards). They are replaced
+//! in `path`, `start`, `before`, `after`, `url`, `env`, `cwd`, `root`, `params` and `ca`. Other
+//! text in braces stays unchanged.
 //!
-//! If the server's own configuration file needs placeholders, list the file in `templates`. Each
-//! file is given relative to the experiment and copied into `{tmp}` under its file name, with the
-//! placeholders replaced. For example, `start = ["nginx", "-c", "{tmp}/nginx.conf"]` then works.
-//! Relative paths inside such a file are relative to `{tmp}`. Write `{dir}/htdocs` for a directory
-//! next to the experiment file.
+//! If the server's own configuration file needs placeholders, list the file in `templates`, with a
+//! path relative to the experiment file. Each file is copied into `{tmp}` under its file name, and
+//! its placeholders are replaced. For example, `start = ["nginx", "-c", "{tmp}/nginx.conf"]` then
+//! works. Relative paths inside such a file are relative to `{tmp}`. Write `{dir}/htdocs` for a
+//! directory next to the experiment file.
 //!
-//! `[matrix]` lists values for the load's `connections`, `path`, `rate` (0: a closed loop),
-//! `streams`, `http2`, `keepalive` and `body_bytes`. Any other key is a placeholder `{KEY}` of the
-//! configurations and their templates. Each combination has its own servers, which take turns only
-//! with each other and are compared with the baseline of the same combination. With a single
-//! configuration, the combinations are compared with the first.
+//! `[matrix]` lists values for the load's `connections`, `path`, `rate` (0: as fast as possible, a
+//! closed loop), `streams`, `http2`, `keepalive` and `body_bytes`. Any other key becomes a
+//! placeholder `{KEY}` in the configurations and their templates. Each combination of values has
+//! its own servers. These servers take turns only with each other, and are compared with the
+//! baseline of the same combination. If there is only one configuration, the first combination is
+//! the baseline of the others.
 //!
-//! A client's command runs once per trial, or once per `slice` if that key is given, after a warm-up
-//! run of length `warmup`. Its arguments may contain `{url}`, `{duration}` (seconds),
-//! `{connections}` and `{seed}` (equal for all configurations of a round). The environment has the
-//! values, too (`URL`, `DURATION`, `CONNECTIONS`, `SEED`, and also `PORT`). The command must exit
-//! with status 0 and print a number greater than 0. If `pattern` matches more than once, the last
-//! match counts. If less is better, a ratio of 2 means half the number. A server that does not
-//! speak HTTP has `tcp://HOST:PORT` or `unix:PATH` as its `url`, and is ready when it accepts
-//! connections.
+//! The command of `[load.client]` runs once per trial, or once per `slice` if that key is given. It
+//! first runs once for the time `warmup`. Its arguments may contain `{url}`, `{duration}`
+//! (seconds), `{connections}` and `{seed}` (equal for all configurations of a round). The
+//! environment variables `URL`, `DURATION`, `CONNECTIONS`, `SEED` and `PORT` have these values,
+//! too. The command must exit with status 0 and print a number greater than 0. If `pattern` matches
+//! more than once, the last match counts. With `better = "lower"`, a ratio of 2 means that the
+//! number is half as large. For a server that does not speak HTTP, `url` is `tcp://HOST:PORT` or
+//! `unix:PATH`. Such a server is ready when it accepts connections.
 //!
-//! A service (a database, the backend of a proxy) is restarted for each trial, before the server,
+//! A service (a database, or the backend of a proxy) is started before the server of each trial,
 //! and ended after the server. Its resource usage is not measured. The server, its templates and
-//! later services use `{NAME.port}` and `{NAME.tmp}` for its address. A configuration without
+//! later services can use its address: `{NAME.port}` and `{NAME.tmp}`. A configuration without
 //! `start` may use the address of a service as its `url`, to measure the backend without a proxy.
 //!
 //! # What counts
 //!
-//! A trial is one sample: means and spreads are computed over trials, never over requests. A ratio
-//! is the trimmed mean over the pairs of slices in a round, and its interval is computed from the
-//! rounds' figures (`forebay_stat::ratio_of_rounds`). `requests` are divided into at most 50 slices
-//! with at least 20 requests per connection. Slices that other work on the machine disturbed are in
-//! no ratio. The evidence for that (`disturbance.rs`) is measured beside the slice and is never its
-//! result.
+//! A trial is one sample: means and standard deviations are computed over trials, never over
+//! requests. The ratio of a round is the trimmed mean over its pairs of slices. The interval is
+//! computed from the ratios of all rounds (`forebay_stat::ratio_of_rounds`). A load given as a
+//! number of `requests` is divided into at most 50 slices, each with at least 20 requests per
+//! connection. If other work on the machine disturbed a slice, no ratio includes it.
+//! `disturbance.rs` decides that from counters of the machine, never from the slice's own rate.
 //!
-//! A trial is void, with a reason, if the server ended or gave no correct reply, or if the load
-//! generator was the limit (`bound.rs` has the exact rule). Failed requests are reported next to the
-//! rate; more than `max_failed` of them are a problem of the configuration.
+//! A trial is void if the server ended or gave no correct reply, or if the load generator was the
+//! limit (`bound.rs` has the exact rule). The report states the reason. Failed requests are
+//! reported next to the rate. More than `max_failed` of them are a problem of the configuration.
 //!
-//! A configuration that cannot start loses its row, and the others are measured. `forebay` watches
-//! the processes of a server that it did not start, if they listen on this machine.
+//! If a configuration cannot start, its row has no figures, and the others are measured. If the
+//! file gives no `start`, Forebay watches the processes that listen at `url` on this machine.
 #![forbid(unsafe_code)]
 
 mod bound;

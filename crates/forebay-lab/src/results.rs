@@ -10,55 +10,55 @@ use crate::number;
 use crate::profile::Profile;
 use crate::trial::{Halt, StartFailure, Trial, counted};
 
-/// Experiment that was run completely or partly.
+/// Experiment that was run completely or in part.
 #[derive(Debug)]
 pub struct Experiment {
     /// The validated experiment file.
     pub plan: Plan,
-    /// Seed of the order.
+    /// Seed from which the order of trials and turns is derived.
     pub seed: u64,
-    /// The baseline was compared with itself.
+    /// True if the experiment compared the baseline with itself.
     pub against_itself: bool,
-    /// Machine of the experiment.
+    /// Description of the machine that ran the experiment.
     pub machine: Machine,
     /// Results per configuration, in the order of the plan.
     pub results: Vec<Results>,
     /// Number of rounds with a trial of every configuration.
     pub rounds_finished: u32,
-    /// Time that the rounds took, including those of earlier parts.
+    /// Time that the rounds took, including the rounds of earlier runs that this run resumed.
     pub elapsed: Duration,
-    /// One minus the level of the intervals: 0.05, except in an experiment that ended early because
-    /// its intervals were narrow enough.
+    /// One minus the confidence level of all intervals together: 0.05. With `Options::until`, the
+    /// part of 0.05 that the last check of the interval widths used.
     pub alpha: f64,
-    /// Reason why the experiment ended early, as text.
+    /// Reason why the experiment ended before its last round, as text.
     pub incomplete: Option<String>,
-    /// Reason why the experiment ended early, as data.
+    /// Reason why the experiment ended before its last round, as data.
     pub halt: Option<Halt>,
 }
 
-/// Results of one configuration.
+/// Results of one configuration of the experiment.
 #[derive(Debug)]
 pub struct Results {
-    /// The configuration.
+    /// The configuration that was measured.
     pub configuration: Configuration,
-    /// Missing requirements. If there are any, the configuration was not tried.
+    /// Missing requirements. If there are any, the configuration was not measured.
     pub missing: Vec<String>,
-    /// Output of its version command.
+    /// First line that the configuration's version command printed.
     pub version: Option<String>,
-    /// Its trials, in the order of the rounds.
+    /// Trials of the configuration, in the order of the rounds.
     pub trials: Vec<Trial>,
-    /// Result of its profile trial, if there was one.
+    /// Result of the configuration's profile trial, if there was one.
     pub profile: Option<Profile>,
 }
 
 impl Results {
-    /// Returns true if the configuration can run here: nothing is missing, and it is not from a
-    /// saved report.
+    /// Returns true if the configuration can run here: no requirement is missing, and its results
+    /// do not come from a saved report.
     pub fn can_run(&self) -> bool {
         self.missing.is_empty() && self.configuration.saved.is_none()
     }
 
-    /// Returns the counts of all trials, including void ones.
+    /// Returns the sum of the request counts of all trials, including void ones.
     pub fn requests(&self) -> Requests {
         let measured = self.trials.iter().filter_map(|trial| trial.measured.as_ref());
         let mut sum = Requests::default();
@@ -66,14 +66,14 @@ impl Results {
         sum
     }
 
-    /// Returns the reason why the server never started, if it did not start in any trial.
+    /// Returns the reason why the server did not start, if it started in no trial.
     pub fn start_failure(&self) -> Option<&StartFailure> {
         let first = self.trials.first()?.start_failure.as_ref();
         first.filter(|_| self.trials.iter().all(|trial| trial.start_failure.is_some()))
     }
 
-    /// Returns the problems that make this configuration's results those of a load that did not
-    /// work. `allowed` is the number of failures that do not count.
+    /// Returns reasons not to trust this configuration's results: a failed server, failed requests,
+    /// a missed rate. Up to `allowed` failed requests are no problem.
     fn problems(&self, allowed: MaxFailed) -> Vec<String> {
         let mut problems = Vec::new();
         let failed = self.trials.iter().find(|trial| trial.failed);
@@ -99,8 +99,8 @@ impl Results {
         problems
     }
 
-    /// Converts the results to a reference for the current configuration that starts in the same
-    /// way.
+    /// Converts saved results to the results of a reference configuration, with which the current
+    /// configuration is compared. `label` is added to its name.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {
             name: format!("{} ({label})", self.configuration.name),
@@ -120,19 +120,19 @@ impl Experiment {
         self.results.iter().any(|results| !results.trials.is_empty())
     }
 
-    /// Returns the problems of each configuration: trials that failed for a reason other than the
-    /// load generator's limits, more failed requests than allowed, a wanted rate that was missed.
+    /// Returns the problems of each configuration: trials in which the server failed, more failed
+    /// requests than allowed, or a missed rate.
     pub fn problems(&self) -> Vec<Vec<String>> {
         let allowed = self.plan.check.max_failed.unwrap_or_default();
         let problems = |results: &Results| match results.configuration.saved {
-            // They were reported when they were measured.
+            // The run that saved these results has reported their problems.
             Some(_) => Vec::new(),
             None => results.problems(allowed),
         };
         self.results.iter().map(problems).collect()
     }
 
-    /// Returns the time of one round; `None` before the first is over.
+    /// Returns the mean time of one round; `None` before the first round is over.
     pub fn round_time(&self) -> Option<Duration> {
         let rounds = self.results.iter().map(|results| results.trials.len()).max()?;
         (rounds > 0 && !self.elapsed.is_zero()).then(|| self.elapsed / rounds as u32)

@@ -19,29 +19,30 @@ use crate::{client, keeper, profiling, resume, service};
 /// Options of a run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Seed of the order.
+    /// Seed from which the order of trials and turns is derived.
     pub seed: u64,
-    /// Compares the baseline with itself.
+    /// Compares the baseline with a copy of itself instead of with the other configurations.
     pub against_itself: bool,
-    /// Ends early when the interval of each ratio of rates is at most this far from its middle on
-    /// either side: 0.03 for 3 %.
+    /// Ends the experiment early when all ratios of rates are certain enough: 0.03 means that each
+    /// interval ends at most 3 % above and below its middle.
     pub until: Option<f64>,
-    /// Results of a part of the same experiment, which this run continues with the same seed.
+    /// Results of an earlier, incomplete run of the same experiment. This run continues it with the
+    /// same seed.
     pub earlier: Option<Experiment>,
-    /// Saved results for a comparison.
+    /// Results from saved reports, with which the current configurations are compared.
     pub saved: Vec<Results>,
     /// Runs a profile trial of each configuration after all rounds.
     pub profile: bool,
 }
 
-/// Number of rounds before the first check of the interval widths.
+/// Number of rounds before the first check of the interval widths for `until`.
 const FIRST_LOOK: u32 = 3;
 
-/// Runs `plan` on this machine. `program` is the running `forebay`.
+/// Runs `plan` on this machine. `program` is the path of the running `forebay`.
 ///
 /// # Errors
-/// Returns the difference if the experiment or this machine is not that of the earlier part.
-/// Nothing was started then.
+/// Fails before it starts anything if the experiment or this machine differs from that of
+/// `Options::earlier`. The error describes the difference.
 pub fn run(
     plan: Plan,
     options: Options,
@@ -80,7 +81,7 @@ pub fn run(
     Ok(experiment)
 }
 
-/// Trials to run.
+/// Parts of the experiment that are still to run.
 struct Wanted {
     /// Runs the remaining rounds.
     rounds: bool,
@@ -89,7 +90,7 @@ struct Wanted {
     profile: bool,
 }
 
-/// Runs the trials. Returns the reason of an early end.
+/// Runs the wanted trials. Returns the reason if they ended early.
 fn run_trials(
     experiment: &mut Experiment,
     wanted: &Wanted,
@@ -118,7 +119,7 @@ fn run_trials(
     halt.or(runner.run_once(|plan| &plan.after, "after").err())
 }
 
-/// Runs the remaining rounds. Returns the reason of an early end.
+/// Runs the remaining rounds. Returns the reason if they ended early.
 fn run_rounds(
     experiment: &mut Experiment,
     plan: &Plan,
@@ -159,7 +160,7 @@ fn nothing_started(experiment: &Experiment) -> Result<(), Halt> {
     })
 }
 
-/// One minus the level of the intervals: 95 %.
+/// One minus the confidence level of the intervals: 95 %.
 const ALPHA: f64 = 0.05;
 
 fn take(experiment: &mut Experiment, rounds: &Rounds) {
@@ -170,7 +171,8 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
 }
 
 /// Returns true if the interval of each ratio of rates is narrow enough. Each check could end the
-/// experiment by chance, so check k uses 1 / k (k + 1) of `ALPHA`. All checks together use `ALPHA`.
+/// experiment by chance. Check k therefore uses 1 / (k (k + 1)) of `ALPHA`, so that all checks
+/// together use at most `ALPHA`.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;
@@ -195,12 +197,14 @@ fn look_up(configuration: &Configuration) -> Results {
     }
 }
 
-/// Prepares this process for trials. Returns the cores of servers without `cpus`.
+/// Checks the requirements of services and client, and limits this process to the cores of the load
+/// generator. Returns the cores of servers without `cpus`.
 fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))
     };
-    // If a keeper is killed, its processes become children of this process, which then ends them.
+    // If a keeper process is killed, its children become children of this process, which then ends
+    // them.
     service::check(plan)?;
     client::check(plan)?;
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;

@@ -14,50 +14,54 @@ use crate::pairing::{CPU, Judged, MEMORY, RATE};
 use crate::results::{Experiment, Results};
 use crate::trial::{Measured, Slice, Trial, counted};
 
-/// Figures of one configuration. Void trials only contribute to `failed` and `notes`.
+/// Figures of one configuration. Void trials contribute only to `notes` and to the counts of
+/// requests.
 #[derive(Clone, Debug)]
 // More than 20 fields: one for each figure that the reports print in the line of a configuration.
 pub struct Row {
     /// The configuration's name.
     pub name: String,
-    /// The others are compared with this one.
+    /// True if the other configurations are compared with this one.
     pub baseline: bool,
-    /// Version as printed by the server.
+    /// Version that the server's version command printed.
     pub version: Option<String>,
     /// Number of counted trials.
     pub counted: usize,
-    /// Requests per second over the trials.
+    /// Requests per second (or the number that a client printed), with its spread over the trials.
     pub rate: Option<Summary>,
-    /// All latencies of all trials in one histogram, because percentiles must not be averaged.
+    /// Latencies of all counted trials in one histogram, because percentiles must not be averaged.
     pub latency: Latency,
     /// CPU time of the server per completed request over all trials, in microseconds.
     pub cpu_us_per_request: Option<f64>,
-    /// Ratio of that CPU time to the baseline's, paired as the rate is; less is better.
+    /// Ratio of the CPU time per request to the reference's, over pairs of slices or trials; less
+    /// is better.
     pub cpu_ratio: Option<Ratio>,
-    /// Ratio of the largest resident memory to the baseline's, paired by round; less is better.
+    /// Ratio of the largest resident memory to the reference's, with trials paired by round; less
+    /// is better.
     pub memory_ratio: Option<Ratio>,
-    /// Growth of memory with requests; `None` with too few slices.
+    /// Growth of memory with the number of requests; `None` if the trials have too few slices.
     pub leak: Option<Leak>,
     /// Number of slices of counted trials.
     pub slices: usize,
-    /// Number of those slices that were disturbed, which no ratio includes.
+    /// Number of slices in which other work disturbed the machine. No ratio includes them.
     pub disturbed: usize,
     /// Mean growth of resident memory during the load, in bytes.
     pub memory_growth: Option<f64>,
-    /// Largest resident memory seen, in bytes.
+    /// Largest resident memory in any sample, in bytes.
     pub memory_most: Option<u64>,
     /// Failed requests, including those of void trials.
     pub failed: u64,
     /// Failed requests by kind.
     pub failures: Failures,
-    /// Requests with a reply or a failure, including those of void trials.
+    /// Completed and failed requests, including those of void trials.
     pub requests: u64,
-    /// Requests that were sent again, because the server had closed an idle connection.
+    /// Requests that were sent again because the server had not processed them.
     pub resent: u64,
-    /// Name of the reference of this configuration; usually the baseline, `None` for
+    /// Name of the configuration with which this one is compared, usually the baseline; `None` for
     /// the baseline itself.
     pub reference: Option<String>,
-    /// Ratio of the rate to that of the reference, paired by round; `None` if either is missing.
+    /// Ratio of the rate to the reference's, over pairs of slices or trials; `None` if either rate
+    /// is missing.
     pub ratio: Option<Ratio>,
     /// Unit of a client's number; `None` for the rate of the built-in load generator.
     pub unit: Option<String>,
@@ -65,27 +69,28 @@ pub struct Row {
     pub notes: Vec<String>,
 }
 
-/// Growth of memory with requests, over the trials with enough slices.
+/// Growth of memory with the number of requests, over the trials that have enough slices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leak {
-    /// Bytes per request: the mean over trials.
+    /// Bytes of growth per request, as the mean over trials.
     pub slope: f64,
-    /// 95 % interval of `slope`: over trials, or with fewer than three trials over the slices of
-    /// the first.
+    /// 95 % interval of `slope` over the trials. With fewer than three trials, the interval comes
+    /// from the slices of the first trial.
     pub ci95: [f64; 2],
-    /// Number of trials.
+    /// Number of trials that have enough slices.
     pub trials: usize,
     /// Number of trials whose memory grew and continued to grow.
     pub leaking: usize,
-    /// Mean number of requests in a trial.
+    /// Mean number of completed requests in a trial.
     pub requests: f64,
 }
 
-/// Bytes of growth in a trial below which the growth may be a cache that fills. Forebay grows by
-/// 8 MB over its first 80,000 requests on 256 new connections, and then no more.
+/// Growth of a trial, in bytes, below which a cache that still fills may be the reason. Forebay
+/// grows by 8 MB over its first 80,000 requests on 256 new connections, and then no more.
 const MOST_OF_A_CACHE: f64 = 16e6;
 
-/// Maximum number of idle pauses of a trial that are used; slices are joined into as many bursts.
+/// Maximum number of memory samples that are used of a trial. If it has more slices, each sample
+/// covers several.
 const MOST_BURSTS: usize = 12;
 
 /// Returns one row per configuration, in the order of the plan.
@@ -113,7 +118,8 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
     rows
 }
 
-/// Returns the slices of each configuration, with the evidence against them.
+/// Returns the slices of each configuration, each with the sign that other work disturbed it, if
+/// any.
 pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
     let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));
@@ -121,8 +127,8 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     experiment.results.iter().map(judge).collect()
 }
 
-/// Applies Holm's correction over all comparisons, to p-values and intervals alike. `alpha` is one
-/// minus the level of all intervals together.
+/// Applies Holm's correction for several comparisons to p-values and intervals alike. `alpha` is
+/// one minus the confidence level of all intervals together.
 fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
     let own: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
     ratios.iter_mut().for_each(|ratio| ratio.widen(alpha));
@@ -189,7 +195,8 @@ fn leak(counted: &[&Measured]) -> Option<Leak> {
     })
 }
 
-/// Returns the requests so far and the resident memory after each burst of slices.
+/// Joins the slices into bursts. Returns, for each burst, the requests so far and the resident
+/// memory after it.
 fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
     let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
     let mut served = 0;
@@ -201,12 +208,12 @@ fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
 }
 
 impl Leak {
-    /// Returns true if the growth is small enough for a cache that still fills.
+    /// Returns true if a cache that still fills may explain the growth.
     pub fn may_be_cache(&self) -> bool {
         self.slope * self.requests < MOST_OF_A_CACHE
     }
 
-    /// Returns true if memory leaks: in most trials, and in the mean.
+    /// Returns true if memory grew in most trials, and the interval of the mean growth is above 0.
     pub fn is_leak(&self) -> bool {
         self.leaking * 2 > self.trials && self.ci95[0] > 0.0
     }
@@ -250,7 +257,7 @@ fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<Stri
     notes.into_iter().map(harmless).collect()
 }
 
-/// Returns the note on one line without control characters: some of it comes from servers.
+/// Returns the note on one line without control characters, because servers wrote parts of it.
 fn harmless(note: String) -> String {
     note.replace(char::is_control, " ")
 }
@@ -319,7 +326,7 @@ fn resent_note(results: &Results) -> Option<String> {
     })
 }
 
-/// Returns a note that names the outlying rounds. They count nevertheless.
+/// Returns a note that names the rounds with outlying rates. These rounds are still counted.
 fn outlier_note(trials: &[Trial]) -> Option<String> {
     let counted: Vec<(&Trial, &Measured)> = counted(trials).collect();
     if counted.len() < 4 {
