@@ -109,8 +109,8 @@
 //! `disturbance.rs` decides that from counters of the machine, never from the slice's own rate.
 //!
 //! A trial is void if the server ended or gave no correct reply, or if the load generator was the
-//! limit (`bound.rs` has the exact rule). The report states the reason. Failed requests are
-//! reported next to the rate. More than `max_failed` of them are a problem of the configuration.
+//! limit (exact rule: `bound.rs`). The report states the reason. Failed requests are reported next
+//! to the rate. More than `max_failed` of them are a problem of the configuration.
 //!
 //! If a configuration cannot start, its row has no figures, and the others are measured. If the
 //! file gives no `start`, Forebay watches the processes that listen at `url` on this machine.

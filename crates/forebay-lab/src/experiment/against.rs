@@ -1,9 +1,9 @@
-//! Comparison of an experiment with an earlier one: another revision, or saved results.
+//! Comparison of an experiment with an earlier revision of its file, or with saved results.
 
 use super::{Configuration, Plan};
 
-/// Returns true if both configurations start the server in the same way. Fields that only describe
-/// a configuration or its origin are ignored.
+/// Returns true if both configurations start the server in the same way. The comparison ignores
+/// fields that only describe a configuration or its origin.
 fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
     let like_now = Configuration {
         name: now.name.clone(),
@@ -17,14 +17,14 @@ fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
 }
 
 impl Plan {
-    /// Adds the configurations of `earlier` with equal names, marked with `label`, as the
-    /// references of the current ones.
+    /// Adds configurations of `earlier` as references. For each current configuration, the earlier
+    /// one with the same name becomes its reference, marked with `label`.
     ///
-    /// Returns the names of configurations that start in the same way in both revisions. Running
-    /// those again would compare a server with itself.
+    /// Returns the names of configurations that start in the same way in both revisions. These are
+    /// not added, because that would compare a server with itself.
     ///
     /// # Errors
-    /// Fails if `earlier` has none of the configurations.
+    /// Fails if no configuration has the same name in `earlier`.
     pub fn compare_with(&mut self, earlier: &Plan, label: &str) -> Result<Vec<String>, String> {
         let mut unchanged = Vec::new();
         let mut found = Vec::new();

@@ -11,7 +11,7 @@ use super::matrix::Matrix;
 use super::parse::Reader;
 use super::{Amount, Problem, file, seconds};
 
-/// Default of `timeout`, which starts when the time of the load is over.
+/// Default of `timeout`. This time is added to the duration of the load.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_UNIT: &str = "per second";
 
@@ -21,16 +21,16 @@ pub struct Client {
     /// Command with its arguments. May contain placeholders, and `{url}`, `{duration}`,
     /// `{connections}` and `{seed}`.
     pub command: Vec<String>,
-    /// Position of the result in the output.
+    /// Pattern or JSON pointer that finds the result in the output.
     pub metric: Find,
     /// Unit of the result, such as `transactions/s`.
     pub unit: String,
-    /// Direction of better results.
+    /// Direction in which results get better.
     pub better: Better,
-    /// Position of the amount of work in the output. The server's CPU time is divided by the
-    /// amount.
+    /// Pattern or JSON pointer that finds the amount of work in the output. The server's CPU time
+    /// is divided by this amount.
     pub count: Option<Find>,
-    /// Time that the command may take beyond the duration of the load.
+    /// Time that the command may take in addition to the duration of the load.
     #[serde(with = "seconds")]
     pub timeout: Duration,
     /// Programs or Debian packages that the command requires.
@@ -39,7 +39,7 @@ pub struct Client {
     pub in_slices: bool,
 }
 
-/// Direction of better results.
+/// Direction in which results get better.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -49,14 +49,14 @@ pub enum Better {
     Lower,
 }
 
-/// Position of a number in the output of a command.
+/// Place of a number in the output of a command.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Find {
-    /// The group of a regular expression, at its last match.
+    /// Regular expression whose first group is the number. The last match counts.
     Pattern(String),
-    /// A JSON pointer (RFC 6901) into the last line that is a JSON object, or into the whole
-    /// output.
+    /// JSON pointer (RFC 6901) into the whole output if it is a JSON object, otherwise into the
+    /// last line that is one.
     Json(String),
 }
 
@@ -112,7 +112,7 @@ impl Find {
     }
 }
 
-/// Returns the start of a text, short enough for a message.
+/// Returns the first 40 characters of a text, short enough for a message.
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -148,7 +148,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Rejects keys that only the built-in load generator supports.
+    /// Rejects keys of `[load]` that only the built-in load generator supports.
     fn refuse_beside_client(&self, load: &file::Load) -> Result<(), Problem> {
         let warmup = load.warmup.as_ref().filter(
             |typed| matches!(typed.get_ref(), toml::Value::Integer(requests) if *requests != 0),
@@ -172,7 +172,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Rejects matrix keys that would have no effect.
+    /// Rejects matrix keys that have no effect on a client command.
     pub(super) fn refuse_in_matrix(
         &self,
         matrix: &Matrix,

@@ -1,6 +1,6 @@
 //! The experiment file as parsed TOML, before validation.
 //!
-//! Keys carry their position in the file ([`Spanned`]) if validation can still reject them.
+//! If validation can still reject a key, its value carries its position in the file ([`Spanned`]).
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ pub struct Client {
     pub requires: Vec<String>,
 }
 
-/// Position of a number in the output of a command. Only `metric` has the last two keys.
+/// Place of a number in the output of a command. Only `metric` may have `unit` and `better`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Find {
@@ -95,7 +95,7 @@ pub struct Check {
     pub max_failed: Option<Spanned<toml::Value>>,
 }
 
-/// `[against]`: preparation of an older revision.
+/// `[against]`: the preparation of an older revision for a comparison.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Against {

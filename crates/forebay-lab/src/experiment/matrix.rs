@@ -1,4 +1,4 @@
-//! The matrix: every configuration is measured with each combination of the values of some keys.
+//! Table `[matrix]`: every configuration is measured with each combination of its values.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,34 +16,35 @@ const MOST_RATE: u32 = 100_000_000;
 /// Placeholders that Forebay defines itself.
 const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
 
-/// Changes that a combination makes to the load.
+/// Values that a combination sets, in the load and for placeholders. `None` keeps the value of
+/// `[load]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
-    /// Values of the combination, as text for names.
+    /// Values of the combination as text, which becomes part of configuration names.
     pub label: String,
     /// Concurrent connections.
     pub connections: Option<u32>,
     /// Path of the request.
     pub path: Option<String>,
-    /// Requests per second of an open loop; 0 for a closed loop.
+    /// Requests per second at a fixed rate (open loop); 0 for a closed loop.
     pub rate: Option<u32>,
     /// Concurrent HTTP/2 requests per connection.
     pub streams: Option<u32>,
     /// Sends requests over HTTP/2.
     pub http2: Option<bool>,
-    /// Reuses connections.
+    /// Sends further requests over an open connection.
     pub keepalive: Option<bool>,
-    /// Length of the request body.
+    /// Length of the request body in bytes.
     pub body_bytes: Option<u32>,
-    /// Values of further placeholders.
+    /// Names and values of placeholders in the configurations.
     pub placeholders: Vec<(String, String)>,
 }
 
-/// `[matrix]` as parsed.
+/// Table `[matrix]` as parsed: the list of values of each key.
 pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;
 
 impl Reader<'_> {
-    /// Returns the configurations for each combination, or unchanged without a matrix.
+    /// Returns the configurations for each combination. Without a matrix, returns them unchanged.
     pub(super) fn expand(
         &self,
         matrix: Matrix,
@@ -117,7 +118,7 @@ impl Reader<'_> {
         value.get_ref().as_bool().ok_or_else(wrong)
     }
 
-    /// Returns a value as text for placeholders and names.
+    /// Converts a value to text for placeholders and names.
     fn words(&self, value: &Spanned<Value>) -> Result<String, Problem> {
         match value.get_ref() {
             Value::String(text) if !text.chars().any(char::is_control) => Ok(text.clone()),
@@ -132,7 +133,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the configurations of cell `n`, each with the cell's baseline as its reference.
+/// Returns the configurations for cell `n`, each with the cell's baseline as its reference.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,
@@ -177,7 +178,7 @@ fn filled(configuration: &Configuration, placeholders: &[(String, String)]) -> C
 }
 
 impl Cell {
-    /// Applies this cell to `load`.
+    /// Sets the cell's values in `load`.
     pub fn change(&self, load: &mut Load) {
         load.connections = self.connections.unwrap_or(load.connections);
         load.threads = load.threads.min(load.connections);

@@ -1,5 +1,5 @@
-//! Placeholders `{port}`, `{dir}`, `{tmp}` and those of services. Their values differ between
-//! trials or machines.
+//! Placeholders `{port}`, `{dir}` and `{tmp}`, and the placeholders of services. Their values
+//! differ between trials or machines.
 
 /// Values of the placeholders of one trial.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub struct Values {
     pub dir: String,
     /// Temporary directory of the trial.
     pub tmp: String,
-    /// Services of the trial.
+    /// Values for the placeholders of the services that run in the trial.
     pub services: Vec<ServiceValues>,
 }
 
@@ -26,8 +26,8 @@ pub struct ServiceValues {
 }
 
 impl Values {
-    /// Replaces the placeholders in `text`. Other braces remain: a start command may be a shell or
-    /// awk script with many braces.
+    /// Replaces the placeholders in `text`. Other text in braces stays unchanged, because a start
+    /// command may be a shell or awk script with many braces.
     pub fn fill(&self, text: &str) -> String {
         let own = text
             .replace("{port}", &self.port.to_string())

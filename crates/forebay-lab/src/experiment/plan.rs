@@ -1,4 +1,4 @@
-//! Validated experiment with all defaults filled in.
+//! Validated experiment file, with defaults for all keys that the file leaves out.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Plan {
     pub dir: PathBuf,
     /// Load of every configuration.
     pub load: Load,
-    /// Expected reply.
+    /// Reply that a server must give to count as correct.
     pub check: Check,
     /// Processes that run in addition to every configuration's server, started in this order.
     pub services: Vec<Service>,
@@ -40,21 +40,22 @@ pub struct Load {
     pub path: String,
     /// Concurrent connections.
     pub connections: u32,
-    /// Amount of measured load.
+    /// Amount of load during the measurement.
     pub amount: Amount,
-    /// Amount of load before the measurement; `None` makes the first measured request a cold one.
+    /// Amount of load before the measurement. With `None`, the first measured request meets a
+    /// server that has served none.
     pub warmup: Option<Amount>,
-    /// Time limit of a warm-up that continues until the rate is steady; `None` does not check the
-    /// rate.
+    /// Time limit of a warm-up that continues until the rate is steady. With `None`, the warm-up
+    /// does not check the rate.
     #[serde(with = "seconds::option")]
     pub steady: Option<Duration>,
-    /// Approximate time that a server is loaded before the next server's turn.
+    /// Approximate time for which one server is loaded before the next one.
     #[serde(with = "seconds")]
     pub slice: Duration,
-    /// Runs servers one after the other instead of in turns. A configuration can override this.
+    /// Runs servers one after the other instead of at the same time. A configuration can override
+    /// this value.
     pub isolated: bool,
-    /// Sends requests to `http://` servers over HTTP/2 with prior knowledge, to `https://` servers
-    /// with ALPN.
+    /// Uses HTTP/2: with prior knowledge for `http://` servers, with ALPN for `https://` servers.
     pub http2: bool,
     /// Concurrent HTTP/2 requests per connection.
     pub streams: u32,
@@ -70,17 +71,18 @@ pub struct Load {
     pub secret: Option<String>,
     /// Variables for an application over FastCGI, SCGI or uwsgi.
     pub params: Vec<(String, String)>,
-    /// Requests per second of an open loop; `None` for a closed loop.
+    /// Requests per second at a fixed rate (open loop); `None` sends the next request after each
+    /// reply (closed loop).
     pub rate: Option<f64>,
-    /// Pause on each connection between a reply and the next request. Servers then run one after
-    /// the other, because a slice may be shorter than a pause.
+    /// Pause on each connection between a reply and the next request. With a pause, servers run one
+    /// after the other, because a slice may be shorter than the pause.
     #[serde(with = "seconds::option")]
     pub think: Option<Duration>,
-    /// Number of client threads.
+    /// Number of threads of the load generator.
     pub threads: u32,
-    /// Reuses connections.
+    /// Sends further requests over an open connection. If false, each request has a new connection.
     pub keepalive: bool,
-    /// Request method.
+    /// Method of the request.
     pub method: String,
     /// Further request headers.
     pub headers: Vec<(String, String)>,
@@ -98,10 +100,10 @@ pub struct Load {
 /// Amount of load: a number of requests or a time.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum Amount {
-    /// This many requests over all connections.
+    /// A number of requests over all connections together.
     #[serde(rename = "requests")]
     Requests(u64),
-    /// As many requests as fit into this time.
+    /// Time during which requests are sent, as many as the server answers.
     #[serde(rename = "duration_s", with = "seconds")]
     Duration(Duration),
 }
@@ -109,50 +111,51 @@ pub enum Amount {
 /// File that is copied into the directory of a trial with its placeholders replaced.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Template {
-    /// Path relative to the experiment. The file name is also the name in the trial's directory.
+    /// Path relative to the experiment file. The copy has the same file name.
     pub path: String,
-    /// Content with placeholders, as read together with the experiment.
+    /// Content before the replacement of placeholders, read together with the experiment file.
     pub text: String,
 }
 
 /// Condition for a correct reply.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Check {
-    /// Expected status.
+    /// Status that the reply must have.
     pub status: u16,
     /// Text that the body must contain.
     pub body_contains: Option<String>,
-    /// Requests of a configuration that may fail; `None` for none.
+    /// Requests of a configuration that may fail; `None` allows no failure.
     #[serde(default)]
     pub max_failed: Option<MaxFailed>,
 }
 
 /// Process that every configuration needs in addition to its own server, such as a database or a
-/// backend. It is restarted for each trial, before the server, and is not measured.
+/// backend. A new process is started for each trial, before the server. Its resource usage is not
+/// measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Service {
     /// Name, used in `{NAME.port}` and `{NAME.tmp}`.
     pub name: String,
     /// Command with its arguments. May contain placeholders.
     pub start: Vec<String>,
-    /// Address of the service when it is ready: `HOST:PORT` or `unix:PATH`. May contain
-    /// placeholders.
+    /// Address at which the service listens when it is ready: `HOST:PORT` or `unix:PATH`. May
+    /// contain placeholders.
     pub listens: String,
     /// Programs or Debian packages that the service requires.
     pub requires: Vec<String>,
     /// Additional environment variables. Values may contain placeholders.
     pub env: Vec<(String, String)>,
-    /// Working directory. May contain placeholders.
+    /// Working directory of the service. May contain placeholders.
     pub cwd: String,
     /// Files that are copied into the service's directory with their placeholders replaced.
     pub templates: Vec<Template>,
     /// Time limit until the service listens.
     #[serde(with = "seconds")]
     pub ready_timeout: Duration,
-    /// Time from SIGTERM to SIGKILL.
+    /// Time that the service has to end after SIGTERM, before SIGKILL.
     #[serde(with = "seconds")]
     pub stop_timeout: Duration,
-    /// Cores of the service; empty for all.
+    /// Cores on which the service runs; empty for all.
     pub cpus: Vec<usize>,
 }
 
@@ -162,20 +165,21 @@ pub struct Service {
 pub struct Configuration {
     /// Name in every report.
     pub name: String,
-    /// The other configurations are compared with this one.
+    /// True if the other configurations are compared with this one.
     pub baseline: bool,
-    /// Command of the server. May contain placeholders. If empty, the server runs already and its
-    /// resource usage is unknown.
+    /// Command that starts the server. May contain placeholders. If empty, the server runs already.
+    /// Its resource usage is then known only if it listens on this machine.
     pub start: Vec<String>,
     /// Command that runs to its end before each start of the server. May contain placeholders.
     pub before: Vec<String>,
     /// Command that runs to its end after the server has ended.
     pub after: Vec<String>,
-    /// URL without the load's path. May contain placeholders.
+    /// URL of the server, without the load's path. May contain placeholders.
     pub url: String,
-    /// Path instead of the load's path; empty if `url` is complete.
+    /// Path to request instead of the load's path; empty if `url` is complete.
     pub path: Option<String>,
-    /// Programs or Debian packages. The configuration is skipped if one is missing.
+    /// Programs, Debian packages or Perl modules that the server requires. If one is missing, the
+    /// configuration is not measured.
     pub requires: Vec<String>,
     /// Additional environment variables of the server. Values may contain placeholders.
     pub env: Vec<(String, String)>,
@@ -186,36 +190,38 @@ pub struct Configuration {
     /// Time limit until the first correct reply.
     #[serde(with = "seconds")]
     pub ready_timeout: Duration,
-    /// Time from SIGTERM to SIGKILL.
+    /// Time that the server has to end after SIGTERM, before SIGKILL.
     #[serde(with = "seconds")]
     pub stop_timeout: Duration,
     /// Command that prints the server's version in its first line.
     pub version: Vec<String>,
     /// Remark for the report.
     pub notes: Option<String>,
-    /// Cores of the server; empty for all.
+    /// Cores on which the server runs; empty for all.
     pub cpus: Vec<usize>,
     /// Runs the server without other servers at the same time, and loads it without a break.
     pub isolated: bool,
     /// Value of `{dir}`: the directory of the experiment, or of an older revision.
     pub dir: PathBuf,
-    /// Name of an earlier form of this configuration, its reference instead of the baseline.
+    /// Name of the configuration with which this one is compared instead of the baseline: its
+    /// earlier form, or the baseline of the same matrix cell.
     pub reference: Option<String>,
-    /// Cell of the matrix, if there is one.
+    /// Combination of matrix values for this configuration, if there is a matrix.
     pub cell: Option<Cell>,
     /// Date of the measurement if the results come from a saved report. Such a configuration does
-    /// not run.
+    /// not run again.
     pub saved: Option<String>,
 }
 
 /// Maximum number of slices of a load given as a number of requests, and minimum number of requests
-/// per connection in a slice. At the end of a slice connections idle until the last reply, which
-/// must not dominate the result.
+/// per connection in a slice. At the end of each slice, connections are idle until the last reply
+/// arrives. This idle time must not dominate the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
 const FEWEST_REQUESTS: u64 = 20;
 
 impl Load {
-    /// Returns the amount of each slice of a trial. The slices add up to the whole amount.
+    /// Returns the amount of each slice of a trial. The amounts of all slices add up to the amount
+    /// of the load.
     pub fn slices(&self) -> Vec<Amount> {
         if self.client.as_ref().is_some_and(|client| !client.in_slices) {
             return vec![self.amount];
@@ -237,10 +243,11 @@ impl Load {
 }
 
 impl Plan {
-    /// Keeps the named configurations and the baseline. The error is the first unknown name.
+    /// Keeps the named configurations, the baseline, and the references of the named ones. The
+    /// error is the first unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
         let is_named = |c: &Configuration, name: &String| {
-            // In a matrix, a bare name selects all of its cells.
+            // In a matrix, a configuration's name without a cell selects all of its cells.
             c.name == *name || c.cell.is_some() && c.name.starts_with(&format!("{name} ["))
         };
         let known = |name: &&String| !self.configurations.iter().any(|c| is_named(c, name));
@@ -254,7 +261,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns the load of a configuration.
+    /// Returns the load of a configuration, with the values of its matrix cell.
     pub fn load_of(&self, configuration: &Configuration) -> Load {
         let mut load = self.load.clone();
         if let Some(cell) = &configuration.cell {
@@ -263,8 +270,8 @@ impl Plan {
         load
     }
 
-    /// Keeps only the baseline and adds a copy of it. The difference between the two is the noise
-    /// of the machine and the experiment.
+    /// Keeps only the baseline and adds a copy of it. The measured difference between the two is
+    /// due to noise of the machine and the experiment.
     pub fn against_itself(&mut self) {
         self.configurations.retain(|configuration| configuration.baseline);
         let mut twin = self.baseline().clone();
@@ -273,8 +280,8 @@ impl Plan {
         self.configurations.push(twin);
     }
 
-    /// Returns the name of the reference of this configuration. Returns `None` for
-    /// the baseline, and for a configuration that only serves as a reference.
+    /// Returns the name of the configuration with which this one is compared. Returns `None` for
+    /// the baseline, and for a configuration that is itself the reference of another.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);
@@ -293,8 +300,8 @@ impl Plan {
 }
 
 impl Configuration {
-    /// Returns the address of a server with its own protocol: `HOST:PORT` or `unix:PATH`, if `url`
-    /// is `tcp://HOST:PORT` or `unix:PATH`. Such a server is ready when it accepts connections.
+    /// Returns the server's address if `url` is `tcp://HOST:PORT` or `unix:PATH`, the forms for
+    /// servers that do not speak HTTP. Such a server is ready when it accepts connections.
     pub fn address(&self, values: &Values) -> Option<String> {
         let url = values.fill(&self.url);
         let is_path = url.starts_with("unix:");

@@ -1,4 +1,4 @@
-//! Error in an experiment file: position, reason and advice.
+//! Error in an experiment file: a message, its position in the file, and advice.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -8,8 +8,8 @@ use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity,
 };
 
-/// Rejected experiment file. `Display` shows the line with a caret below the position. Colours need
-/// a terminal on standard error, and `NO_COLOR` to be unset.
+/// Error for a rejected experiment file. `Display` shows the line with a caret below the position.
+/// Colours are used only if standard error is a terminal and `NO_COLOR` is unset or empty.
 pub struct Problem {
     message: String,
     help: Option<String>,
@@ -22,7 +22,7 @@ struct Position {
 }
 
 impl Problem {
-    /// Creates a problem at a position in `text`, the content of `path`.
+    /// Creates a problem at a byte range of `text`, the content of `path`.
     pub fn at(
         path: &Path,
         text: &str,
@@ -83,7 +83,8 @@ impl fmt::Debug for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Cuts a span at the end of its first line: a caret below one line is clearer than a box.
+/// Shortens a span to its first line, because a caret below one line is clearer than a box around
+/// several.
 fn on_one_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usize> {
     let start = span.start.min(text.len());
     let end = span.end.clamp(start, text.len());
@@ -91,7 +92,8 @@ fn on_one_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usiz
     start..line_end.map_or(end, |length| start + length)
 }
 
-/// Replaces control characters, which could be terminal commands, and keeps all byte positions.
+/// Replaces control characters, which a terminal could execute as commands. All byte positions stay
+/// valid.
 fn harmless(text: &str) -> String {
     let commands = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
     let mut shown = String::with_capacity(text.len());
@@ -105,7 +107,7 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-/// The problem as miette renders it. Its `Display` is only the message.
+/// Problem in the form that miette renders. Its `Display` is only the message.
 struct Shown<'a>(&'a Problem);
 
 impl fmt::Display for Shown<'_> {

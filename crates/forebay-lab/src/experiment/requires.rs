@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use forebay_process::search_path;
 
-/// Prefix of the name of a Perl module.
+/// Prefix that marks a requirement as a Perl module.
 const PERL: &str = "perl:";
 
 /// Returns the names in `requires` that are neither a program nor an installed Debian package. A
@@ -18,7 +18,7 @@ pub fn missing(requires: &[String]) -> Vec<String> {
     requires.iter().filter(|name| !is_there(name)).cloned().collect()
 }
 
-/// Lists missing requirements as text, with the command that installs packages.
+/// Describes missing requirements in one sentence, with the command that installs packages.
 pub fn in_words(missing: &[String]) -> String {
     let packages: Vec<&str> =
         missing.iter().map(String::as_str).filter(|name| !name.starts_with(PERL)).collect();
@@ -36,8 +36,8 @@ fn is_program(name: &str) -> bool {
     std::env::split_paths(&search_path()).any(|directory| is_runnable(&directory.join(name)))
 }
 
-/// Returns true if Perl can load a module. The module name is an argument, never part of the
-/// program text.
+/// Returns true if Perl can load a module. The module name is passed as an argument, so that it
+/// cannot inject Perl code.
 fn is_perl_module(module: &str) -> bool {
     Command::new("perl")
         .args(["-e", "eval { require((shift =~ s{::}{/}gr) . '.pm') } or exit 1", module])

@@ -6,7 +6,7 @@ use super::parse::{DEFAULT_READY_TIMEOUT, DEFAULT_STOP_TIMEOUT, Reader};
 use super::{Problem, Service, file};
 
 impl Reader<'_> {
-    /// Validates the services: names are unique and usable in placeholders.
+    /// Validates the services: their names must be unique and usable in placeholders.
     pub(super) fn services(
         &self,
         typed: Vec<Spanned<file::Service>>,
