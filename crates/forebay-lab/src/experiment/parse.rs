@@ -15,8 +15,9 @@ use super::{
 use crate::keeper::OUTPUT_FILE;
 
 const DEFAULT_CONNECTIONS: u32 = 10;
-// Two starts of one server differ by about 2 %, which only more rounds average. The pace of a loaded
-// machine changes within seconds, which shorter turns spread over both sides.
+// Two starts of one server differ by about 2 % in their rates, and only several rounds average
+// this. The speed of a busy machine changes within seconds. Short slices let a change affect all
+// configurations alike.
 const DEFAULT_ROUNDS: u32 = 10;
 const DEFAULT_DURATION: Duration = Duration::from_secs(3);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const DEFAULT_READY_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const DEFAULT_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Size limit, checked before the file is parsed.
+/// Size limit of an experiment file in bytes, checked before the file is parsed.
 const LARGEST_FILE: u64 = 1024 * 1024;
 pub(super) const MAX_CONNECTIONS: u32 = 60_000;
 pub(super) const MAX_STREAMS: u32 = 65_536;
@@ -45,7 +46,7 @@ impl Plan {
         Self::parse(path, &text)
     }
 
-    /// Validates the text of the experiment file `path`.
+    /// Parses and validates `text`, the content of the experiment file `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Problem> {
         let reader = Reader { path, text, dir: directory_of(path)? };
         let file: File = toml::from_str(text).map_err(|error| reader.not_understood(&error))?;
@@ -53,7 +54,7 @@ impl Plan {
     }
 }
 
-/// The file that is read, for error messages with line and column.
+/// Experiment file under validation, with its text for error messages that show line and column.
 pub(super) struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
@@ -286,7 +287,7 @@ impl Reader<'_> {
         self.time(typed.get_ref(), typed.span()).map(Some)
     }
 
-    /// Returns true if a configuration runs without other servers at the same time.
+    /// Returns true if a configuration's server runs without other servers at the same time.
     fn is_isolated(&self, typed: &Option<Spanned<bool>>, load: &Load) -> Result<bool, Problem> {
         match typed {
             Some(typed) if load.think.is_some() && !typed.get_ref() => {
@@ -297,7 +298,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the error for a configuration that is not isolated although clients pause.
+    /// Returns the error for `isolated = false` together with `think`, the pause of clients between
+    /// requests.
     fn in_turns(&self, span: Range<usize>) -> Problem {
         let help = "leave out isolated: a turn may be shorter than a pause";
         self.at(span, "servers cannot take turns when clients pause", help)
@@ -449,8 +451,8 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Returns the default number of client threads, at most two: one thread can load several servers,
-/// and the client takes its CPU time from the server on the same machine.
+/// Returns the default number of client threads: half of the cores, but at most two. One thread can
+/// load several servers, and the client's CPU time is missing to a server on the same machine.
 fn default_threads(connections: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     (cores / 2).clamp(1, 2).min(connections)
@@ -473,7 +475,8 @@ fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
     Ok(absolute)
 }
 
-/// Returns example values for placeholders, to validate the text that results.
+/// Returns example values for placeholders, with which a text is validated before real values
+/// exist.
 fn example_values(services: &[Service]) -> Values {
     let tmp = || "/tmp".to_owned();
     let at =
@@ -489,7 +492,8 @@ fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((found, names.filter(|name| !name.is_empty()).collect()))
 }
 
-/// Returns the known key with the smallest Levenshtein distance, if the distance is at most two.
+/// Returns the known key that needs the fewest edits to equal `found`, if at most two are needed
+/// (Levenshtein distance).
 fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|&key| (edits(found, key), key));
     scored.min().filter(|&(edits, _)| edits <= 2).map(|(_, key)| key)
