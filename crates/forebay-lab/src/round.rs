@@ -1,5 +1,5 @@
-//! A round: starts fresh servers, waits until they are ready and warm, loads them in turns, checks
-//! them again and ends them.
+//! A round of trials: starts fresh servers, waits until they are ready, warms them up, loads them
+//! in turns, checks them again and ends them.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -24,13 +24,14 @@ use crate::trial::{
 };
 use crate::watch::{Cpu, Sampler, Tree, Witness, listeners};
 
-/// Interval at which a running load is checked for an interruption or the server's end.
+/// Interval at which a running load checks for an interruption and for the end of the server.
 const LOAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Share of a core that a server may use between its turns without a note.
+/// Share of one core that a server may use while other servers are loaded. Above it, the trial gets
+/// a note.
 const RESTLESS: f64 = 0.05;
 
-/// Number of lines of a crashed server's output in a note.
+/// Number of output lines that a note about a crashed server quotes.
 const QUOTED_LINES: usize = 3;
 
 impl Executor for Runner {
@@ -56,12 +57,12 @@ impl Executor for Runner {
 #[expect(clippy::large_enum_variant, reason = "an experiment has few servers at a time")]
 enum ServerStart<'a> {
     Running(Standing<'a>),
-    /// The server did not start, which is the result of its trial.
+    /// The server did not start. This is the result of its trial.
     Failed(Trial),
 }
 
 impl Runner {
-    /// Starts a server. If it cannot start, the experiment goes on.
+    /// Starts a server. If it cannot start, its trial is void and the experiment continues.
     fn start_member<'a>(&mut self, member: Member<'a>) -> Result<ServerStart<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
@@ -84,25 +85,26 @@ impl Runner {
     }
 }
 
-/// Running server with its load. Dropping it ends the server.
+/// Started server with its load. Dropping it ends the server.
 pub(crate) struct Standing<'a> {
     member: Member<'a>,
     check: TrialCheck,
-    /// The load of the plan.
+    /// Load of the plan, with the values of the configuration's matrix cell.
     task: experiment::Load,
     values: Values,
-    /// Before the services in the drop order: the server needs them until its end.
+    /// Declared before `_services` and therefore dropped first: the server needs the services until
+    /// its end.
     keeper: Keeper,
     _services: Services,
-    /// `None` if the server has failed.
+    /// State of the load; `None` if the server has failed.
     load: Option<ServerLoad>,
-    /// Reason of the failure.
+    /// Reason why the server failed, if it has.
     failure: Option<String>,
-    /// Other notes.
+    /// Further notes for the report.
     notes: Vec<String>,
 }
 
-/// Load of a server and its results so far.
+/// Load generator of one server, and the results of its slices so far.
 struct ServerLoad {
     driver: Driver,
     tree: Tree,
@@ -114,15 +116,15 @@ struct ServerLoad {
     overrun: Overrun,
 }
 
-/// Source of the load.
+/// Program that produces the load.
 enum Driver {
-    /// The built-in load generator, with its connections.
+    /// The built-in load generator. Its connections stay open between slices.
     Turns(Box<Turns>),
-    /// The command of `[load.client]`.
+    /// The command of `[load.client]`, started anew for each run.
     Command,
 }
 
-/// Activity of the server during the turns of others.
+/// CPU time that the server uses while other servers are loaded.
 #[derive(Default)]
 struct Idle {
     since: Option<(Instant, Cpu)>,
@@ -131,8 +133,8 @@ struct Idle {
 }
 
 impl<'a> Standing<'a> {
-    /// Starts a server and waits until it replies correctly and is warm. A server that fails during
-    /// this is returned without a load.
+    /// Starts a server, waits for a correct reply and warms the server up. If the warm-up fails,
+    /// returns the server without a load.
     pub(crate) fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
@@ -177,7 +179,7 @@ impl<'a> Standing<'a> {
         Ok(server)
     }
 
-    /// Warms the server up and returns the source of the load.
+    /// Warms the server up and returns the load generator that continues.
     fn warm_up(&mut self, runner: &Runner) -> Result<Driver, RunError> {
         let mut driver = match (&self.task.client, &self.check) {
             (None, TrialCheck::Request(spec)) => match Turns::new(spec) {
@@ -205,7 +207,8 @@ impl<'a> Standing<'a> {
         Ok(driver)
     }
 
-    /// Loads the server until its rate is steady. If `ceiling` passes first, adds a note.
+    /// Loads the server until its rate is steady, at most for `ceiling`. If the rate is not steady
+    /// by then, adds a note.
     fn until_steady(
         &mut self,
         runner: &Runner,
@@ -229,7 +232,7 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// Runs the client's command. `slice` counts from 1; 0 is the warm-up.
+    /// Runs the client's command once. `slice` counts from 1; 0 means the warm-up.
     fn run_client(
         &mut self,
         runner: &Runner,
@@ -256,7 +259,7 @@ impl<'a> Standing<'a> {
         Ok((ran.outcome(&task), ran.printed))
     }
 
-    /// Returns the request of the built-in load generator.
+    /// Returns the settings of the built-in load generator, unless the server does not speak HTTP.
     pub(crate) fn spec(&self) -> Option<&Spec> {
         match &self.check {
             TrialCheck::Request(spec) => Some(spec),
@@ -264,8 +267,8 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Returns the server's processes. Those of a server that ran already are found by its
-    /// listening socket.
+    /// Returns the server's processes. If Forebay did not start the server, its listening socket
+    /// identifies them.
     pub(crate) fn tree(&self) -> Tree {
         if !self.member.configuration.start.is_empty() {
             return self.keeper.tree();
@@ -283,7 +286,7 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Loads the server for a slice.
+    /// Loads the server for one slice and measures it.
     pub(crate) fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
         let Some(mut load) = self.load.take() else { return Ok(()) };
         let rate = self.task.rate;
@@ -306,14 +309,15 @@ impl<'a> Standing<'a> {
         };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
-        // Read last: processes that end with their request have ended by now and are counted.
+        // The CPU time is read last, so that it includes processes that end after their request.
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);
         match driven {
             Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
-                // A command also takes time to start and end, which is not the server's time.
+                // A client command also takes time to start and end. Its duration therefore says
+                // nothing about late replies.
                 if printed.is_none() {
                     load.overrun.add(turn.amount, &outcome);
                 }
@@ -340,7 +344,7 @@ impl<'a> Standing<'a> {
         Ok(())
     }
 
-    /// Checks the server again, ends it and returns the result of the trial.
+    /// Checks the server again, ends it, and returns the result of its trial.
     pub(crate) fn finish(mut self, runner: &Runner) -> Result<Trial, Halt> {
         let (id, configuration) = (self.member.id, self.member.configuration);
         let mut trial = match self.load.take() {
@@ -394,7 +398,8 @@ impl<'a> Standing<'a> {
         Trial { id, measured: Some(measured), void, failed, notes, start_failure: None }
     }
 
-    /// Returns a failure of the server that became visible after the end of the load.
+    /// Returns the reason if the server failed: it refused connections, or gives no correct reply
+    /// after the load.
     fn failure_after(&mut self, runner: &Runner, outcome: &Outcome) -> Option<String> {
         if outcome.gave_up {
             return Some("no further connection could be made".to_owned());
@@ -420,7 +425,8 @@ impl ServerLoad {
     }
 
     fn finish(self) -> Option<Measured> {
-        // Open connections would keep processes of the server alive.
+        // The connections are closed first. Open connections would keep processes of the server
+        // alive during the last memory sample.
         drop(self.driver);
         let mut server = self.sampler.finish();
         server.cpu = self.cpu;
@@ -449,7 +455,7 @@ impl Idle {
     }
 }
 
-/// Returns a note about a server that ended under load.
+/// Returns a note about a server that ended while it was loaded, with its last output.
 fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     let how = keeper.ended()?.to_owned();
     let output = keeper.last_output();
@@ -461,7 +467,7 @@ fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     Some(format!("crashed after {completed} requests ({how}){quoted}"))
 }
 
-/// Runs a slice to its end, an interruption, or the server's end.
+/// Loads the server until the slice is complete, a signal arrives or the server ends.
 fn drive(
     turns: &mut Turns,
     (stop, rate): (Stop, Option<Rate>),

@@ -1,67 +1,69 @@
-//! Rounds: every configuration once per round, in turns, in an order determined by a seed.
+//! Rounds: each round measures every configuration once, in an order determined by a seed.
 //!
 //! The method is that of randomised multiple interleaved trials (Abedi and Brecht, "Conducting
-//! Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017). A change on
-//! the machine during the experiment then affects all configurations, and not only the last one.
+//! Repeatable Experiments in Highly Variable Cloud Computing Environments", ICPE 2017). If the
+//! machine changes during the experiment, the change affects all configurations, and not only the
+//! last one.
 //!
 //! Within a round, the servers run at the same time and are loaded one at a time, slice by slice.
-//! The two sides of a pair are therefore fractions of a second apart, as in duet benchmarking
-//! (Bulej et al., ICPE 2020).
+//! The two slices of a compared pair are therefore only fractions of a second apart, as in duet
+//! benchmarking (Bulej et al., ICPE 2020).
 
 use crate::experiment::{Amount, Cell, Configuration, Plan};
 use crate::profile::Profile;
 use crate::results::Experiment;
 use crate::trial::{Halt, Trial, TrialId};
 
-/// Configurations whose servers run at the same time and are loaded in turns.
+/// Configurations whose servers run at the same time and are loaded one after the other, slice by
+/// slice.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
     /// Members in the order of their start.
     pub members: Vec<Member<'a>>,
-    /// Turns in the order of their execution.
+    /// Slices of all members, in the order in which they are executed.
     pub turns: Vec<Turn>,
 }
 
-/// A trial of a group.
+/// Trial of one configuration within a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// The tested configuration.
+    /// Configuration that the trial measures.
     pub configuration: &'a Configuration,
-    /// Round and order of the trial.
+    /// Round of the trial, and its position within the round.
     pub id: TrialId,
     /// Index of the configuration in the plan.
     index: usize,
 }
 
 impl<'a> Member<'a> {
-    /// Returns the member of a trial outside the rounds.
+    /// Returns the member for a trial outside the rounds, such as a profile trial.
     pub fn apart(configuration: &'a Configuration) -> Self {
         Self { configuration, id: TrialId { round: 0, order: 0 }, index: 0 }
     }
 }
 
-/// A slice of one member's load.
+/// Slice of one member's load. During a turn, only this member's server is loaded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Turn {
-    /// Index of the member.
+    /// Index of the member in its group.
     pub member: usize,
     /// Number of the slice, from 0. Slices with equal numbers are compared with each other.
     pub slice: u32,
-    /// Amount of load.
+    /// Amount of load in the slice.
     pub amount: Amount,
 }
 
-/// Runs the trials of a group: starts a fresh server for each, loads them in turns, ends them. The
-/// trait keeps the scheduler independent of processes.
+/// Runner of a group's trials: starts a fresh server for each, loads the servers in turns, and ends
+/// them. The trait keeps the scheduler independent of processes.
 pub trait Executor {
-    /// Returns the trials in the order of the members. A trial that failed is a void [`Trial`]. A
-    /// [`Halt`] ends the experiment.
+    /// Runs the trials and returns them in the order of the members. A failed trial is returned as
+    /// a void [`Trial`]. A [`Halt`] ends the experiment.
     fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt>;
 }
 
 /// Receiver of progress events.
 pub trait Progress {
-    /// Reports the total number of trials.
+    /// Reports the number of trials that are still to run.
     fn expect(&mut self, trials: u64);
     /// Reports that the trials of a group begin.
     fn begin(&mut self, round: u32, group: &Group<'_>);
@@ -71,17 +73,17 @@ pub trait Progress {
     fn begin_profile(&mut self, _: &Configuration) {}
     /// Reports that a profile trial has ended.
     fn end_profile(&mut self, _: &Configuration, _: &Profile) {}
-    /// Saves the results so far, after trials have ended.
+    /// Saves the results so far. The scheduler calls this after the trials of each group.
     ///
     /// # Errors
-    /// Fails if the results cannot be saved, which ends the experiment.
+    /// Fails if the results cannot be saved. The failure ends the experiment.
     fn save(&mut self, experiment: &Experiment) -> Result<(), String> {
         let _ = experiment;
         Ok(())
     }
 }
 
-/// Progress that shows nothing.
+/// Receiver that ignores all progress events.
 pub struct Silent;
 
 impl Progress for Silent {
@@ -90,33 +92,33 @@ impl Progress for Silent {
     fn end(&mut self, _: &Configuration, _: &Trial) {}
 }
 
-/// Results of all rounds.
+/// Results of all rounds so far.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Trials per configuration of the plan, in the order of the rounds.
+    /// Trials of each configuration of the plan, in the order of the rounds.
     pub trials: Vec<Vec<Trial>>,
     /// Number of rounds with a trial of every configuration.
     pub finished: u32,
-    /// Reason of an early end.
+    /// Reason why the rounds ended early; `None` if they did not.
     pub halt: Option<Halt>,
 }
 
-/// Callback after each group that decides if the experiment continues.
+/// Callback after each group. Returns false to end the experiment.
 pub type Decide<'a> = &'a mut dyn FnMut(&mut dyn Progress, &Rounds, Moment) -> Result<bool, Halt>;
 
-/// Moment of a decision.
+/// Position within a round at which the callback decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// The round has further groups.
+    /// The round has further groups to run.
     WithinRound,
-    /// The round is over.
+    /// All groups of the round have run.
     AfterRound,
 }
 
-/// Runs every round of `plan` until `decide` ends the experiment.
+/// Runs all rounds of `plan`, or until `decide` ends the experiment.
 ///
-/// Configurations that are not `available` are skipped. `earlier` contains the trials of a part
-/// that ran before with the same seed; these are not repeated.
+/// Configurations that are not `available` are skipped. `earlier` contains the trials of an earlier
+/// run with the same seed. They are not repeated.
 pub fn run(
     plan: &Plan,
     (available, earlier): (&[bool], Vec<Vec<Trial>>),
@@ -181,9 +183,9 @@ impl Rounds {
     }
 }
 
-/// Returns the groups of a round. Configurations that run at the same time form one group per cell
-/// of a matrix, at the position of the first of them in the round's order. An isolated
-/// configuration forms its own group.
+/// Returns the groups of a round. The configurations of one matrix cell (all, without a matrix)
+/// form a group, at the position of the first of them in the round's order. An isolated
+/// configuration forms a group of its own.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],
@@ -191,8 +193,8 @@ fn groups<'a>(
     rng: &mut fastrand::Rng,
 ) -> Vec<Group<'a>> {
     let order = shuffled(plan.configurations.len(), rng);
-    // Random numbers are drawn for all configurations, so that a missing one does not change the
-    // order of the others.
+    // Random numbers are drawn for all configurations, even for those that cannot run. A missing
+    // server therefore does not change the order of the others.
     let mut cells: Vec<Sweeps<'a>> = Vec::new();
     for configuration in &plan.configurations {
         if cells.iter().all(|sweeps| sweeps.cell != configuration.cell.as_ref()) {
@@ -229,12 +231,12 @@ fn groups<'a>(
     groups
 }
 
-/// Order of the configurations of a cell in each of their slices.
+/// Order in which the configurations of a matrix cell are loaded, for each slice.
 struct Sweeps<'a> {
     cell: Option<&'a Cell>,
     slices: Vec<Amount>,
     orders: Vec<Vec<usize>>,
-    /// Index of the group that runs them, if any.
+    /// Index of the group of this cell, if a member of the cell can run.
     group: Option<usize>,
 }
 
@@ -257,11 +259,11 @@ fn shuffled(count: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Records the trials that it should run.
+    /// Executor that only records the trials it is asked to run.
     #[derive(Default)]
     struct Recorder {
         ran: Vec<(u32, u32, String)>,
-        /// By group: configuration and slice, in order.
+        /// Turns of each group in order: configuration and number of the slice.
         turns: Vec<Vec<(String, u32)>>,
         halt_at: Option<usize>,
     }

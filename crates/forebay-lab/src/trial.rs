@@ -1,4 +1,4 @@
-//! Trials: their results, and the start of a fresh server. `round.rs` runs them.
+//! Trials: their results, and the preparation of a fresh server. `round.rs` runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,15 +17,15 @@ use crate::keeper::{Keeper, KeeperError, Launch};
 use crate::listening::is_listening;
 use crate::watch::{Evidence, Series};
 
-/// Interval between checks of a server that is not ready yet.
+/// Interval between attempts to reach a server that is not ready yet.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Position of a trial in the experiment. Both numbers count from 1.
+/// Position of a trial in the experiment. Both numbers start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialId {
     /// Number of the round.
     pub round: u32,
-    /// Position within the round, in the order of server starts.
+    /// Position within the round: the order in which the servers were started.
     pub order: u32,
 }
 
@@ -34,22 +34,23 @@ pub struct TrialId {
 pub struct Trial {
     /// Position in the experiment.
     pub id: TrialId,
-    /// Measurements; `None` if the trial failed before.
+    /// Measurements of the load; `None` if the trial failed before its end.
     pub measured: Option<Measured>,
-    /// Reason why the trial does not count; `None` if it counts.
+    /// Reason why the trial is void, that is, not counted; `None` if it counts.
     pub void: Option<String>,
-    /// The trial is void because the server failed, not because of the measurement.
+    /// True if the trial is void because the server failed, and not because the load generator was
+    /// the limit.
     pub failed: bool,
-    /// Other notes.
+    /// Further notes for the report.
     pub notes: Vec<String>,
-    /// Reason why the server did not start, if that is the failure.
+    /// Reason why the server did not start, if this made the trial void.
     pub start_failure: Option<StartFailure>,
 }
 
 /// Reason why a server did not start.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StartFailure {
-    /// The reason.
+    /// Description of the failure.
     pub reason: String,
     /// Last lines of the server's output.
     pub output: Vec<String>,
@@ -58,31 +59,31 @@ pub struct StartFailure {
 /// Measurements of a load.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Results of the clients.
+    /// Counts and latencies of the client.
     pub outcome: Outcome,
-    /// Resource usage of the server.
+    /// CPU time and memory of the server.
     pub server: Series,
     /// Slices of the load, in their order.
     pub slices: Vec<Slice>,
 }
 
-/// A turn of the server: a slice of its load.
+/// Slice of a trial's load: a fraction of a second during which only this server is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// Number of the slice, from 0. Slices of other configurations with equal round and number were
-    /// loaded at about the same time.
+    /// Number of the slice, from 0. Slices of other configurations with the same round and number
+    /// were loaded at about the same time.
     pub number: u32,
-    /// Duration until the last reply.
+    /// Time from the start of the slice to the last reply.
     pub duration: Duration,
     /// Number of completed requests.
     pub completed: u64,
-    /// CPU time of the server.
+    /// CPU time that the server used during the slice.
     pub cpu: Duration,
-    /// Resident memory of the server after the slice, in bytes.
+    /// Resident memory of the server at the end of the slice, in bytes.
     pub rss: u64,
-    /// Evidence of disturbances on the machine.
+    /// Signs that other work on the machine disturbed the slice.
     pub evidence: Evidence,
-    /// Number that the client printed, if it is a command.
+    /// Number that the client printed, if `[load.client]` loads the server.
     pub printed: Option<Printed>,
 }
 
@@ -91,7 +92,7 @@ pub struct Slice {
 pub enum Halt {
     /// A signal interrupted the run.
     Interrupted,
-    /// A configuration gave no correct reply in time.
+    /// The server of a configuration did not give a correct reply within its `ready_timeout`.
     CannotStart {
         /// Name of the configuration.
         configuration: String,
@@ -100,7 +101,7 @@ pub enum Halt {
         /// Last lines of the server's output.
         output: Vec<String>,
     },
-    /// An operation that the experiment itself needs failed.
+    /// Forebay could not do something that every trial needs.
     Broken(String),
 }
 
@@ -116,17 +117,17 @@ impl fmt::Display for Halt {
     }
 }
 
-/// RunError of one trial, or of the whole experiment.
+/// Failure that ends one trial or the whole experiment.
 #[derive(Debug)]
 pub(crate) enum RunError {
-    /// The server or the client of the trial failed. The experiment goes on.
+    /// The server or the client of the trial failed. The experiment continues.
     Trial(String),
-    /// The experiment ends.
+    /// The experiment ends for this reason.
     Experiment(Halt),
 }
 
 impl RunError {
-    /// Adds the time of a trial's failure to its text.
+    /// States in the error that the trial failed during the warm-up.
     pub fn during_warm_up(self) -> Self {
         match self {
             Self::Trial(wrong) => Self::Trial(format!("during warm-up {wrong}")),
@@ -141,7 +142,7 @@ impl From<Halt> for RunError {
     }
 }
 
-/// Returns the counted trials with their measurements.
+/// Returns the trials that count, with their measurements.
 pub fn counted(trials: &[Trial]) -> impl Iterator<Item = (&Trial, &Measured)> {
     trials
         .iter()
@@ -156,24 +157,24 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
-    /// Configurations that did not start at their first attempt. They are not tried again.
+    /// Configurations whose first start failed. They are not started again.
     pub(crate) unstartable: BTreeMap<String, StartFailure>,
-    /// Configurations that have started.
+    /// Configurations that have started at least once.
     pub(crate) started: BTreeSet<String>,
-    /// Seed of the experiment, from which the order of trials and the seeds of clients are derived.
+    /// Seed of the experiment. The order of trials and the seeds of clients are derived from it.
     pub(crate) seed: u64,
 }
 
-/// Check of a server before and after its load.
+/// Request or connection that checks a server before and after its load.
 pub(crate) enum TrialCheck {
-    /// Sends the request of the load.
+    /// Sends one request of the load.
     Request(Box<Spec>),
-    /// Connects to `HOST:PORT` or `unix:PATH`.
+    /// Connects to `HOST:PORT` or `unix:PATH`, for servers that do not speak HTTP.
     Connection(String),
 }
 
 impl Trial {
-    /// Returns a trial with a server that failed before the measurement.
+    /// Returns a void trial whose server failed before the measurement.
     pub fn failed(id: TrialId, reason: impl Into<String>) -> Self {
         Self {
             id,
@@ -185,7 +186,7 @@ impl Trial {
         }
     }
 
-    /// Returns a trial with a server that did not start.
+    /// Returns a void trial whose server did not start.
     pub fn not_started(id: TrialId, failure: StartFailure) -> Self {
         let reason = format!("could not be started: {}", failure.reason);
         Self { start_failure: Some(failure), ..Self::failed(id, reason) }
@@ -201,7 +202,7 @@ impl Slice {
         self.completed as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the CPU time of the server in microseconds per completed request.
+    /// Returns the CPU time that the server used per completed request, in microseconds.
     pub fn cpu_us_per_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.completed as f64
     }
@@ -218,14 +219,16 @@ impl Measured {
         }
     }
 
-    /// Returns the rate, or its reciprocal if less is better, so that more is always better.
+    /// Returns the rate, or its reciprocal if a lower number is better. A higher result is
+    /// therefore always better.
     pub fn goodness(&self) -> f64 {
         let printed = self.slices.first().and_then(|slice| slice.printed);
         let of = |printed: Printed| Printed { value: self.rate(), ..printed }.goodness();
         printed.map_or_else(|| self.rate(), of)
     }
 
-    /// Returns the CPU time of the server, user and system, in microseconds per completed request.
+    /// Returns the CPU time (user and system) that the server used per completed request, in
+    /// microseconds.
     pub fn cpu_us_per_request(&self) -> Option<f64> {
         let completed = self.outcome.requests.completed;
         let is_seen = completed > 0 && self.is_watched();
@@ -233,13 +236,14 @@ impl Measured {
         is_seen.then(|| total / completed as f64)
     }
 
-    /// Returns true if the server's processes were watched. Those of a server that ran already are
-    /// not.
+    /// Returns true if the server's processes were observed: Forebay started the server, or found it
+    /// by its listening socket.
     pub fn is_watched(&self) -> bool {
         self.server.most.processes > 0
     }
 
-    /// Returns the resident memory in the idle pause after the load minus that before it, in bytes.
+    /// Returns the resident memory in the idle time after the load minus the one before it, in
+    /// bytes.
     pub fn memory_growth(&self) -> f64 {
         self.server.rss_end as f64 - self.server.rss_start as f64
     }
@@ -248,8 +252,8 @@ impl Measured {
 impl Runner {
     /// Creates a runner.
     ///
-    /// `program` is the running `forebay`, and the machine has `cores` cores. Servers without
-    /// `cpus` run on `server_cpus`. `seed` is the experiment's seed.
+    /// `program` is the path of the running `forebay`, and `cores` is the number of the machine's
+    /// cores. Servers without `cpus` run on `server_cpus`. `seed` is the experiment's seed.
     pub fn new(
         plan: &Plan,
         program: PathBuf,
@@ -270,7 +274,7 @@ impl Runner {
         }
     }
 
-    /// Returns the values of placeholders. `dir` belongs to the configuration or service.
+    /// Chooses a free port and returns the values of all placeholders. `dir` becomes `{dir}`.
     pub(crate) fn values(
         &self,
         dir: &Path,
@@ -316,7 +320,8 @@ impl Runner {
         }
     }
 
-    /// Replaces the placeholders of a command. `forebay` is replaced by the path of this program.
+    /// Replaces the placeholders of a command. If its first word is `forebay`, replaces it by the
+    /// path of this program.
     pub(crate) fn fill_command(&self, start: &[String], values: &Values) -> Vec<String> {
         let mut argv: Vec<String> = start.iter().map(|argument| values.fill(argument)).collect();
         if argv[0] == "forebay" {
@@ -325,7 +330,7 @@ impl Runner {
         argv
     }
 
-    /// Returns the request for probes, warm-up and measurement.
+    /// Returns the load generator's settings for checks, warm-up and measurement.
     pub(crate) fn spec(&self, load: &Load, url: Url, values: &Values) -> Spec {
         let url = match url.protocol() {
             Protocol::Http | Protocol::Https if load.http2 => {
@@ -362,7 +367,8 @@ impl Runner {
             timeout: load.timeout,
             think: load.think,
             check: Some(forebay_load::Check {
-                // A message of a WebSocket has no status but that of the handshake.
+                // A WebSocket message has no status. The handshake's status, 101, is checked
+                // instead.
                 status: match right.status {
                     200 if url.protocol().is_websocket() => 101,
                     status => status,
@@ -416,7 +422,8 @@ impl Runner {
         }
     }
 
-    /// Sends one request, equal to those of the load. The error describes a wrong reply.
+    /// Checks the server with one request of the load, or with one connection. The error describes
+    /// the wrong reply.
     pub(crate) fn probe(
         &self,
         check: &TrialCheck,
@@ -447,8 +454,9 @@ pub(crate) fn stop(amount: Amount) -> Stop {
     }
 }
 
-/// Returns a port without a listener, below the range of outgoing connections. Inside that range, a
-/// connection of the client could take the port, or a probe could even connect to itself.
+/// Returns a port without a listener, if possible below the range of ports for outgoing
+/// connections. Inside that range, a connection of the client could take the port, or a check could
+/// connect to itself.
 fn free_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
     let lowest = range.and_then(|text| text.split_whitespace().next()?.parse().ok());

@@ -452,7 +452,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 }
 
 /// Returns the default number of client threads: half of the cores, but at most two. One thread can
-/// load several servers, and the client's CPU time is missing to a server on the same machine.
+/// load several servers, and the client takes CPU time from a server on the same machine.
 fn default_threads(connections: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     (cores / 2).clamp(1, 2).min(connections)
