@@ -10,9 +10,9 @@ use crate::keeper::{ENDED_WELL, Keeper, Launch, OUTPUT_FILE};
 use crate::trial::{Halt, READY_INTERVAL, RunError, Runner, broken};
 use forebay_load::{Outcome, Requests};
 
-/// Size of the part at the end of the output that is searched for the number.
+/// Number of bytes at the end of the output that are searched for the result.
 const READ_BYTES: u64 = 1024 * 1024;
-/// Number of output lines that a message quotes.
+/// Number of output lines that an error message quotes.
 const QUOTED_LINES: usize = 3;
 
 /// Arguments of one run of a client.
@@ -22,21 +22,21 @@ pub(crate) struct Task<'a> {
     pub url: &'a str,
     pub duration: Duration,
     pub connections: u32,
-    /// Equal for all configurations of a round.
+    /// Seed for the command, equal for all configurations of a round.
     pub seed: u32,
 }
 
 /// Results of one run of a client.
 pub(crate) struct Ran {
     pub printed: Printed,
-    /// Amount of work, found with `count` of `[load.client]`; 0 without that key.
+    /// Amount of work, found with `count` of `[load.client]`; 0 if that key is missing.
     pub count: u64,
     pub took: Duration,
 }
 
 impl Ran {
-    /// Converts the results to the form of the built-in load generator. Only the number of requests
-    /// is known, not failures or latencies.
+    /// Converts the result to the form of the built-in load generator's results. Only the number of
+    /// requests is known, not failures or latencies.
     pub fn outcome(&self, task: &Task<'_>) -> Outcome {
         Outcome {
             url: task.url.to_owned(),
@@ -88,7 +88,7 @@ impl Task<'_> {
         own.into_iter().chain([port]).collect()
     }
 
-    /// Extracts the numbers from the output.
+    /// Extracts the result and the amount of work from the output.
     fn read(&self, output: &str, took: Duration) -> Result<Ran, String> {
         let positive = |value: f64| match value {
             value if value.is_finite() && value > 0.0 => Ok(value),
@@ -102,12 +102,12 @@ impl Task<'_> {
 }
 
 impl Runner {
-    /// Runs a client until its whole process group has ended, its time is over, the server has
-    /// ended or the user interrupts the run.
+    /// Runs a client command until its whole process group has ended. Ends it early if its time is
+    /// over, the server has ended or the user interrupts the run.
     ///
     /// # Errors
-    /// An interruption, or a keeper that fails, ends the experiment. A failure of the client or the
-    /// server ends the trial.
+    /// An interruption, or a failure of a keeper process, ends the experiment. A failure of the
+    /// client or the server ends only the trial.
     pub(crate) fn run_client(&self, task: &Task<'_>, server: &mut Keeper) -> Result<Ran, RunError> {
         let mut keeper = Keeper::open(&self.program).map_err(broken)?;
         let argv: Vec<String> = task.client.command.iter().map(|word| task.fill(word)).collect();
@@ -156,7 +156,7 @@ impl Runner {
     }
 }
 
-/// Returns the end of a file as text.
+/// Returns the last part of a file as text.
 fn printed(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let start = file.metadata()?.len().saturating_sub(READ_BYTES);

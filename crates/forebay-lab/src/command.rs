@@ -1,4 +1,5 @@
-//! Runs the commands `before` and `after` of servers, each to its end with its own keeper.
+//! Runs the commands `before` and `after` of the experiment and of its configurations. Each runs to
+//! its end, under a keeper process of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,15 +8,15 @@ use crate::experiment::{Configuration, Plan, Values};
 use crate::keeper::{ENDED_WELL, Keeper, Launch};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 
-/// Time limit of a command for the whole experiment.
+/// Time limit of the experiment's commands `before` and `after`.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A command to run, with its context.
 struct Work<'a> {
     argv: &'a [String],
-    /// Name of the command's owner, for error messages.
+    /// Description of the command's owner, for error messages.
     of: &'a str,
-    /// Part of the owner that failed; empty if it is the owner itself.
+    /// Part of the owner to name in an error; empty for the owner itself.
     part: &'a str,
     cwd: &'a Path,
     env: Vec<(String, String)>,
@@ -23,7 +24,7 @@ struct Work<'a> {
 }
 
 impl Runner {
-    /// Runs the plan's command `before` or `after` all rounds.
+    /// Runs the experiment's command `before` the first round or `after` the last.
     pub(crate) fn run_once(&self, argv: fn(&Plan) -> &[String], when: &str) -> Result<(), Halt> {
         let argv = argv(&self.plan);
         if argv.is_empty() {
@@ -40,8 +41,8 @@ impl Runner {
         )
     }
 
-    /// Runs a configuration's command `before` or `after` its server. The time limit is the
-    /// server's `ready_timeout`.
+    /// Runs a configuration's command `before` its server starts or `after` it has ended. The time
+    /// limit is the configuration's `ready_timeout`.
     pub(crate) fn run_beside(
         &self,
         configuration: &Configuration,

@@ -1,5 +1,5 @@
-//! Slices that other work on the machine disturbed. Slices are excluded only because of evidence
-//! measured beside them, never because of their result.
+//! Detection of slices that other work on the machine disturbed. A slice is excluded only because
+//! of counters read during the slice, never because of its rate.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use forebay_stat::median;
 
 use crate::trial::Slice;
 
-/// Kind of evidence against a slice.
+/// Sign that other work disturbed a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Disturbance {
     /// The hypervisor gave the processors to other machines.
@@ -19,22 +19,25 @@ pub enum Disturbance {
     Calibration,
 }
 
-/// Least stolen processor time of a disturbed slice, per time, over all processors.
+/// Minimum stolen processor time of a disturbed slice, as a share of its duration, over all
+/// processors.
 const STEAL: f64 = 0.1;
-/// Least run-queue delay of a disturbed slice, per time, above 1.5 times the configuration's
-/// median. The median is not zero, because the server's threads compete with each other and with
-/// the client in every slice.
+/// A slice counts as disturbed if its run-queue delay, as a share of its duration, is more than
+/// `USUAL_RUN_DELAY` times the configuration's median plus `RUN_DELAY`. The median is not zero: in
+/// every slice, the server's threads compete with each other and with the client.
 const RUN_DELAY: f64 = 0.25;
 const USUAL_RUN_DELAY: f64 = 1.5;
-/// Least ratio of the calibration loop's time to its median in the experiment.
+/// Minimum ratio of the calibration loop's time in a disturbed slice to its median in the
+/// experiment.
 const CALIBRATION: f64 = 1.2;
 
-/// Minimum number of slices for a median.
+/// Minimum number of slices that give a useful median.
 const FEWEST_SLICES: usize = 10;
 
-/// Returns the evidence against each of `slices`, which belong to one configuration.
+/// Returns the sign of a disturbance for each of `slices`, which belong to one configuration.
 ///
-/// Fewer than ten slices get no evidence. `calibration` is the median of the whole experiment.
+/// With fewer than ten slices, none counts as disturbed. `calibration` is the median time of the
+/// calibration loop in the whole experiment.
 pub fn disturbances(slices: &[Slice], calibration: Duration) -> Vec<Option<Disturbance>> {
     if slices.len() < FEWEST_SLICES {
         return vec![None; slices.len()];

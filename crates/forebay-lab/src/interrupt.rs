@@ -1,5 +1,5 @@
-//! Signals such as Ctrl-C. The first signal asks the experiment to end. The second ends this
-//! program at once, and its keepers still clean up.
+//! Signals such as Ctrl-C. The first signal asks the experiment to end. The second signal ends this
+//! program at once; its keeper processes still end the servers and clean up.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use procfs::process::Process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Flag for a received signal, and its number.
+/// Flag that a signal has arrived, and the number of the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     is_set: Arc<AtomicBool>,
@@ -17,8 +17,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Starts to watch for SIGINT, SIGTERM and SIGHUP, except for signals that were ignored at the
-    /// start (for example by `nohup`).
+    /// Watches for SIGINT, SIGTERM and SIGHUP. A signal that was ignored when the program started
+    /// (for example because of `nohup`) stays ignored.
     pub fn watch() -> io::Result<Self> {
         let interrupt = Self::default();
         let ignored = Process::myself().and_then(|process| process.status());
@@ -37,12 +37,12 @@ impl Interrupt {
         self.is_set.load(Ordering::Relaxed)
     }
 
-    /// Returns the flag itself, for a load that it cancels.
+    /// Returns the flag itself, so that it can cancel a running load.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.is_set.clone()
     }
 
-    /// Returns the exit code that a shell expects from a program ended by this signal.
+    /// Returns the exit code that a shell reports for a program that this signal ended.
     pub fn exit_code(&self) -> u8 {
         128u8.saturating_add(self.signal.load(Ordering::Relaxed) as u8)
     }

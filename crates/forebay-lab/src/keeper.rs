@@ -1,16 +1,18 @@
-//! The keeper: the [guardian](forebay_process::Guardian) of one trial's server, with its directory.
+//! Keeper: a process that starts and ends the server of one trial, and removes the trial's
+//! directory. A [guardian](forebay_process::Guardian) in it follows all descendants of the server.
 //!
-//! `forebay compare` runs a keeper (the same program, as `forebay __keeper`) for every trial and
-//! holds the other end of its standard input. The keeper
+//! `forebay compare` starts a keeper (the same program, as `forebay __keeper`) for every trial, and
+//! holds a pipe to the keeper's standard input. The keeper
 //!
 //! - creates the trial's temporary directory and, if permitted, its control group;
-//! - ends the server on order, on a signal, and at the end of its standard input, which ends even
-//!   if `forebay compare` is killed: first SIGTERM to the server's process group, then, after a
-//!   grace period, SIGKILL to all remaining processes, until the kernel reports no descendants;
+//! - ends the server when `forebay compare` orders it, after a signal, and at the end of standard
+//!   input. This input ends even if `forebay compare` is killed. The keeper first sends SIGTERM to
+//!   the server's process group. After a grace period, it sends SIGKILL to all remaining processes
+//!   until the kernel reports no descendants;
 //! - then removes the directory and the group, and exits.
 //!
-//! Orders and events (`protocol`) are lines of JSON on its standard input and output. `handle` is
-//! the other side, in `forebay compare`.
+//! Orders and events (`protocol`) are lines of JSON on the keeper's standard input and output.
+//! `handle` is the part in `forebay compare`.
 
 mod handle;
 mod keep;

@@ -1,4 +1,4 @@
-//! Description of the machine, for the reports.
+//! Description of the machine that ran an experiment, for the reports.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -6,29 +6,29 @@ use std::process::{Command, Stdio};
 use procfs::{CpuInfo, Current, LoadAverage, Meminfo};
 use serde::{Deserialize, Serialize};
 
-/// Description of a machine and a moment. Unknown values are empty or zero.
+/// Description of a machine at the start of an experiment. Unknown values are empty or zero.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Machine {
-    /// Name of the operating system, from its own `os-release`.
+    /// Name of the operating system, from `os-release`.
     pub os: String,
     /// Kernel name, release and architecture.
     pub kernel: String,
     /// The processor's model.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// Main memory in bytes.
     pub memory: u64,
     /// Load average over the minute before the experiment.
     pub load_average: f64,
-    /// Start of the experiment (RFC 3339).
+    /// Time at which the experiment started (RFC 3339).
     pub date: String,
     /// Version of this program.
     pub forebay: String,
 }
 
 impl Machine {
-    /// Reads the values of this machine.
+    /// Reads the values of the machine that runs this program.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
         let parts = [uname.sysname(), uname.release(), uname.machine()];
@@ -49,8 +49,8 @@ impl Machine {
     }
 }
 
-/// Returns the first line that a version command prints to either stream; `None` if it does not
-/// run.
+/// Returns the first non-empty line that a version command prints, from standard output or else
+/// from standard error. Returns `None` if the command cannot be started.
 pub fn version_line(argv: &[String]) -> Option<String> {
     let (program, arguments) = argv.split_first()?;
     let output = Command::new(program)
@@ -65,7 +65,8 @@ pub fn version_line(argv: &[String]) -> Option<String> {
     Some(line.chars().filter(|character| !character.is_control()).take(120).collect())
 }
 
-/// Rounds to two digits, as the kernel prints them. A conversion to `f64` would show fifteen.
+/// Rounds to two decimal digits, as the kernel prints load averages. A direct conversion to `f64`
+/// would show fifteen digits.
 fn hundredths(value: f32) -> f64 {
     (f64::from(value) * 100.0).round() / 100.0
 }

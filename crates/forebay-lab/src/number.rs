@@ -2,8 +2,8 @@
 
 use forebay_stat::{Latency, Ratio, Verdict};
 
-/// Minimum number of samples above a percentile. With fewer, the percentile is due to chance and is
-/// not printed.
+/// Minimum number of latencies above a percentile. With fewer, the percentile depends on chance and
+/// is not printed.
 const FEWEST_BEYOND: u64 = 10;
 
 /// Formats requests per second: `12,345`, `123`, `12.3`, `1.23`.
@@ -11,7 +11,8 @@ pub fn rate(value: f64) -> String {
     significant(value)
 }
 
-/// Formats a number with at least three digits: `12,345`, `123`, `12.3`, `1.23`.
+/// Formats a number with three digits, or more if its whole part has more: `12,345`, `123`, `12.3`,
+/// `1.23`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 99.95 => count_signed(value.round() as i64),
@@ -20,7 +21,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// Formats a whole number with separated thousands.
+/// Formats a whole number with a comma after each group of thousands: `12,345`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
@@ -42,12 +43,12 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// Formats a percentile, if there are enough latencies for it.
+/// Formats a percentile; `None` if there are too few latencies for it.
 pub fn percentile(latency: &Latency, percent: f64) -> Option<String> {
     percentile_us(latency, percent).map(|us| time(us as f64))
 }
 
-/// Returns a percentile in microseconds, if there are enough latencies for it.
+/// Returns a percentile in microseconds; `None` if there are too few latencies for it.
 pub fn percentile_us(latency: &Latency, percent: f64) -> Option<u64> {
     let enough = latency.samples_beyond(percent) >= FEWEST_BEYOND;
     enough.then(|| latency.percentile_us(percent))
@@ -74,7 +75,8 @@ pub fn growth(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs()))
 }
 
-/// Formats a ratio: `12.3x [11.8, 12.9]`, or `~ [0.98, 1.03]` if no difference was shown.
+/// Formats a ratio with its interval: `12.3x [11.8, 12.9]`. If no difference was shown, `~`
+/// replaces the ratio: `~ [0.98, 1.03]`.
 pub fn ratio(ratio: &Ratio) -> String {
     if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));
@@ -86,8 +88,8 @@ pub fn ratio(ratio: &Ratio) -> String {
     }
 }
 
-/// Formats a factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. A factor too
-/// extreme for a few rounds is shown as `<0.001` or `>10,000`.
+/// Formats a factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. A factor outside
+/// of 0.001 to 10,000 becomes `<0.001` or `>10,000`, because a few rounds cannot determine it.
 pub fn factor(value: f64) -> String {
     match value {
         value if value.is_nan() => "?".to_owned(),
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_ratio_names_a_winner_only_if_the_interval_allows() {
-        // Two rounds with logarithms such that the interval begins at `low`.
+        // The logarithms of the two rounds make the interval start at `low`.
         let of = |mean: f64, low: f64| {
             let spread = (mean.ln() - low.ln()) / forebay_stat::t_quantile(0.975, 1);
             let rounds = [mean.ln() - spread, mean.ln() + spread].map(|log| (log.exp(), 1.0));

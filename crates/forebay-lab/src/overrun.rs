@@ -1,8 +1,9 @@
-//! Slices that last longer than their load because replies to a few connections arrive late.
+//! Detection of slices that last longer than planned because replies to a few connections arrive
+//! late.
 //!
-//! Some servers tie a process to each kept-alive connection. If they have fewer processes than
-//! connections, the other connections wait until the server closes idle ones, seconds later. Every
-//! slice waits for these replies.
+//! Some servers dedicate a process to each kept-alive connection. If they have fewer processes than
+//! connections, the other connections wait until the server closes an idle one, seconds later.
+//! Every slice ends only when these replies have arrived.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use crate::number;
 
 /// Ratio of actual to expected duration above which slices get a note.
 const LATE: f64 = 1.5;
-/// Excess in total below which slices get no note.
+/// Total excess below which slices get no note.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// Expected and actual duration of the slices of a trial.
+/// Planned and actual duration of all slices of a trial, in total.
 #[derive(Debug, Default)]
 pub struct Overrun {
     slices: u32,
@@ -25,8 +26,8 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// Adds a slice. The expected duration is the given one. For a number of requests, it is the
-    /// time that they take at their median latency if every connection is busy.
+    /// Adds a slice. Its expected duration is the given one. If a number of requests is given, it
+    /// is the time that they take with every connection busy, at their median latency.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,
@@ -44,7 +45,7 @@ impl Overrun {
     /// Returns a note with advice if the slices lasted much longer than expected. `latency` covers
     /// the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
-        // At a fixed rate, the rate determines the duration of requests.
+        // With a wanted rate, the rate determines the duration of a number of requests.
         let is_paced = load.rate.is_some() && matches!(load.amount, Amount::Requests(_));
         let is_late = self.took > self.expected.mul_f64(LATE) && self.took > self.expected + LEAST;
         if self.slices < 2 || is_paced || !is_late {
@@ -87,7 +88,7 @@ mod tests {
         Plan::parse(std::path::Path::new("a.toml"), &text).unwrap().load
     }
 
-    /// Returns the outcome of a slice of `ms`, with requests of `median_ms` each.
+    /// Returns the outcome of a slice that lasted `ms`, with a median latency of `median_ms`.
     fn outcome(median_ms: u64, ms: u32) -> Outcome {
         let mut latency = Latency::new();
         (0..100).for_each(|_| latency.record_us(median_ms * 1000));
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn slices_of_requests_are_judged_by_their_latencies() {
-        // 5 slices of 80 requests over 4 connections: 20 times 2 ms.
+        // A slice of 80 requests over 4 connections takes 20 times 2 ms.
         assert_eq!(note(&load("requests = 400"), 2, 50), None);
         assert!(note(&load("requests = 400"), 2, 3000).unwrap().contains("instead of 40.0 ms"));
         assert_eq!(note(&load("requests = 400\nrate = 10"), 2, 3000), None, "paced");

@@ -1,4 +1,5 @@
-//! Pairs for ratios: slices with equal round and number, or whole trials if there are no slices.
+//! Pairs of values for ratios: slices with the same round and number, or whole trials if there are
+//! no slices.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +11,10 @@ use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
-/// Slices of a configuration's counted trials, with the evidence against each.
+/// Slices of a configuration's counted trials, each with the sign that it was disturbed, if any.
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
-    /// Keyed by round.
+    /// Trials, by the number of their round.
     rounds: BTreeMap<u32, Round<'a>>,
     is_isolated: bool,
 }
@@ -24,11 +25,11 @@ struct Round<'a> {
     slices: Vec<(&'a Slice, Option<Disturbance>)>,
 }
 
-/// Figure whose ratios are computed, for a slice and for a whole trial.
+/// Figure whose ratio is computed, with its value for a slice and for a whole trial.
 pub struct Figure {
     slice: fn(&Slice) -> f64,
     whole: fn(&Measured) -> f64,
-    /// Returns true if the figure is meaningful for a single slice.
+    /// Returns true if the measurements are precise enough for single slices.
     fits_slices: fn(&Measured) -> bool,
 }
 
@@ -39,7 +40,8 @@ pub const RATE: Figure = Figure {
     fits_slices: |_| true,
 };
 
-/// CPU time of the server per request. Clock ticks (10 ms) are too coarse for a single slice.
+/// CPU time of the server per request. Clock ticks (10 ms) are too coarse for a single slice, so it
+/// needs a control group.
 pub const CPU: Figure = Figure {
     slice: Slice::cpu_us_per_request,
     whole: |measured| measured.cpu_us_per_request().unwrap_or(f64::NAN),
@@ -54,7 +56,8 @@ pub const MEMORY: Figure = Figure {
 };
 
 impl<'a> Judged<'a> {
-    /// Collects the trials of `results`. `judge` returns the evidence against slices.
+    /// Collects the counted trials of `results`. `judge` decides for each slice if it was
+    /// disturbed.
     pub fn new(results: &'a Results, judge: impl Fn(&[Slice]) -> Vec<Option<Disturbance>>) -> Self {
         let all: Vec<Slice> = counted(&results.trials)
             .flat_map(|(_, measured)| measured.slices.iter().copied())
@@ -70,12 +73,12 @@ impl<'a> Judged<'a> {
         Self { rounds, is_isolated: configuration.isolated || configuration.saved.is_some() }
     }
 
-    /// Returns the number of slices.
+    /// Returns the number of slices in all rounds.
     pub fn slices(&self) -> usize {
         self.rounds.values().map(|round| round.slices.len()).sum()
     }
 
-    /// Returns the number of disturbed slices per kind of evidence.
+    /// Returns the number of disturbed slices, by the kind of disturbance.
     pub fn disturbed(&self) -> BTreeMap<Disturbance, usize> {
         let mut found = BTreeMap::new();
         let slices = self.rounds.values().flat_map(|round| &round.slices);
@@ -85,13 +88,14 @@ impl<'a> Judged<'a> {
         found
     }
 
-    /// Returns the evidence against the slices of a round's trial.
+    /// Returns for each slice of a round's trial the sign that it was disturbed, if any.
     pub fn evidence(&self, round: u32) -> Vec<Option<Disturbance>> {
         let round = self.rounds.get(&round);
         round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()
     }
 
-    /// Returns the ratio of `figure` to the baseline's figure; `None` if no round has both.
+    /// Returns the ratio of `figure` to that of the reference, `baseline`; `None` if no round has
+    /// both.
     pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
         let is_apart = self.is_isolated || baseline.is_isolated;
         let rounds: Vec<Vec<(f64, f64)>> = self

@@ -12,18 +12,19 @@ use crate::profile::Profile;
 use crate::schedule::{Group, Progress};
 use crate::trial::Trial;
 
-/// Prints a line per finished trial, above a progress bar if standard error is a terminal.
+/// Printer of a line for each finished trial, above a progress bar if standard error is a terminal.
 pub struct ProgressLines {
     bar: Option<ProgressBar>,
     rounds: u32,
     name_width: usize,
     unit: String,
-    /// Notes that were already shown, with the name of the configuration.
+    /// Notes that were already shown, without their digits, each with the name of its
+    /// configuration.
     shown: BTreeSet<(String, String)>,
 }
 
 impl ProgressLines {
-    /// Creates the output for all trials of `plan`.
+    /// Creates the output for the trials of `plan`.
     pub fn new(plan: &Plan) -> Self {
         let width = |configuration: &Configuration| configuration.name.chars().count();
         let name_width = plan.configurations.iter().map(width).max().unwrap_or(0);
@@ -63,7 +64,8 @@ impl Progress for ProgressLines {
         );
         self.print(&line);
         for note in &trial.notes {
-            // The figures of a note differ between rounds, but the topic does not.
+            // The figures in a note differ between rounds, but its topic does not, so digits are
+            // not compared.
             let about: String = note.chars().filter(|c| !c.is_ascii_digit()).collect();
             if self.shown.insert((configuration.name.clone(), about)) {
                 self.print(&format!("             {}", note.replace(char::is_control, " ")));
@@ -100,7 +102,7 @@ impl ProgressLines {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => {
-                // A closed pipe (for example to `head`) must not end the experiment.
+                // A closed pipe (for example one to `head`) must not end the experiment.
                 let _ = writeln!(std::io::stderr(), "{line}");
             }
         }

@@ -1,5 +1,5 @@
-//! Combination of two experiments. Resuming requires an identical experiment; a comparison with
-//! saved results requires an equal load and machine.
+//! Checks that results of two runs may be combined. A resumed run requires an identical experiment.
+//! A comparison with saved results requires the same load and machine.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use crate::experiment::Plan;
 use crate::machine::Machine;
 use crate::results::{Experiment, Results};
 
-/// Keys that may differ without making it another experiment.
+/// Keys that may differ between two runs of the same experiment.
 const WORDS: [&str; 4] = ["title", "notes", "rounds", "max_failed"];
 
-/// Takes the trials and the seed of `earlier`.
+/// Copies trials, profiles, seed and machine of `earlier` into `experiment`.
 ///
 /// # Errors
 /// Returns the first difference between the experiments.
@@ -29,8 +29,8 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
     Ok(())
 }
 
-/// Returns the reason why saved results cannot be compared with those of `plan` on this machine, if
-/// any.
+/// Returns the reason why saved results cannot be compared with results of `plan` on this machine.
+/// Returns `None` if they can.
 pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
     let loads = [&saved.plan, plan].map(|plan| {
         serde_json::json!({ "load": plan.load, "check": plan.check, "services": plan.services })
@@ -49,8 +49,7 @@ fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
         .or_else(|| earlier.results.iter().zip(&now.results).find_map(|(a, b)| other_server(a, b)))
 }
 
-/// Returns the first value that changed, with its position. Objects of a list are identified by
-/// name.
+/// Returns the first value that changed, with its path. Objects in a list are identified by name.
 fn changed(place: &str, was: &Value, is: &Value) -> Option<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

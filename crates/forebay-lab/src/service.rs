@@ -1,4 +1,4 @@
-//! Services of a trial: started before the server, ended after it, not measured.
+//! Services of a trial, such as databases: started before the server, ended after it, not measured.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::listening::is_listening;
 use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
 
-/// Running services of one trial. Dropping this ends them, the last one first.
+/// Running services of a trial. Dropping them ends each service, the last one first.
 #[derive(Default)]
 pub struct Services {
     keepers: Vec<Keeper>,
@@ -24,7 +24,7 @@ impl Drop for Services {
     }
 }
 
-/// Checks the requirements of the services of `plan`.
+/// Checks that this machine has everything that the services of `plan` require.
 pub fn check(plan: &Plan) -> Result<(), Halt> {
     for service in &plan.services {
         let missing = missing(&service.requires);
@@ -36,7 +36,7 @@ pub fn check(plan: &Plan) -> Result<(), Halt> {
 }
 
 impl Runner {
-    /// Starts the services of the plan. Each starts when the previous ones are ready.
+    /// Starts the services of the plan in order. Each one starts when the previous one listens.
     pub(crate) fn start_services(&self) -> Result<Services, Halt> {
         let mut services = Services::default();
         for service in &self.plan.services {

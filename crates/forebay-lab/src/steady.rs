@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// Length of a window over which the rate is computed.
+/// Length of the time window over which each rate is computed.
 pub const WINDOW: Duration = Duration::from_millis(250);
-/// Number of last windows that are compared with as many windows before them.
+/// Number of latest windows that are compared with as many windows before them.
 const WINDOWS: usize = 3;
-/// Largest relative difference of their means.
+/// Largest relative difference between the two means that counts as steady.
 const ALIKE: f64 = 0.03;
 
-/// Returns true if the last of `rates`, one per window, equal those before them.
+/// Returns true if the mean of the latest `rates` about equals the mean of those before. `rates`
+/// has one rate per window.
 pub fn is_steady(rates: &[f64]) -> bool {
     let Some(first) = rates.len().checked_sub(2 * WINDOWS) else { return false };
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / WINDOWS as f64;

@@ -1,4 +1,5 @@
-//! Evidence of disturbances during a measurement, read from the machine and never from the result.
+//! Signs of other work during a measurement. They are read from the machine's counters, never from
+//! the measured rate.
 
 use std::fs;
 use std::hint::black_box;
@@ -6,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::Tree;
 
-/// Disturbances during a slice.
+/// Counters that show if other work disturbed a slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Processor time that the hypervisor gave to other machines, over all processors.
     pub steal: Duration,
     /// Time that threads of the server were ready to run but had to wait.
     pub run_delay: Duration,
-    /// The slower of two runs of a fixed loop, one before and one after the slice.
+    /// Time of a fixed loop: the larger of one value from before and one from after the slice.
     pub calibration: Duration,
 }
 
@@ -24,9 +25,10 @@ pub struct Witness {
     calibration: Duration,
 }
 
-/// Iterations of the calibration loop, about 0.1 ms.
+/// Number of iterations of the calibration loop, which take about 0.1 ms.
 const TURNS: u64 = 100_000;
-/// Number of runs. The fastest counts, so that a single interrupt is not evidence.
+/// Number of times that the loop runs. The fastest run counts, so that a single interrupt is no
+/// sign of a disturbance.
 const RUNS: usize = 3;
 
 impl Witness {
@@ -41,8 +43,8 @@ impl Witness {
         let (steal, run_delay) = (steal(), tree.run_delay());
         Evidence {
             steal: steal.saturating_sub(self.steal),
-            // Processes that ended in between no longer contribute, which could make the difference
-            // negative.
+            // Processes that ended during the slice no longer contribute, so the difference could
+            // be negative.
             run_delay: run_delay.saturating_sub(self.run_delay),
             calibration: self.calibration.max(calibrate()),
         }
@@ -62,7 +64,8 @@ fn calibrate() -> Duration {
     (0..RUNS).map(|_| run()).min().unwrap_or_default()
 }
 
-/// Returns the stolen time since the boot (proc_stat(5), the eighth figure of the first line).
+/// Returns the stolen time since the boot: the eighth figure in the first line of `/proc/stat`
+/// (proc_stat(5)).
 fn steal() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
@@ -76,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_calibration_takes_time_and_a_quiet_process_no_delay() {
-        // This process would not do: other tests start children of it at the same time.
+        // This test does not use its own process, because other tests start children of it at the
+        // same time.
         let mut parent = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let tree = Tree::new(parent.id() as i32, None);
         let evidence = Witness::begin(&tree).end(&tree);

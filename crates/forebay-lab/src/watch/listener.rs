@@ -1,4 +1,4 @@
-//! Finds the processes of a server that runs already, by its listening socket.
+//! Finds the processes of a server that Forebay did not start, by its listening socket.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -8,12 +8,13 @@ use forebay_process::descendants::{Stat, descendants};
 use procfs::net::{self, TcpState};
 use procfs::process::{FDTarget, all_processes};
 
-/// Processes that listen for others: their descendants are not the server.
+/// Programs that open listening sockets for other programs. Their descendants are not only the
+/// server.
 const STARTERS: [&str; 3] = ["systemd", "init", "dockerd"];
 
-/// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine, without those
-/// that another one of them started. Returns none if they are not visible to this user, and if this
-/// program is itself one of their descendants.
+/// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine, except those
+/// whose parent also listens there. Returns none if this user cannot see them, or if this program
+/// is itself a descendant of one of them.
 pub fn listeners(address: &str) -> Vec<i32> {
     let sockets = match address.strip_prefix("unix:") {
         Some(path) => unix_sockets(Path::new(path)),
@@ -42,7 +43,7 @@ pub fn listeners(address: &str) -> Vec<i32> {
     if roots.iter().any(is_above) { Vec::new() } else { roots }
 }
 
-/// Returns the inodes of TCP sockets that accept connections to `address`.
+/// Returns the inodes of TCP sockets that accept connections for `address`.
 fn tcp_sockets(address: &str) -> BTreeSet<u64> {
     let wanted: Vec<SocketAddr> = address
         .to_socket_addrs()
@@ -66,7 +67,7 @@ fn unix_sockets(path: &Path) -> BTreeSet<u64> {
     entries.filter(|entry| entry.path.as_deref() == Some(path)).map(|entry| entry.inode).collect()
 }
 
-/// Returns true for an address of this machine: only such a one can be bound.
+/// Returns true if `address` belongs to this machine. No other address can be bound.
 fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }

@@ -1,4 +1,5 @@
-//! Thread that samples a server several times a second during its load.
+//! Thread that samples memory, threads and processes of a server several times per second while it
+//! is loaded.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -6,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::{Cpu, CpuMethod, Glance, Tree};
 
-/// Time from the start of a turn to the first sample: in the middle of a short turn.
+/// Time from the start of a slice to its first sample, which is then within even a short slice.
 const FIRST: Duration = Duration::from_millis(70);
-/// Interval of samples: long enough not to disturb the measurement, short enough to see a peak.
+/// Interval of further samples: long enough not to disturb the measurement, short enough to see a
+/// peak.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Interval, number and time limit of samples in search of an idle moment.
+/// Interval, number and total time limit of the samples that look for an idle server.
 const QUIET_INTERVAL: Duration = Duration::from_millis(10);
 const QUIET_LOOKS: usize = 3;
 const QUIET_PATIENCE: Duration = Duration::from_secs(2);
@@ -19,7 +21,7 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(2);
 /// Resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Time that the server had been loaded.
+    /// Time for which the server had been loaded.
     pub at: Duration,
     /// Resident memory in bytes.
     pub rss: u64,
@@ -28,22 +30,22 @@ pub struct Point {
 /// Observations of a server during its load.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// CPU time used in its turns.
+    /// CPU time that the server used in its slices.
     pub cpu: Cpu,
-    /// Source of the CPU time.
+    /// Source from which the CPU time was read.
     pub cpu_method: CpuMethod,
-    /// Resident memory over time, from the start of the load to its end.
+    /// Resident memory over time, from the start of the first slice to the end of the last.
     pub memory: Vec<Point>,
-    /// Resident memory in bytes in the idle pause before the load.
+    /// Resident memory in bytes before the load, when the server was idle.
     pub rss_start: u64,
-    /// Resident memory in bytes in the idle pause after the load, when processes that only served
-    /// requests are gone.
+    /// Resident memory in bytes after the load, when the server was idle and processes for single
+    /// requests had ended.
     pub rss_end: u64,
-    /// Maximum of each value.
+    /// Maximum of each value over all samples.
     pub most: Glance,
 }
 
-/// Sampler that is active only in its server's turns.
+/// Handle of the sampling thread, which takes samples only while its server is loaded.
 pub struct Sampler {
     orders: Sender<Order>,
     looks: Receiver<Glance>,
@@ -57,7 +59,7 @@ enum Order {
 }
 
 impl Sampler {
-    /// Starts the thread. Returns after the sample of an idle moment.
+    /// Starts the thread. Returns after the first sample, which is taken while the server is idle.
     pub fn start(tree: Tree) -> Self {
         let (orders, ordered) = mpsc::channel();
         let (looked, looks) = mpsc::channel();
@@ -67,18 +69,18 @@ impl Sampler {
         Self { orders, looks, thread }
     }
 
-    /// Starts the server's turn.
+    /// Starts sampling at the start of a slice.
     pub fn begin(&self) {
         let _ = self.orders.send(Order::Begin);
     }
 
-    /// Ends the server's turn and returns the sample at its end.
+    /// Ends sampling at the end of a slice, and returns the sample taken there.
     pub fn end(&self) -> Glance {
         let _ = self.orders.send(Order::End);
         self.looks.recv().unwrap_or_default()
     }
 
-    /// Waits for an idle moment and returns all observations.
+    /// Waits until the server is idle and returns all observations.
     pub fn finish(self) -> Series {
         let _ = self.orders.send(Order::Finish);
         self.thread.join().expect("the sampler only reads /proc and control group files")
@@ -127,8 +129,8 @@ impl Series {
     }
 }
 
-/// Returns the smallest of a few samples: the process that replied to the last check may still be
-/// ending.
+/// Returns the smallest of a few samples. The process that answered the previous check may still be
+/// running in the first of them.
 fn quiet_before(tree: &Tree) -> Glance {
     let mut quiet = tree.glance();
     for _ in 1..QUIET_LOOKS {
@@ -141,7 +143,8 @@ fn quiet_before(tree: &Tree) -> Glance {
     quiet
 }
 
-/// Returns a sample when there are no more processes than before, or at the time limit.
+/// Returns a sample when no more processes exist than before the load, or when the time limit is
+/// over.
 fn quiet_after(tree: &Tree, before: &Glance) -> Glance {
     let deadline = Instant::now() + QUIET_PATIENCE;
     loop {

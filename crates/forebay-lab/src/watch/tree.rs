@@ -1,4 +1,4 @@
-//! All descendants of a process, and their common resource usage.
+//! All descendants of a process, and their total resource usage.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,8 @@ use forebay_process::descendants::{Stat, descendants};
 pub enum CpuMethod {
     /// The trial's control group: exact to the microsecond.
     Cgroup,
-    /// `/proc`, in clock ticks (usually 10 ms). The sum includes processes that are alive and those
-    /// reaped by a parent. Children of a process that ignores SIGCHLD are missing.
+    /// `/proc`, in clock ticks (usually 10 ms). The sum includes running processes, and ended ones
+    /// for which a parent has waited. If a process ignores SIGCHLD, its ended children are missing.
     Proc,
 }
 
@@ -24,11 +24,11 @@ pub enum CpuMethod {
 pub struct Glance {
     /// Resident memory in bytes; a page shared by n processes counts n times.
     pub rss: u64,
-    /// Threads of all processes.
+    /// Number of threads of all processes together.
     pub threads: u64,
-    /// Processes.
+    /// Number of processes.
     pub processes: u64,
-    /// Open file descriptors, of processes with readable `/proc` entries.
+    /// Number of open file descriptors, of the processes whose `/proc` entries this user can read.
     pub fds: u64,
 }
 
@@ -42,20 +42,20 @@ pub struct Tree {
 enum Top {
     /// The keeper that started the server. It is not part of the server.
     Keeper(i32),
-    /// The first processes of a server that runs already.
+    /// The first processes of a server that Forebay did not start.
     Server(Vec<i32>),
 }
 
 impl Tree {
-    /// Creates the tree of process `keeper`. The control group is used only if it contains
-    /// processes.
+    /// Returns the server's processes: the descendants of process `keeper`. The control group is
+    /// used only if it contains processes.
     pub fn new(keeper: i32, cgroup: Option<Cgroup>) -> Self {
         let occupied = |group: &Cgroup| group.processes().is_ok_and(|pids| !pids.is_empty());
         Self { top: Top::Keeper(keeper), cgroup: cgroup.filter(occupied) }
     }
 
-    /// Creates the tree of a server that runs already, from its first processes. Their control group
-    /// is used if it has no other processes.
+    /// Returns the processes of a server that Forebay did not start: `first` and their descendants.
+    /// Their control group is used if it contains no other processes.
     pub fn of_server(first: Vec<i32>) -> Self {
         let top = Top::Server(first);
         let own: BTreeSet<i32> = top.processes().iter().map(|stat| stat.pid).collect();
@@ -68,19 +68,19 @@ impl Tree {
         Self { cgroup: group.filter(is_own), top }
     }
 
-    /// Returns the source of [`cpu`](Self::cpu).
+    /// Returns the source from which [`cpu`](Self::cpu) is read.
     pub fn method(&self) -> CpuMethod {
         if self.cgroup.is_some() { CpuMethod::Cgroup } else { CpuMethod::Proc }
     }
 
-    /// Returns the CPU time used so far, including ended processes.
+    /// Returns the CPU time used so far, including that of ended processes.
     pub fn cpu(&self) -> Cpu {
         if let Some(cpu) = self.cgroup.as_ref().and_then(|group| group.cpu().ok()) {
             return cpu;
         }
         let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
         // The keeper is read first. The CPU time of a child that ends during the loop is then
-        // missing for a moment, but never counted twice.
+        // missing once, but never counted twice.
         let ended = match &self.top {
             Top::Keeper(keeper) => Stat::of(*keeper).map(|keeper| keeper.cpu_of_children),
             Top::Server(_) => None,
@@ -88,8 +88,8 @@ impl Tree {
         ended.unwrap_or_default() + self.top.processes().iter().map(taken).sum()
     }
 
-    /// Returns the current resource usage. The call costs a few microseconds per process, so it is
-    /// made only a few times per second.
+    /// Returns the current resource usage. Each call costs a few microseconds per process, so
+    /// callers make only a few calls per second.
     pub fn glance(&self) -> Glance {
         let mut glance = Glance::default();
         for stat in self.processes() {
@@ -102,7 +102,8 @@ impl Tree {
         glance
     }
 
-    /// Returns the time that threads of living processes were ready to run but had to wait.
+    /// Returns the total time for which threads of running processes were ready to run but had to
+    /// wait.
     pub fn run_delay(&self) -> Duration {
         let pids: Vec<i32> = match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids,
@@ -116,7 +117,7 @@ impl Tree {
         self.cgroup.as_ref().map(Cgroup::path)
     }
 
-    /// Returns the living processes, without zombies.
+    /// Returns the process IDs of the running processes, without zombies.
     pub fn pids(&self) -> Vec<i32> {
         self.processes().iter().filter(|stat| stat.rss > 0).map(|stat| stat.pid).collect()
     }
@@ -145,16 +146,16 @@ impl Top {
     }
 }
 
-/// Returns the control group (version 2) of a process, unless it is that of the whole system.
+/// Returns the control group (version 2) of a process, unless it is the root group of the system.
 fn group_of(pid: i32) -> Option<Cgroup> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     (!name.is_empty()).then(|| Cgroup::existing(Path::new("/sys/fs/cgroup").join(name)))
 }
 
-/// Returns the run-queue delay of a process: the sum over all threads of the second figure of
+/// Returns the run-queue delay of a process: the sum over its threads of the second figure in
 /// `/proc/PID/task/TID/schedstat`, in nanoseconds (Documentation/scheduler/sched-stats.rst).
-/// Returns zero if the kernel does not count it.
+/// Returns zero if the kernel does not count this delay.
 fn run_delay(pid: i32) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let waited = tasks.filter_map(|task| {
