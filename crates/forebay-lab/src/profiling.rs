@@ -1,5 +1,5 @@
 //! Profile trials: after all rounds, each server is loaded once more while `perf` takes samples.
-//! These trials have no influence on other results, and their failures are notes.
+//! These trials have no influence on other results. A failure of a profile trial becomes a note.
 
 mod perf;
 mod timing;
@@ -17,14 +17,14 @@ use crate::trial::{Halt, Runner};
 
 use perf::{Attached, ProfileFailure, is_installed};
 
-/// Duration of the load of a server, unless `duration` of `[load]` is shorter.
+/// Duration of the load in a profile trial, unless `duration` of `[load]` is shorter.
 const TIME: Duration = Duration::from_secs(3);
-/// Sampling frequency above which more samples show nothing new.
+/// Highest sampling frequency in Hz. More samples would show nothing new.
 const MOST_FREQUENT: u32 = 499;
 const LEAST_FREQUENT: u32 = 19;
 
-/// Least share of the measured CPU time that samples must cover to avoid a note, unless only a few
-/// samples are expected.
+/// Smallest share of the measured CPU time that samples must cover. Below it, the profile gets a
+/// note, unless fewer than `FEWEST_EXPECTED` samples are expected.
 const LEAST_SHARE: f64 = 0.7;
 const FEWEST_EXPECTED: f64 = 50.0;
 
@@ -34,7 +34,7 @@ const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf
 /// Runs the profile trials of `experiment`.
 ///
 /// # Errors
-/// Fails on an interruption, which ends the profile trials. Finished ones are kept.
+/// Fails if a signal interrupts the run. This ends the profile trials; finished profiles are kept.
 pub fn run(
     experiment: &mut Experiment,
     runner: &Runner,
@@ -84,7 +84,7 @@ fn profile_trial(
     let ended_early = attached.ended_early();
     let recorded = attached.end(runner);
     let timings = server.spec().map_or_else(Vec::new, timing::ask);
-    // Parsing takes CPU time, but all measurements are over.
+    // Parsing takes CPU time. It is done now, when all measurements are over.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
         return Err(ProfileFailure::Other(why.clone()));
@@ -103,7 +103,8 @@ fn profile_trial(
     Ok(if ended_early { profile } else { note_unsampled(profile, counted) })
 }
 
-/// Adds notes. `hides_kernel` is true if the system hides the kernel's part from ordinary users.
+/// Adds notes to the profile. `hides_kernel` is true if the system hides kernel functions from
+/// ordinary users.
 fn add_notes(
     mut profile: Profile,
     ended_early: bool,
@@ -134,7 +135,7 @@ fn add_notes(
 }
 
 /// Adds a note if the samples cover much less than `counted`, the measured CPU time in seconds. The
-/// sampling clock restarts with each process, so perf misses the start of each.
+/// sampling clock restarts with each process, so perf misses the start of each process.
 fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let expected = counted * f64::from(profile.frequency);
     let share = profile.stacks.samples() as f64 / expected;
@@ -149,7 +150,8 @@ fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     profile
 }
 
-/// Returns the sampling frequency at which the samples of all cores fit into the file.
+/// Returns the highest sampling frequency in Hz at which the samples of all cores fit into perf's
+/// file.
 fn frequency(cores: usize, time: Duration) -> u32 {
     let seconds = time.as_secs_f64().max(0.1) * cores.max(1) as f64;
     let fitting = (perf::MOST_BYTES / perf::BYTES_OF_SAMPLE) as f64 / seconds;

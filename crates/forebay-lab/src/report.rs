@@ -1,4 +1,5 @@
-//! Reports of an experiment for a terminal, a program, a repository and a browser.
+//! Reports of an experiment: a table for terminals, JSON and CSV for programs, Markdown and an HTML
+//! page.
 
 mod chart;
 mod csv;
@@ -38,7 +39,7 @@ const COLUMNS: [&str; 12] = [
     "Notes",
 ];
 
-/// Returns the columns. A client's unit replaces requests.
+/// Returns the titles of the columns. With a client command, its unit replaces `Requests/s`.
 fn columns(plan: &crate::Plan) -> [String; 12] {
     let mut columns = COLUMNS.map(str::to_owned);
     if let Some(client) = &plan.load.client {
@@ -48,7 +49,7 @@ fn columns(plan: &crate::Plan) -> [String; 12] {
     columns
 }
 
-/// Returns a row's cells except the notes, which each report places differently.
+/// Returns a row's cells without the notes, because each report places the notes differently.
 fn cells(row: &crate::Row) -> [String; 11] {
     let missing = || "–".to_owned();
     let rate = row.rate.as_ref();
@@ -68,7 +69,7 @@ fn cells(row: &crate::Row) -> [String; 11] {
     ]
 }
 
-/// Returns the number of failed requests, and of those that were sent again.
+/// Formats the number of failed requests, and the number of requests that were sent again.
 fn failed(row: &crate::Row) -> String {
     match row.resent {
         0 => number::count(row.failed),
@@ -76,7 +77,7 @@ fn failed(row: &crate::Row) -> String {
     }
 }
 
-/// Describes the load of every configuration.
+/// Describes the load in words.
 fn load_in_words(plan: &crate::Plan) -> String {
     let load = &plan.load;
     use crate::experiment::Amount;

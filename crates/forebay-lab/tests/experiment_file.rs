@@ -1,7 +1,8 @@
-//! What an experiment file may hold, and what is said about one that is refused.
+//! Tests of the keys that an experiment file may contain, and of the messages about rejected files.
 //!
-//! `refused/NAME.toml` is an experiment with one mistake, `refused/NAME.txt` the whole message. To
-//! accept changed messages, run with `FOREBAY_ACCEPT=1` and read the difference.
+//! `refused/NAME.toml` is an experiment file with one mistake, and `refused/NAME.txt` is the
+//! complete message. To accept changed messages, run with `FOREBAY_ACCEPT=1` and read the
+//! difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -166,7 +167,7 @@ fn a_matrix_has_each_configuration_under_each_combination() {
     assert_eq!(plan.configurations[5].url, "http://h/7");
     let load = |index: usize| plan.load_of(&plan.configurations[index]);
     assert_eq!((load(0).connections, load(0).threads, load(2).connections), (2, 2, 64));
-    // Each is compared with the baseline of its own cell.
+    // Each configuration is compared with the baseline of its own cell.
     let reference = |index: usize| plan.reference(&plan.configurations[index]);
     assert_eq!(reference(0), Some(&*format!("two [{}]", cells[0])));
     assert_eq!(reference(4), Some(&*format!("two [{}]", cells[2])));

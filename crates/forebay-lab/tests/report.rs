@@ -1,4 +1,4 @@
-//! From trials to rows and reports, without running anything.
+//! Tests of rows and reports, made from trials that never ran.
 
 use std::path::Path;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn experiment(names: &[&str], trials: Vec<Vec<Trial>>) -> Experiment {
 
 #[test]
 fn percentiles_are_of_all_requests_together() {
-    // Averaged, the medians would be 550 us. Of all 1,100 requests, 1,000 took 1,000 us.
+    // The mean of the two medians would be 550 us. Of all 1,100 requests, 1,000 took 1,000 us.
     let experiment = experiment(&["a"], vec![vec![trial(1, 100, 100), trial(2, 1000, 1000)]]);
     let row = &rows(&experiment)[0];
     assert_eq!(row.latency.percentile_us(50.0), 1000);
@@ -88,7 +88,8 @@ fn percentiles_are_of_all_requests_together() {
 
 #[test]
 fn ratios_pair_what_ran_in_the_same_round() {
-    // Round 2 of the baseline is lost; paired by place the ratios would be 2, 1 and 4.
+    // Round 2 of the baseline is void. If trials were paired by position, the ratios would be 2, 1
+    // and 4.
     let mut lost = trial(2, 400, 10);
     lost.void = Some("x".to_owned());
     let baseline = vec![trial(1, 100, 10), lost, trial(3, 200, 10)];
@@ -176,7 +177,7 @@ fn slice(number: u32, completed: u64) -> Slice {
     }
 }
 
-/// A trial of slices with these numbers of completed requests.
+/// Returns a trial whose slices have these numbers of completed requests.
 fn sliced(round: u32, completed: &[u64]) -> Trial {
     let mut trial = trial(round, completed.iter().sum(), 10);
     trial.measured.as_mut().unwrap().slices =
@@ -190,7 +191,8 @@ fn slices(trial: &mut Trial) -> &mut Vec<Slice> {
 
 #[test]
 fn ratios_pair_slices_that_were_measured_side_by_side() {
-    // A wave over the machine: whole trials differ by it, pairs do not.
+    // The machine's speed varies like a wave. Whole trials differ by it, but pairs of slices do
+    // not.
     let wave = [100, 140, 90, 60, 110, 100, 70, 130, 100, 95];
     let half: Vec<u64> = wave.iter().map(|rate| rate / 2 + 1).collect();
     let baseline = vec![sliced(1, &wave), sliced(2, &wave[2..]), sliced(3, &wave)];
@@ -200,7 +202,7 @@ fn ratios_pair_slices_that_were_measured_side_by_side() {
     assert_eq!((ratio.pairs, ratio.slices), (3, 28));
     assert!((0.50..0.52).contains(&ratio.mean), "{ratio:?}");
     assert_eq!(ratio.verdict(), Verdict::Slower);
-    // The same CPU time for half of the requests.
+    // The candidate uses the same CPU time for half of the requests.
     let cpu = rows[1].cpu_ratio.unwrap();
     assert!((1.9..2.0).contains(&cpu.mean) && cpu.verdict() == Verdict::Faster, "{cpu:?}");
     assert!(rows[0].cpu_ratio.is_none());
@@ -276,7 +278,8 @@ fn a_leak_is_told_with_its_size_and_a_cache_is_none() {
 
 #[test]
 fn many_comparisons_need_more_than_one() {
-    // 4 % with p of about 0.02 alone; one of five by chance is nothing.
+    // A difference of 4 % has a p-value of about 0.02 when it is compared alone. Among five
+    // comparisons, chance explains it.
     let of = |rates: [u64; 4]| (1..).zip(rates).map(|(n, r)| trial(n, r, 10)).collect();
     let plain = || of([1000, 1000, 1000, 1000]);
     let lucky = || of([1060, 1020, 1050, 1030]);
@@ -287,7 +290,7 @@ fn many_comparisons_need_more_than_one() {
     let experiment = experiment(&["a", "b", "c", "d", "e", "f"], trials);
     let among = rows(&experiment)[1].ratio.unwrap();
     assert_eq!(among.verdict(), Verdict::Same, "{among:?}");
-    // The interval says the same as the verdict, and the text names the correction.
+    // The interval agrees with the verdict, and the text names the correction.
     assert!(among.ci95[0] < 1.0 && among.ci95[1] > alone.ci95[1], "{among:?}");
     assert_eq!((alone.comparisons, among.comparisons), (1, 5));
     let said = report::conclusions(&experiment, &rows(&experiment));
@@ -314,7 +317,7 @@ fn verdicts_and_intervals_never_contradict_each_other() {
     }
 }
 
-/// Three trials of `completed` requests, with this much CPU time and memory.
+/// Returns three trials of `completed` requests, with this CPU time and memory.
 fn using(completed: [u64; 3], cpu_ms: u64, rss: u64) -> Vec<Trial> {
     let of = |(round, completed)| {
         let mut trial = trial(round, completed, 10);
@@ -366,7 +369,7 @@ fn advice_says_how_long_a_decision_takes() {
     let trials = vec![of([1000, 1000, 1000, 1000]), of([1050, 980, 1020, 990])];
     let experiment = experiment(&["a", "b"], trials);
     let said = report::conclusions(&experiment, &rows(&experiment));
-    // 4 seconds for four rounds.
+    // Four rounds took 4 seconds.
     let advice = "more rounds (--rounds ";
     assert!(said[0].contains(advice) && said[0].contains("--resume, "), "{said:?}");
     assert!(said[0].ends_with("would narrow it to 2 % on either side."), "{said:?}");

@@ -1,4 +1,4 @@
-//! Handle of a keeper in `forebay compare`.
+//! Side of `forebay compare`: starts a keeper, sends it orders and reads its events.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,19 +16,21 @@ use super::room::{OUTPUT_FILE, remove_soon};
 use super::signal_name;
 use crate::watch::Tree;
 
-/// Time limit for the start of a keeper. It answers at once, but a loaded machine may delay that.
+/// Time limit for the start of a keeper. A keeper reports at once, but a busy machine may delay the
+/// report.
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);
-/// Time limit in addition to the grace period: longer than the keeper's own limit after SIGKILL.
+/// Time limit for the end of a keeper, in addition to the grace period. The keeper's own limit
+/// after SIGKILL is shorter.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
-/// Number of lines and bytes of the server's output that an error quotes.
+/// Number of lines and of bytes of the server's output that an error quotes.
 const QUOTED_LINES: usize = 12;
 const QUOTED_BYTES: u64 = 8 * 1024;
 
-/// Text for a program that ended with success, including everything that it started.
+/// Text for a program that ended with exit status 0, after every process that it had started.
 pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
 
-/// Running keeper and its server. Dropping the handle stops the server as [`stop`](Self::stop)
-/// does.
+/// Handle of a running keeper process and its server. Dropping the handle stops the server as
+/// [`stop`](Self::stop) does.
 pub struct Keeper {
     child: Child,
     orders: Option<ChildStdin>,
@@ -40,12 +42,13 @@ pub struct Keeper {
     notes: Vec<String>,
 }
 
-/// Failure of a keeper.
+/// Failure of the keeper process itself.
 #[derive(Debug)]
 pub struct KeeperError(String);
 
 impl Keeper {
-    /// Starts a keeper. `program` is the running `forebay`. The trial's directory exists on return.
+    /// Starts a keeper, and waits until the trial's directory exists. `program` is the path of the
+    /// running `forebay`.
     pub fn open(program: &Path) -> Result<Self, KeeperError> {
         let mut child = Command::new(program)
             .arg("__keeper")
@@ -92,8 +95,8 @@ impl Keeper {
         Tree::new(self.child.id() as i32, self.cgroup.clone())
     }
 
-    /// Returns the reason if the server ended by itself. A server that went into the background has
-    /// not ended.
+    /// Returns the reason if the server ended by itself. A server that put itself into the
+    /// background has not ended.
     pub fn ended(&mut self) -> Option<&str> {
         loop {
             match self.events.try_recv() {
@@ -169,9 +172,9 @@ impl Keeper {
         self.tidy_up();
     }
 
-    /// Cleans up if the keeper was killed. The keeper's orphans are children of this process then,
-    /// because `forebay compare` is a subreaper too. Other keepers and their processes are left
-    /// alone.
+    /// Cleans up if the keeper was killed. Its orphaned processes are then children of this
+    /// process, because `forebay compare` is a subreaper, too. Other keepers and their processes
+    /// are not affected.
     fn tidy_up(&mut self) {
         if self.tmp.as_os_str().is_empty() || !self.tmp.exists() {
             return;

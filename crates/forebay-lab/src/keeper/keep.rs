@@ -1,4 +1,4 @@
-//! Main function of a keeper: start, watch and end the server, then clean up.
+//! Main function of a keeper: starts the server, watches it, ends it and cleans up.
 
 use std::fs::File;
 use std::io::{self, BufRead, Write};
@@ -13,7 +13,8 @@ use super::room::{OUTPUT_FILE, Room};
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// Runs a keeper on standard input and output until the server is gone.
+/// Runs a keeper until all processes of the server have ended. Orders come from standard input, and
+/// events go to standard output.
 pub fn keep() -> ExitCode {
     let guardian = match Guardian::new(read_orders) {
         Ok(guardian) => guardian,
@@ -99,12 +100,12 @@ impl Keeping {
         started.map_err(|error| format!("cannot start a process: {error}"))
     }
 
-    /// Sends SIGTERM, then waits for the end or for the grace period.
+    /// Sends SIGTERM, then waits until all processes have ended or the grace period is over.
     fn end_politely(&mut self) {
         match self.guardian.program() {
             Some(server) => drop(kill_process_group(server, Signal::TERM)),
-            // The server went into the background, so its master processes are children of this
-            // keeper.
+            // The server put itself into the background. Its remaining top processes are therefore
+            // children of this keeper.
             None => {
                 let own = std::process::id() as i32;
                 self.guardian.request_stop(|stat| stat.parent == own);
@@ -124,8 +125,8 @@ fn read_orders(order: &dyn Fn(Order) -> bool) {
     }
 }
 
-/// Sends an event. An error is ignored: even if `forebay compare` is gone, the keeper must clean
-/// up.
+/// Sends an event to `forebay compare`. An error is ignored, because the keeper must clean up even
+/// if `forebay compare` has ended.
 fn report(event: &KeeperMessage) {
     let mut out = io::stdout().lock();
     let _ = serde_json::to_writer(&mut out, event).map_err(io::Error::from);

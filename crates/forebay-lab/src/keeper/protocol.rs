@@ -1,4 +1,4 @@
-//! Messages between `forebay compare` and a keeper, one JSON object per line.
+//! Messages between `forebay compare` and a keeper: one JSON object per line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 /// Message from `forebay compare` to the keeper. The end of the stream means [`Order::Stop`].
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
-    /// Start the server; sent at most once.
+    /// Orders the start of the server; sent at most once.
     Start(Launch),
-    /// End everything.
+    /// Orders the end of the server and of the keeper.
     Stop,
 }
 
-/// A server to start.
+/// Command of a server, and the environment to run it in.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Launch {
     /// Program and arguments. A program name without a slash is looked up in `PATH`.
     pub argv: Vec<String>,
     /// Variables in addition to the environment of `forebay compare`.
     pub env: Vec<(String, String)>,
-    /// Working directory.
+    /// Working directory of the server.
     pub cwd: PathBuf,
-    /// Cores to run on; empty for all cores of `forebay compare`.
+    /// Cores on which the server runs; empty for all cores of `forebay compare`.
     pub cpus: Vec<usize>,
-    /// Time from SIGTERM to SIGKILL.
+    /// Time that the server has to end after SIGTERM, before SIGKILL.
     pub grace: Duration,
 }
 
@@ -34,18 +34,18 @@ pub struct Launch {
 pub enum KeeperMessage {
     /// First message: the trial's directory and control group exist.
     Open { tmp: PathBuf, cgroup: Option<PathBuf> },
-    /// The trial's directory could not be created.
+    /// The keeper cannot supervise processes, or cannot create the trial's directory.
     NotOpened { reason: String },
-    /// The server's process exists, although its program may still turn out to be missing.
+    /// The server's process exists. Its program may still turn out to be missing.
     Started { pid: i32 },
     /// The server could not be started.
     NotStarted { reason: String },
-    /// The server's first process ended by itself.
+    /// The first process of the server ended by itself.
     MainEnded { how: String, clean: bool },
-    /// A signal ended another process of the server, which was an orphan by then.
+    /// A signal ended another process of the server, after its parent had ended.
     Died { pid: i32, signal: i32 },
     /// The last process of the server ended by itself.
     AllEnded,
-    /// Last message: everything is gone except for the items in `left`.
+    /// Last message: all processes and files are gone, except for the items in `left`.
     Stopped { left: Vec<String> },
 }

@@ -11,18 +11,20 @@ use tempfile::TempDir;
 /// File in the trial's directory for the server's standard output and error.
 pub const OUTPUT_FILE: &str = "server-output.log";
 
-/// Prefix of the names of directories and control groups. The keeper's process ID follows.
+/// Prefix of the names of directories and control groups. The keeper's process ID follows the
+/// prefix.
 const PREFIX: &str = "forebay-compare-";
 
-/// Directory that only its owner can write to, and a control group if permitted. Servers that drop
-/// privileges can still read the directory. Dropping this removes both.
+/// Temporary directory and, if permitted, control group of a trial. Only the owner can write to the
+/// directory, but a server that dropped its privileges can read it. Dropping this value removes
+/// both.
 pub struct Room {
     directory: Option<TempDir>,
     pub cgroup: Option<Cgroup>,
 }
 
 impl Room {
-    /// Creates both.
+    /// Creates the directory and the control group. Also removes those that killed keepers left.
     pub fn open() -> std::io::Result<Self> {
         sweep();
         let keeper = std::process::id();
@@ -38,7 +40,7 @@ impl Room {
         self.directory.as_ref().map_or(Path::new(""), TempDir::path)
     }
 
-    /// Removes both. Returns the items that could not be removed.
+    /// Removes the directory and the group. Returns the items that could not be removed.
     pub fn close(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         if let Some(directory) = self.directory.take() {
@@ -60,9 +62,9 @@ impl Drop for Room {
     }
 }
 
-/// Ends the remains of earlier trials. If a keeper was killed together with its `forebay compare`,
-/// the kernel ended the server but not the processes that the server had put into the background.
-/// Only the control group still lists those processes.
+/// Ends processes of earlier trials and removes their directories. If a keeper and its `forebay
+/// compare` were both killed, the kernel ended the server, but not processes that the server had
+/// put into the background. Only the control group still lists these processes.
 fn sweep() {
     for (name, cgroup) in Cgroup::siblings() {
         let Some(keeper) = name.strip_prefix(PREFIX).filter(|pid| pid.parse::<u32>().is_ok())
@@ -79,8 +81,8 @@ fn sweep() {
     }
 }
 
-/// Returns true if a keeper with this process ID is alive. A zombie and another process that reused
-/// the ID do not count.
+/// Returns true if a keeper with this process ID is running. Zombies, and other programs that got
+/// the same ID, do not count.
 fn is_alive(keeper: &str) -> bool {
     let command = Path::new("/proc").join(keeper).join("cmdline");
     std::fs::read(command).is_ok_and(|line| line.split(|&byte| byte == 0).any(|a| a == b"__keeper"))
@@ -94,8 +96,8 @@ fn remove_directories(prefix: &str) {
     }
 }
 
-/// Removes a group. If its last process was just reaped, the kernel needs a moment, so the removal
-/// is retried.
+/// Removes a control group. The kernel needs a moment after the last process has ended, so the
+/// removal is retried.
 pub fn remove_soon(cgroup: &Cgroup) -> std::io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

@@ -1,23 +1,23 @@
-//! Totals per function, over all its positions in stacks.
+//! Total samples per function, over all its positions in call stacks.
 
 use std::collections::HashMap;
 
 use super::Stacks;
 
-/// Samples of a function.
+/// Numbers of samples of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Samples in the function itself, of this profile and of the one merged with
+    /// Samples in the function itself: of this profile, and of the profile merged with
     /// [`Stacks::beside`].
     pub own: [u64; 2],
-    /// Samples in the function and in its callees.
+    /// Samples in the function and in the functions that it calls.
     pub total: [u64; 2],
 }
 
-/// Returns all functions of `stacks`, sorted by their own samples, most first. A recursive function
-/// counts once.
+/// Returns all functions of `stacks`. Those with the most samples in the function itself are first.
+/// Each sample counts only once for a recursive function.
 pub fn functions(stacks: &Stacks) -> Vec<Function<'_>> {
     let totals = stacks.totals();
     let mut found: HashMap<&str, Function<'_>> = HashMap::new();

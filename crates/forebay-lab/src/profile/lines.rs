@@ -1,9 +1,9 @@
-//! Lines of an untrusted text, limited in length.
+//! Lines of a text from an untrusted source, limited in length.
 
 use std::io::{self, BufRead};
 
-/// Reads the next line into `line`, without its line end and at most `limit` bytes. Returns false
-/// at the end of the text.
+/// Reads the next line into `line`, without its line end. Bytes after the first `limit` are
+/// dropped. Returns false at the end of the text.
 pub fn next_line(text: &mut impl BufRead, limit: usize, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
     let mut any = false;

@@ -1,5 +1,5 @@
-//! Parser of the output of `perf script -F comm,tid,ip,sym,dso`: a line with the thread, a line per
-//! frame from the innermost, and an empty line.
+//! Parser of the output of `perf script -F comm,tid,ip,sym,dso`. Each sample has a line with the
+//! thread, a line per frame (the innermost first), and an empty line.
 //!
 //! ```text
 //! nginx 18204
@@ -12,8 +12,8 @@ use std::io::{self, BufRead};
 use super::lines::next_line;
 use super::stacks::{DEEPEST, KERNEL, Stacks};
 
-/// Number of bytes of a line that are read. C++ symbols can have thousands; the path after a longer
-/// one is lost.
+/// Maximum number of bytes of a line; the rest is dropped. C++ symbols can have thousands of bytes.
+/// After a longer symbol, the path is lost.
 const LONGEST_LINE: usize = 16 * 1024;
 const UNKNOWN: &str = "[unknown]";
 
@@ -21,12 +21,12 @@ const UNKNOWN: &str = "[unknown]";
 #[derive(Default)]
 struct Sample {
     thread: Option<String>,
-    /// Frames from the innermost.
+    /// Frames, the innermost first.
     frames: Vec<String>,
 }
 
-/// Adds the samples in `text` to `stacks`. The outermost frame is the thread's name, without the
-/// number that distinguishes the threads of a pool.
+/// Adds the samples in `text` to `stacks`. The outermost frame of a stack becomes the name of the
+/// thread's pool, such as `serve` for `serve-12`.
 ///
 /// # Errors
 /// Returns the errors of reading `text`.
@@ -54,7 +54,7 @@ pub fn fold(mut text: impl BufRead, stacks: &mut Stacks) -> io::Result<()> {
 impl Sample {
     fn end(&mut self, stacks: &mut Stacks) {
         let Some(thread) = self.thread.take() else { return };
-        // Frames that perf could not unwind contain no information.
+        // Outermost frames without a name come from a failed unwinding and contain no information.
         while self.frames.last().is_some_and(|frame| frame == UNKNOWN) {
             self.frames.pop();
         }
@@ -64,16 +64,17 @@ impl Sample {
     }
 }
 
-/// Returns the name of a thread's pool: `serve` for `serve-12  4711`.
+/// Returns the name of a thread without its number in a pool: `serve` for `serve-12  4711`.
 fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
     if name.starts_with(':') {
-        // perf knows no name, such as that of a process at its very end: `:-1` or `:4711`.
+        // perf does not know the name, for example of a process that is just ending: `:-1` or
+        // `:4711`.
         return UNKNOWN.to_owned();
     }
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    // The separator is required: `python3` is a name without a number.
+    // A number follows a separator. Without one, as in `python3`, the digits are part of the name.
     match pool.strip_suffix(['-', '_', '#', ':', '/', ' ']) {
         Some(pool) if !pool.is_empty() && pool.len() + 1 < name.len() => pool.to_owned(),
         _ => name.to_owned(),

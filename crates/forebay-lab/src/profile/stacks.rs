@@ -1,4 +1,4 @@
-//! Call stacks with their number of samples, as a tree that shares common outer frames.
+//! Call stacks with their numbers of samples, as a tree in which stacks share their outer frames.
 //!
 //! Files use the folded format of Brendan Gregg's flame graphs: one line per stack, such as
 //! `main;parse;read 12`, outermost function first. Names of kernel functions end with `_[k]`.
@@ -11,9 +11,10 @@ use super::lines::next_line;
 /// Suffix of the names of kernel functions.
 pub const KERNEL: &str = "_[k]";
 
-/// Maximum number of nodes, about 10 MB. Above it, a new stack counts for its longest known prefix.
+/// Maximum number of nodes, which take about 10 MB. In a full tree, a new stack counts for its
+/// longest known prefix.
 const MOST_NODES: usize = 100_000;
-/// Maximum number of frames of a stack, from the outermost.
+/// Maximum number of frames of a stack. Inner frames beyond it are dropped.
 pub const DEEPEST: usize = 160;
 /// Maximum number of characters of a name.
 const LONGEST_NAME: usize = 200;
@@ -34,12 +35,12 @@ pub struct Stacks {
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     name: u32,
-    /// Index of the caller; the root is its own caller.
+    /// Index of the caller. The root is its own caller.
     pub caller: usize,
-    /// Samples in the function itself, of this profile and of the one merged with
+    /// Samples in the function itself: of this profile, and of the profile merged with
     /// [`beside`](Stacks::beside).
     pub own: [u64; 2],
-    /// Callees: index by name.
+    /// Indices of the called functions, by the index of their names.
     callees: BTreeMap<u32, usize>,
 }
 
@@ -51,7 +52,7 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Adds a stack, outermost function first.
+    /// Adds a stack with its number of samples. The outermost function is first.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
         let mut at = ROOT;
         for name in stack.into_iter().take(DEEPEST) {
@@ -72,7 +73,7 @@ impl Stacks {
         self.nodes[at].own[0] += count;
     }
 
-    /// Merges two trees. Each node has the samples of both profiles.
+    /// Merges two profiles into one tree, whose nodes have the samples of both.
     pub fn beside(&self, other: &Self) -> Self {
         let mut both = self.clone();
         let mut places = vec![ROOT; other.nodes.len()];
@@ -85,8 +86,8 @@ impl Stacks {
         both
     }
 
-    /// Returns the nodes. A caller precedes its callees, and the first node is the root, which is
-    /// not a function.
+    /// Returns the nodes. A caller precedes the functions that it calls. The first node is the
+    /// root, which is not a function.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -96,7 +97,8 @@ impl Stacks {
         &self.names[self.nodes[index].name as usize]
     }
 
-    /// Returns the samples in each node including its callees, for both profiles.
+    /// Returns for each node the samples of its function and of all functions below it, for both
+    /// profiles.
     pub fn totals(&self) -> Vec<[u64; 2]> {
         let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(|node| node.own).collect();
         for (index, node) in self.nodes.iter().enumerate().skip(1).rev() {
@@ -107,17 +109,17 @@ impl Stacks {
         totals
     }
 
-    /// Returns the number of samples.
+    /// Returns the number of samples of this profile.
     pub fn samples(&self) -> u64 {
         self.nodes.iter().map(|node| node.own[0]).sum()
     }
 
-    /// Returns the number of samples with a shortened stack, because the tree was full.
+    /// Returns the number of samples whose stack was shortened because the tree was full.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// Writes the folded format, sorted.
+    /// Writes all stacks in the folded format, sorted.
     ///
     /// # Errors
     /// Returns the errors of `out`.
@@ -135,7 +137,7 @@ impl Stacks {
     /// Parses the folded format.
     ///
     /// # Errors
-    /// Returns a description with the line number.
+    /// Returns a description of the error, with the line number.
     pub fn read_folded(mut text: impl BufRead) -> Result<Self, String> {
         let mut stacks = Self::default();
         let mut line = Vec::new();
@@ -187,13 +189,13 @@ impl Stacks {
 }
 
 /// Replaces characters that the folded format or a web page cannot contain. Names come from the
-/// measured programs and may contain anything.
+/// measured programs and may contain any character.
 fn cleaned(name: &str) -> String {
-    // The suffix of kernel functions survives truncation.
+    // The suffix of kernel functions must survive the truncation of the name.
     let (name, mark) = name.strip_suffix(KERNEL).map_or((name, ""), |name| (name, KERNEL));
     let plain = |c: char| match c {
         ';' => ':',
-        // These characters change the direction of text, or are not characters.
+        // These characters change the direction of text, or are no characters at all.
         c if c.is_control() || "\u{fffe}\u{ffff}".contains(c) => '\u{fffd}',
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c => c,

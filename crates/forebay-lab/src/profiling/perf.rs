@@ -1,7 +1,8 @@
-//! `perf`, run by a keeper like a server, so that neither its processes nor its files remain.
+//! Runs `perf` under a keeper, like a server. None of its processes and files then remain.
 //!
-//! Stacks are unwound with DWARF frame information. Distributions build programs without frame
-//! pointers; Debian's nginx then shows only half of each stack. DWARF costs 16 kB per sample.
+//! `perf` unwinds stacks with DWARF frame information, because distributions build programs without
+//! frame pointers. With frame pointers, only half of each stack of Debian's nginx is visible. DWARF
+//! costs 16 kB per sample.
 
 use std::fmt;
 use std::fs::{self, DirBuilder};
@@ -14,38 +15,39 @@ use crate::keeper::{ENDED_WELL, Keeper, Launch};
 use crate::trial::{Halt, READY_INTERVAL, Runner, broken};
 use crate::watch::Tree;
 
-/// Maximum size of perf's data file.
+/// Maximum size of perf's data file in bytes.
 pub const MOST_BYTES: u64 = 256 * 1024 * 1024;
-/// Approximate size of a sample. The copied stack alone is 16 kB.
+/// Approximate size of a sample in bytes. Its copy of the stack alone is 16 kB.
 pub const BYTES_OF_SAMPLE: u64 = 17 * 1024;
-/// Limit of the text file, in blocks of 512 bytes (or 1024, depending on the shell).
+/// Size limit of the text file, in blocks of 512 bytes (1024 in some shells).
 const MOST_BLOCKS: &str = "1048576";
 
-/// Time limits until perf takes samples, and until it has written the last one. perf examines each
-/// process.
+/// Time limits until perf takes samples, and until it has written the last one. perf needs time for
+/// each process.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(20);
 const END_PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for unwinding stacks and looking up symbols: 1,500 samples take half a second.
 const SCRIPT_PATIENCE: Duration = Duration::from_secs(180);
-/// A process may end between the listing and the attachment, so the attachment is retried.
+/// Number of attempts to attach to processes. A process may end between the listing and the
+/// attachment.
 const ATTEMPTS: usize = 3;
 const QUOTED_LINES: usize = 2;
-/// Free bytes below which the disk was probably too full for perf.
+/// Number of free bytes below which a full disk is the probable cause of perf's failure.
 const LEAST_ROOM: u64 = 256 * 1024;
 
-/// Shell command that perf runs instead of a program. It creates a file when sampling has started,
-/// and waits for another.
+/// Shell command that perf runs and whose end stops the sampling. It creates the file `started`
+/// when sampling has started, and waits for the file `stop`.
 const UNTIL_STOPPED: &str = r#": >"$1/started"; until [ -e "$1/stop" ]; do sleep 0.02; done"#;
 const SCRIPT: &str = r#"ulimit -f "$2"; exec perf script -i "$1/perf.data" --no-inline -F comm,tid,ip,sym,dso >"$1/stacks""#;
 
-/// Reason for a missing profile.
+/// Reason why a profile is missing.
 #[derive(Debug, PartialEq)]
 pub enum ProfileFailure {
     /// A signal interrupted the run.
     Interrupted,
     /// This system does not permit profiles of any configuration.
     Refused(String),
-    /// A failure of this one profile.
+    /// Only this profile failed.
     Other(String),
 }
 
@@ -63,8 +65,9 @@ pub fn is_installed() -> bool {
 impl Attached {
     /// Starts sampling the processes of `tree` and all processes that they start.
     pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, ProfileFailure> {
-        // System-wide sampling of a control group has one clock per processor, which also samples
-        // processes shorter than a period. If the system refuses that, perf attaches to processes.
+        // If perf samples a control group system-wide, it has one clock per processor and also sees
+        // processes shorter than a sampling period. If the system refuses that, perf attaches to
+        // processes.
         if let Some(group) = tree.cgroup().and_then(name_of_group) {
             match Self::attach(runner, &["-a", "-G", &group], frequency) {
                 Err(ProfileFailure::Refused(_) | ProfileFailure::Other(_)) => {}
@@ -100,7 +103,7 @@ impl Attached {
         wait(runner, "perf record", &mut self.keeper, END_PATIENCE)
     }
 
-    /// Converts the samples with `perf script` and returns the file of stacks.
+    /// Converts the samples to text with `perf script`. Returns the path of the text file.
     pub fn script(&self, runner: &Runner) -> Result<PathBuf, ProfileFailure> {
         let mut keeper = Keeper::open(&runner.program).map_err(broken)?;
         let dir = self.dir.to_string_lossy();
@@ -178,14 +181,15 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// Returns the name of a control group for perf: its path relative to the mount point of cgroup v2.
+/// Returns the name by which perf knows a control group: its path relative to the mount point of
+/// cgroup v2.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;
     name.to_str().map(str::to_owned)
 }
 
-/// Waits until `what`, run by `keeper`, has ended with success.
+/// Waits until the program that `keeper` runs has ended with success. `what` is its name.
 fn wait(
     runner: &Runner,
     what: &str,
@@ -210,10 +214,10 @@ fn wait(
     }
 }
 
-/// Returns the failure, with advice if the system refused.
+/// Returns the failure, with advice if the system refused the access.
 fn failure(why: &str, keeper: &Keeper) -> ProfileFailure {
     let output = keeper.last_output();
-    // On a full disk, perf's own message about that may be missing.
+    // If the disk is full, perf may be unable to report that.
     if let Ok(place) = rustix::fs::statvfs(keeper.tmp())
         && place.f_bavail * place.f_frsize < LEAST_ROOM
     {
@@ -225,7 +229,8 @@ fn failure(why: &str, keeper: &Keeper) -> ProfileFailure {
     describe(why, &output, &paranoid())
 }
 
-/// Returns kernel.perf_event_paranoid: the access of unprivileged processes.
+/// Returns the value of kernel.perf_event_paranoid, which limits what unprivileged processes may
+/// sample.
 fn paranoid() -> String {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     level.trim().to_owned()

@@ -1,22 +1,23 @@
-//! Times that a server itself reports for its requests: `Server-Timing` fields
-//! (<https://www.w3.org/TR/server-timing/>). Forebay sends them with `timing = true`.
+//! Processing times that a server reports in `Server-Timing` fields of its replies
+//! (<https://www.w3.org/TR/server-timing/>). Forebay sends these fields with `timing = true`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use forebay_load::{Spec, fetch};
 
-/// Number of requests, sent one after the other.
+/// Number of requests that are sent, one after the other.
 const REQUESTS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time after which no further request starts: these requests cannot be interrupted.
+/// Time after which no further request is sent. These requests cannot be interrupted, so they must
+/// not take long.
 const LONGEST: Duration = Duration::from_secs(2);
-/// Maximum number of steps, and of characters of their names.
+/// Maximum number of steps, and maximum number of characters in a step's name.
 const MOST_STEPS: usize = 20;
 const LONGEST_NAME: usize = 40;
 
-/// Returns the median of each step in milliseconds, in the server's order. The result is empty if
-/// the server reports no steps.
+/// Sends requests and returns the median time of each processing step in milliseconds, in the order
+/// of the server. Returns nothing if the server reports no steps.
 pub fn ask(spec: &Spec) -> Vec<(String, f64)> {
     if spec.method != "GET" || !spec.body.is_empty() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Charts as inline SVG. Colours are CSS variables of the page and follow its theme. Each series
-//! has a label at its end, so that it can be identified without colour.
+//! Charts as inline SVG. Colours are CSS variables of the page and follow its theme. A label
+//! identifies each series, so that readers do not depend on colour.
 
 mod course;
 mod flame;
@@ -18,17 +18,18 @@ use super::label::labels as short_names;
 use scale::Scale;
 use svg::Svg;
 
-/// Target of a chart. The page contains each chart for both targets and shows the suitable one.
+/// Screen for which a chart is drawn. The page contains each chart for both screens and shows the
+/// suitable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Screen {
-    /// Names are next to the lines.
+    /// A computer's screen. Names are next to the ends of the lines.
     Wide,
-    /// A telephone of about 400 px. Names are above or below the lines.
+    /// A telephone's screen, about 400 px wide. Names are above or below the lines.
     Narrow,
 }
 
 impl Screen {
-    /// Returns the width of a chart in its own units, which the page scales.
+    /// Returns the width of a chart in the chart's own units. The page scales the chart.
     fn width(self) -> f64 {
         match self {
             Self::Wide => 940.0,
@@ -36,7 +37,7 @@ impl Screen {
         }
     }
 
-    /// Returns the CSS class that shows or hides the element.
+    /// Returns the CSS class that shows a chart on this screen only.
     fn class(self) -> &'static str {
         match self {
             Self::Wide => "wide",
@@ -52,7 +53,7 @@ impl Screen {
         }
     }
 
-    /// Returns the area of a line chart, which leaves space for labels.
+    /// Returns the area of a line chart. Space for labels remains around it.
     fn area(self, bottom: f64) -> Area {
         match self {
             Self::Wide => Area { left: 78.0, right: 630.0, top: 10.0, bottom },
@@ -61,14 +62,15 @@ impl Screen {
     }
 }
 
-/// Draws a chart for each target.
+/// Draws a chart for both screens.
 fn both(draw: impl Fn(Screen) -> Option<String>) -> Option<String> {
     Some(draw(Screen::Wide)? + &draw(Screen::Narrow)?)
 }
 
-/// Maximum length of a name next to an axis. Longer names are cut in charts, but not in the table.
+/// Maximum number of characters of a name next to an axis. Charts shorten longer names; the table
+/// does not.
 const LONGEST_NAME: usize = 28;
-/// Maximum length of a name together with a figure at the end of a line.
+/// Maximum number of characters of a name that has a figure next to it at the end of a line.
 const LONGEST_END: usize = 24;
 
 /// Area between the axes.
@@ -80,12 +82,13 @@ struct Area {
     bottom: f64,
 }
 
-/// Returns the CSS colour of series `index`; the baseline is neutral.
+/// Returns the CSS colour of series `index`. The baseline has a neutral colour.
 fn colour(index: usize, baseline: bool) -> String {
     if baseline { "var(--base)".to_owned() } else { format!("var(--s{})", index % 7) }
 }
 
-/// Returns colours in the order of the rows. The baseline does not use up a colour.
+/// Returns the colours in the order of the rows. The baseline's neutral colour is not in the
+/// numbered sequence.
 fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
     let mut next = 0;
     baselines
@@ -106,18 +109,18 @@ fn value_axis(svg: &mut Svg, area: Area, scale: &Scale, label: impl Fn(f64) -> S
     }
 }
 
-/// Name and last figure at the end of a series.
+/// Name and last figure at the end of a line.
 struct EndLabel<'a> {
     y: f64,
     name: &'a str,
-    /// The name as it is drawn; set by [`end_labels`].
+    /// The name as it is drawn, set by [`end_labels`].
     short: String,
     figure: String,
     colour: String,
 }
 
-/// Draws names next to the ends of their lines, moved apart to avoid overlaps. On a narrow screen,
-/// the names are listed below the axis.
+/// Draws the names next to the ends of their lines, moved apart so that they do not overlap. On a
+/// narrow screen, the names are listed below the axis.
 fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;
     let longest = if screen == Screen::Narrow { LONGEST_NAME } else { LONGEST_END };

@@ -43,7 +43,7 @@ fn line(name: &str, trial: &Trial) -> String {
     line
 }
 
-/// Quotes a text according to RFC 4180. A prefix prevents spreadsheets from reading it as a
+/// Quotes a text according to RFC 4180. The prefix `'` keeps spreadsheets from reading a text as a
 /// formula.
 fn quoted(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);

@@ -21,7 +21,8 @@ pub fn html(experiment: &Experiment) -> Result<String, minijinja::Error> {
     environment.get_template("page.html")?.render(Serde(&page(experiment)))
 }
 
-/// Data for the template. Charts are finished SVG; all other text is escaped by the template.
+/// Data for the template. The charts are complete SVG elements. The template escapes all other
+/// text.
 #[derive(Serialize)]
 // More than 20 fields: the template names each of them.
 struct Page<'a> {
@@ -63,13 +64,13 @@ struct RowView {
     notes: Vec<String>,
 }
 
-/// Start of a configuration.
+/// Section of the page about the start of a configuration.
 #[derive(Serialize)]
 struct ConfigurationView<'a> {
     name: &'a str,
-    /// Names and values.
+    /// Names of settings, and their values.
     lines: Vec<(&'static str, String)>,
-    /// Files of the configuration and of the services.
+    /// Template files of the configuration and of the services.
     files: Vec<&'a Template>,
 }
 
@@ -179,7 +180,7 @@ fn command(argv: &[String]) -> String {
     argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns all trials in the order of their execution.
+/// Returns all trials, in the order in which they were started.
 fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
     let mut all: Vec<(&str, &Trial)> = experiment
         .results

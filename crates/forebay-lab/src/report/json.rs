@@ -1,5 +1,5 @@
-//! The report as JSON, schema `forebay.compare/1`. Times in microseconds have names ending in
-//! `_us`, times in seconds in `_s`. Sizes are bytes. Values that were not measured are null.
+//! The report as JSON, schema `forebay.compare/1`. Names of times end in `_us` for microseconds and
+//! in `_s` for seconds. Sizes are in bytes. Values that were not measured are null.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{Experiment, Results};
 /// Name of the schema.
 pub const SCHEMA: &str = "forebay.compare/1";
 
-/// Converts all measurements to JSON, including each trial.
+/// Converts the results of all configurations and trials to JSON.
 pub fn json(experiment: &Experiment) -> Value {
     let rows = summary::rows(experiment);
     let judged = summary::judged(experiment);
@@ -71,7 +71,8 @@ fn machine(experiment: &Experiment) -> Value {
     machine
 }
 
-/// Returns the last output of the first server that could not start.
+/// Returns the last output lines of the server that ended the experiment, or else of the first
+/// server that did not start.
 fn output(experiment: &Experiment) -> Value {
     match &experiment.halt {
         Some(Halt::CannotStart { output, .. }) => json!(output),
@@ -167,7 +168,8 @@ fn ratio(ratio: &Ratio) -> Value {
     })
 }
 
-/// Converts a ratio of CPU times or memory: less is better.
+/// Converts a ratio of CPU times or memory. The verdict says `more` or `less`, because less is
+/// better here.
 fn less_is_better(used: &Ratio) -> Value {
     let mut object = ratio(used);
     object["verdict"] = json!(match used.verdict() {
@@ -188,7 +190,8 @@ fn leak(leak: &Leak) -> Value {
     })
 }
 
-/// Returns the latencies of all counted trials together, in the form of a single trial.
+/// Returns the latencies of all counted trials together, in the format of a single trial's
+/// latencies.
 fn merged_latency(results: &Results, row: &Row) -> Value {
     let Some((_, any)) = crate::trial::counted(&results.trials).next() else { return Value::Null };
     let mut outcome = any.outcome.clone();
@@ -209,7 +212,7 @@ fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
     let Some(measured) = &trial.measured else { return object };
     let mut outcome = measured.outcome.to_json();
     let fields = outcome.as_object_mut().map(std::mem::take).unwrap_or_default();
-    // These are those of the whole experiment.
+    // The report has its own schema and version, and slices have no counts per second.
     let is_own = |key: &str| !matches!(key, "schema" | "version" | "series");
     for (key, value) in fields.into_iter().filter(|(key, _)| is_own(key)) {
         object[key] = value;

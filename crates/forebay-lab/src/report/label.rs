@@ -1,8 +1,8 @@
-//! Short names for charts and tables.
+//! Shortens names for charts and tables.
 
-/// Returns the names cut to `longest` characters, and still different from each other.
+/// Returns the names shortened to `longest` characters, but still different from each other.
 ///
-/// If a name is too long, the beginning that all names share is dropped first.
+/// If a name is too long, the start that all names share is dropped first.
 pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>, longest: usize) -> Vec<String> {
     let names: Vec<&str> = names.into_iter().collect();
     let is_long = |name: &str| name.chars().count() > longest;
@@ -29,14 +29,14 @@ pub fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns true if `other` is `label`, or was `label` before it got a number.
+/// Returns true if `other` equals `label`, or did so before a number was appended to it.
 fn is_numbered(other: &str, label: &str) -> bool {
     let bare = other.rsplit_once(" (").map_or(other, |(bare, _)| bare).trim_end_matches('…');
     other == label || !bare.is_empty() && other.ends_with(')') && label.starts_with(bare)
 }
 
-/// Returns the length of the beginning that all names share, up to the last sign between words.
-/// Returns 0 if it is too short to be worth dropping.
+/// Returns the length of the start that all names share, up to its last character that is no letter
+/// or digit. Returns 0 if it is shorter than `WORTH`.
 fn shared(names: &[&str]) -> usize {
     const WORTH: usize = 4;
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {
@@ -52,7 +52,7 @@ fn shared(names: &[&str]) -> usize {
     let end = first[..end]
         .rfind(is_sign)
         .map_or(0, |at| at + first[at..].chars().next().map_or(0, char::len_utf8));
-    // A name must not become empty.
+    // No name may become empty.
     if end < WORTH || names.iter().any(|name| name.len() == end) { 0 } else { end }
 }
 

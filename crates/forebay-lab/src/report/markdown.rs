@@ -28,7 +28,7 @@ pub fn markdown(experiment: &Experiment) -> String {
     out
 }
 
-/// Describes load, rounds and machine in one line.
+/// Describes load, rounds and machine in one paragraph.
 fn setting(experiment: &Experiment) -> String {
     let machine = &experiment.machine;
     format!(
@@ -47,7 +47,7 @@ fn setting(experiment: &Experiment) -> String {
     )
 }
 
-/// Escapes text for Markdown, on one line, also for use in a table.
+/// Escapes text for Markdown. The result is on one line and can be used in a table.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,5 @@
-//! Profiles in the reports: names of their files, a summary for programs, and the view of the page.
+//! Profiles in the reports: file names of the stacks, a summary in JSON, and a section of the HTML
+//! page.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,18 +14,19 @@ use crate::number;
 use crate::profile::{Function, KERNEL, Profile, Stacks, functions};
 use crate::{Experiment, Results};
 
-/// Maximum number of functions of a profile in JSON and on the page.
+/// Maximum number of functions that JSON and the HTML page list for a profile.
 const MOST_FUNCTIONS: usize = 50;
-/// Maximum length of a configuration's name in a file name.
+/// Maximum number of characters of a configuration's name in a file name.
 const LONGEST_NAME: usize = 60;
 
-/// Returns the file name for the stacks of each configuration; `None` without stacks.
+/// Returns the file name for each configuration's stacks; `None` if it has no stacks.
 pub fn folded_names(experiment: &Experiment) -> Vec<Option<String>> {
     let named = experiment.results.iter().zip(names(experiment));
     named.map(|(results, name)| stacks(results).map(|_| name)).collect()
 }
 
-/// Reads the stacks of a JSON report from the files in `folder`. An error becomes a note.
+/// Reads the stacks that belong to a JSON report from the files in `folder`. An error becomes a
+/// note of the profile.
 pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
     let names = names(experiment);
     for (results, name) in experiment.results.iter_mut().zip(names) {
@@ -41,8 +43,8 @@ pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
     }
 }
 
-/// Returns file names for all configurations. Those without stacks are included, so that the names
-/// of the others do not depend on them.
+/// Returns a file name for every configuration, even for one without stacks. The names then do not
+/// depend on which configurations have stacks.
 fn names(experiment: &Experiment) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let mut name = |results: &Results| {
@@ -61,7 +63,7 @@ fn names(experiment: &Experiment) -> Vec<String> {
     experiment.results.iter().map(&mut name).collect()
 }
 
-/// Returns the summary of a profile, for programs.
+/// Returns the summary of a profile for the JSON report.
 pub fn json_of(results: &Results, file: Option<String>) -> Value {
     let Some(profile) = &results.profile else { return Value::Null };
     let samples = profile.stacks.samples();
@@ -89,10 +91,10 @@ pub fn json_of(results: &Results, file: Option<String>) -> Value {
     })
 }
 
-/// Profiles as the page shows them.
+/// Section of the HTML page about profiles.
 #[derive(Serialize)]
 pub struct ProfilesView<'a> {
-    /// Notes for all profiles.
+    /// Notes that apply to all profiles.
     notes: Vec<&'a str>,
     profiles: Vec<ProfileView<'a>>,
 }
@@ -105,22 +107,23 @@ struct ProfileView<'a> {
     notes: Vec<&'a str>,
     chart: Option<String>,
     file: Option<String>,
-    /// Name, own share and share including callees.
+    /// Rows of a table: name, share of the function itself, share including the functions that it
+    /// calls.
     functions: Vec<[String; 3]>,
     difference: Option<DifferenceView<'a>>,
 }
 
-/// Profile compared with that of the configuration's reference.
+/// Comparison of a profile with that of the configuration's reference.
 #[derive(Serialize)]
 struct DifferenceView<'a> {
     reference: &'a str,
     unit: &'static str,
     chart: Option<String>,
-    /// Name, own time, the reference's own time, difference.
+    /// Rows of a table: name, time in the function itself, this time in the reference, difference.
     functions: Vec<[String; 4]>,
 }
 
-/// Returns the view; `None` if no configuration was profiled.
+/// Returns the section of the page; `None` if no configuration was profiled.
 pub fn view(experiment: &Experiment) -> Option<ProfilesView<'_>> {
     let profiled = || experiment.results.iter().filter_map(|results| results.profile.as_ref());
     let first = profiled().next()?;
@@ -165,7 +168,7 @@ fn profile_view<'a>(
 
 const PER_REQUEST: &str = "µs/request";
 
-/// Formats the figures: `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`.
+/// Formats the totals of a profile: `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`.
 fn figures(profile: &Profile) -> String {
     let samples = profile.stacks.samples();
     let taken = format!("{} samples at {} Hz", number::count(samples), profile.frequency);
@@ -179,7 +182,7 @@ fn figures(profile: &Profile) -> String {
     }
 }
 
-/// Formats the steps: `head 21 µs, route 3 µs`.
+/// Formats the processing steps that the server reported: `head 21 µs, route 3 µs`.
 fn timings(profile: &Profile) -> Option<String> {
     let step = |(name, ms): &(String, f64)| format!("{name} {}", number::time(ms * 1e3));
     let steps: Vec<String> = profile.timings.iter().map(step).collect();

@@ -1,4 +1,4 @@
-//! Parser of JSON reports, to resume an experiment or to compare with it.
+//! Parser of JSON reports, which serve to resume an experiment or to compare with it.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn experiment(json: &Value) -> Result<Experiment, String> {
         rounds_finished: count(json, "rounds_finished")?
             .try_into()
             .map_err(|_| "rounds_finished")?,
-        // Reports of older versions have no such field.
+        // Reports of older versions do not have this field.
         elapsed: duration(json, "elapsed_s", 1.0).unwrap_or_default(),
         alpha: 1.0 - confidence.ok_or("confidence")?,
         incomplete: json["incomplete_reason"].as_str().map(str::to_owned),
@@ -158,7 +158,8 @@ fn duration(json: &Value, name: &str, unit: f64) -> Result<Duration, String> {
     time(json[name].as_f64().ok_or_else(|| name.to_owned())?, unit, name)
 }
 
-/// Converts to nanoseconds, the precision before the conversion to a decimal number.
+/// Converts a number to a duration. The rounding to nanoseconds restores the value from before its
+/// conversion to a decimal number.
 fn time(value: f64, unit: f64, name: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * unit).map_err(|_| name.to_owned())
 }

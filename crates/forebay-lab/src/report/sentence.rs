@@ -1,26 +1,26 @@
-//! The result as sentences: failures, rate, CPU time and memory of each configuration.
+//! The results as sentences about failures, rate, CPU time and memory of each configuration.
 
 use forebay_stat::{Ratio, Verdict};
 
 use crate::number;
 use crate::{Experiment, Row};
 
-/// If the upper end of an interval that includes 1 is more than this many times the lower end, the
-/// result is inconclusive.
+/// Ratio of an interval's upper to its lower end. Above it, an interval that includes 1 makes the
+/// result inconclusive.
 const WIDE: f64 = 1.5;
-/// Least relevant difference.
+/// Smallest ratio of rates that matters: a difference of 2 %.
 const MATTERS: f64 = 1.02;
-/// Advice never names more rounds than this.
+/// Maximum number of rounds that the advice names.
 const MOST_ROUNDS: u32 = 1000;
-/// Least difference of memory that a sentence mentions, in bytes, and as a factor. Caches and
-/// allocators cause smaller ones.
+/// Smallest difference of memory that a sentence mentions, in bytes and as a factor. Caches and
+/// allocators cause smaller differences.
 const MEMORY_BYTES: f64 = 1e6;
 const MEMORY_FACTOR: f64 = 1.1;
 /// Load average per core from which a machine counts as busy.
 const BUSY: f64 = 0.75;
 
-/// Returns one sentence per finding: about failures and leaks of any configuration, and about the
-/// ratios of those with a reference.
+/// Returns one sentence per finding: failures and leaks of all configurations, and comparisons of
+/// those that have a reference.
 pub fn conclusions(experiment: &Experiment, rows: &[Row]) -> Vec<String> {
     let is_busy = is_busy(experiment);
     let mut said: Vec<String> = Vec::new();
@@ -82,7 +82,7 @@ fn comparison(experiment: &Experiment, row: &Row, rows: &[Row], is_busy: bool) -
     let is_rate_found = is_found(row.ratio.as_ref());
     let has_found = !parts.is_empty();
     let rate = row.ratio.as_ref().map(|ratio| rate(experiment, row, ratio, has_found));
-    // The first part is a finding, if there is one.
+    // The sentence starts with a difference that was found, if there is one.
     let at = if is_rate_found && !is_busy { 0 } else { parts.len() };
     if let Some(rate) = rate {
         parts.insert(at, rate);
@@ -90,7 +90,7 @@ fn comparison(experiment: &Experiment, row: &Row, rows: &[Row], is_busy: bool) -
     (!parts.is_empty()).then(|| format!("{}: {}.", row.name, parts.join("; ")))
 }
 
-/// Describes the ratio of rates. `has_found` is true if another figure differs.
+/// Describes the ratio of rates. `has_found` is true if CPU time or memory differs.
 fn rate(experiment: &Experiment, row: &Row, ratio: &Ratio, has_found: bool) -> String {
     let baseline = row.reference.as_deref().unwrap_or("the baseline");
     let times = number::factor(ratio.mean);
@@ -136,7 +136,7 @@ pub fn interval(ratio: &Ratio) -> String {
     format!("95 % interval {low} to {high}{corrected}")
 }
 
-/// Describes a difference in memory that matters.
+/// Describes the difference in memory, if it is large enough to matter.
 fn memory(row: &Row, other: &Row) -> Option<String> {
     let ratio = row.memory_ratio.as_ref().filter(|ratio| ratio.verdict() != Verdict::Same)?;
     let (ours, theirs) = (row.memory_most? as f64, other.memory_most? as f64);
@@ -152,8 +152,8 @@ fn memory(row: &Row, other: &Row) -> Option<String> {
     ))
 }
 
-/// Returns advice to narrow an interval that is wider than a relevant difference, with the time that
-/// the rounds would take.
+/// Returns the number of further rounds that would narrow the interval to 2 % on either side, with
+/// the time that they take. Returns `None` if no further rounds are needed.
 fn advice(experiment: &Experiment, ratio: &Ratio) -> Option<String> {
     let rounds = ratio.rounds_for(MATTERS.ln(), MOST_ROUNDS)?;
     let more = rounds.saturating_sub(ratio.pairs as u32);
@@ -163,7 +163,7 @@ fn advice(experiment: &Experiment, ratio: &Ratio) -> Option<String> {
     })
 }
 
-/// Returns `12 more rounds (--rounds 18 --resume, 40 s)`.
+/// Formats a number of further rounds: `12 more rounds (--rounds 18 --resume, 40 s)`.
 pub fn more_rounds(experiment: &Experiment, more: u32) -> String {
     let all = experiment.rounds_finished + more;
     let time = experiment.round_time().map(|round| (round * more).as_secs_f64());
@@ -175,7 +175,7 @@ pub fn more_rounds(experiment: &Experiment, more: u32) -> String {
     format!("{more} more {noun} (--rounds {all} --resume{})", time.unwrap_or_default())
 }
 
-/// Returns the result of an experiment against itself, as a sentence.
+/// Returns a sentence with the result of an experiment that compared the baseline with itself.
 pub fn noise_floor(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     if !experiment.against_itself {
         return None;

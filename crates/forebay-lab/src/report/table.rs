@@ -1,4 +1,4 @@
-//! The table for a terminal of 80 columns.
+//! The report as a table for a terminal of 80 columns.
 
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, presets,
@@ -10,12 +10,13 @@ use crate::{Experiment, Row, summary};
 
 /// Width of the table and of all text.
 const WIDTH: usize = 80;
-/// Width of notes, which begin with a number.
+/// Width of a note's text. The note's number is on its left.
 const NOTE: usize = WIDTH - 5;
-/// Longest name that is printed whole.
+/// Maximum number of characters of a name. Longer names are shortened.
 const LONGEST_NAME: usize = 30;
 
-/// Columns of the table of rates, and of the table of resources, as indices of [`columns`].
+/// Columns of the table of rates and of the table of resources, as indices of the result of
+/// [`columns`].
 const RATES: [usize; 6] = [1, 3, 4, 5, 9, 10];
 const RESOURCES: [usize; 3] = [6, 7, 8];
 
@@ -44,7 +45,7 @@ pub fn table(experiment: &Experiment) -> String {
     out
 }
 
-/// Returns a table with these columns.
+/// Returns a table with the columns in `shown`.
 fn part(rows: &[Row], names: &[String], columns: &[String; 12], shown: &[usize]) -> Table {
     let mut table = Table::new();
     let headings = std::iter::once("Configuration").chain(shown.iter().map(|&at| &*columns[at]));
@@ -62,7 +63,7 @@ fn part(rows: &[Row], names: &[String], columns: &[String; 12], shown: &[usize])
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
         if index > 0 {
-            // Names wrap, figures do not.
+            // Long names wrap to several lines, figures do not.
             column.set_constraint(ColumnConstraint::ContentWidth);
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -70,7 +71,7 @@ fn part(rows: &[Row], names: &[String], columns: &[String; 12], shown: &[usize])
     table
 }
 
-/// Returns the names with the numbers of their notes.
+/// Returns the names, each with the numbers of its notes.
 fn names(rows: &[Row], footnotes: &mut Vec<String>) -> Vec<String> {
     let short = labels(rows.iter().map(|row| row.name.as_str()), LONGEST_NAME);
     let named = rows.iter().zip(short).map(|(row, mut name)| {
@@ -85,13 +86,13 @@ fn names(rows: &[Row], footnotes: &mut Vec<String>) -> Vec<String> {
     named.collect()
 }
 
-/// Breaks a heading into lines at its spaces.
+/// Breaks a heading at its spaces into lines.
 fn narrow(heading: &str) -> String {
     let kept = heading.replacen("Ratio to ", "Ratio to\u{a0}", 1);
     kept.replacen("CPU ratio", "CPU\u{a0}ratio", 1).replace(' ', "\n").replace('\u{a0}', " ")
 }
 
-/// Returns the footnote numbers of `notes`. Equal notes share a number.
+/// Returns the numbers of `notes` and adds new notes to `footnotes`. Equal notes share a number.
 fn references(notes: &[String], footnotes: &mut Vec<String>) -> String {
     let mut number = |note: &String| {
         let known = footnotes.iter().position(|footnote| footnote == note);

@@ -6,42 +6,43 @@ use crate::watch::CpuMethod;
 use crate::{Experiment, Measured, Results, Row, Slice, trial};
 
 const BOTTOM: f64 = 280.0;
-/// Maximum ratio between the durations of trials on a common time axis. Beyond it, all lines have
-/// equal length.
+/// Maximum ratio between the durations of trials that share a time axis. Above it, the axis shows
+/// shares of the load, and all lines have the same length.
 const COMPARABLE: f64 = 4.0;
 
-/// Meaning of the horizontal axis.
+/// Quantity on the horizontal axis.
 enum Across {
     /// Seconds since the start of the load, up to this value.
     Seconds(f64),
-    /// Completed share of a trial's load.
+    /// Share of the trial's load that is complete.
     Share,
 }
 
-/// Chart and the meaning of its horizontal axis.
+/// Chart, and the title of its horizontal axis.
 pub struct Chart {
     pub svg: String,
     pub axis: &'static str,
 }
 
-/// Line of one trial: pairs of seconds since the start of the load, and value.
+/// Points of one trial's line: seconds since the start of the load, and the value.
 type Line = Vec<(f64, f64)>;
 
-/// Figure at the end of a configuration's lines: its value and its text.
+/// Function that returns the figure at the end of a configuration's lines: its position and its
+/// text.
 type FinalFigure<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
 
 /// Content of a chart with lines.
 struct LineChart<'a> {
     title: &'a str,
     highest: f64,
-    /// Lines by configuration and trial.
+    /// Lines of each configuration, one per trial.
     lines: Vec<Vec<Line>>,
-    /// Figure at the end of a configuration's lines.
+    /// Returns the figure at the end of a configuration's lines.
     end: FinalFigure<'a>,
     label: &'a dyn Fn(f64) -> String,
 }
 
-/// Draws resident memory; `None` if no trial counts.
+/// Draws resident memory over time; `None` if no trial counts.
 pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let most = rows.iter().filter_map(|row| row.memory_most).max()?;
     let line = |measured: &Measured| {
@@ -64,7 +65,8 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     )
 }
 
-/// Draws the cores used in each slice; `None` if no trial has slices with a known CPU time.
+/// Draws the number of busy cores in each slice; `None` if no trial has slices with a known CPU
+/// time.
 pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let line = |measured: &Measured| {
         // Clock ticks (10 ms) are too coarse for a single slice.
@@ -93,7 +95,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Returns the lines of the counted trials with watched processes.
+/// Returns the lines of the counted trials whose server processes were observed.
 fn lines(experiment: &Experiment, line: impl Fn(&Measured) -> Line) -> Vec<Vec<Line>> {
     let of = |results: &Results| {
         let counted = trial::counted(&results.trials).map(|(_, measured)| measured);

@@ -1,26 +1,27 @@
-//! Flame graphs: a row of boxes per call level, callers at the bottom. The width of a box is its
-//! time.
+//! Flame graphs. Each call level is a row of boxes, with callers below the functions that they
+//! call. The width of a box is its CPU time.
 //!
-//! After Brendan Gregg, "The Flame Graph", Communications of the ACM 59(6), 2016. In a graph of two
-//! profiles, each box has the larger of both widths, so that functions that disappeared are
-//! visible, too.
+//! The design follows Brendan Gregg, "The Flame Graph", Communications of the ACM 59(6), 2016. In a
+//! graph of two profiles, each box has the larger of its two widths. Functions that one of the
+//! profiles lacks therefore stay visible.
 
 use super::{Screen, Svg, both};
 use crate::number;
 use crate::profile::{KERNEL, Stacks};
 
 const ROW: f64 = 17.0;
-/// Width of a label's character: monospaced font of 12 pixels.
+/// Width of a character in a label, for a monospaced font of 12 pixels.
 const CHARACTER: f64 = 7.3;
 /// Minimum width of a box, about a tenth of a percent. Narrower boxes are not drawn.
 const NARROWEST: f64 = 1.0;
-/// Number of standard errors (of counts, Poisson) below which a difference may be chance.
+/// Number of standard errors below which a difference may be due to chance. Counts of samples have
+/// a Poisson distribution.
 const CERTAIN: f64 = 2.0;
 
-/// Weight of samples.
+/// Value of a sample, and its unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    /// Weight of a sample, in this profile and in the one merged with it.
+    /// Value of one sample: in this profile, and in the profile merged with it.
     pub worth: [f64; 2],
     /// Unit, printed after a figure.
     pub name: &'static str,
@@ -32,7 +33,7 @@ pub fn flame(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, false))
 }
 
-/// Draws the graph of two profiles merged with [`beside`](Stacks::beside), coloured by the change.
+/// Draws the graph of two profiles merged with [`beside`](Stacks::beside). Colours show the change.
 pub fn flame_difference(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, true))
 }
@@ -43,7 +44,7 @@ struct Graph<'a> {
     unit: Unit,
     screen: Screen,
     totals: Vec<[u64; 2]>,
-    /// Position by node index; `None` if the box is too narrow.
+    /// Position of each node's box; `None` if the box is too narrow.
     boxes: Vec<Option<BoxPosition>>,
     levels: usize,
 }
@@ -146,7 +147,8 @@ impl<'a> Graph<'a> {
         [0, 1].map(|side| self.totals[index][side] as f64 * self.unit.worth[side])
     }
 
-    /// Returns the CSS class of a box for its change, relative to all of the baseline's time.
+    /// Returns the CSS class of a box, which depends on its change as a share of the reference's
+    /// total time.
     fn change(&self, index: usize) -> &'static str {
         let [ours, theirs] = self.worth(index);
         let variance =
@@ -168,7 +170,7 @@ impl<'a> Graph<'a> {
 }
 
 /// Returns the maximum number of boxes of a drawing. The measured programs choose the function
-/// names, and must not be able to create a page too large for browsers.
+/// names, so they could otherwise create a page too large for browsers.
 fn most(screen: Screen) -> usize {
     match screen {
         Screen::Wide => 3000,
@@ -176,7 +178,8 @@ fn most(screen: Screen) -> usize {
     }
 }
 
-/// Returns the widths of all nodes: the widths of the callees plus the larger of both own times.
+/// Returns the widths of all nodes. The width of a node is the sum of the widths below it, plus the
+/// larger of its two own times.
 fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     let nodes = stacks.nodes();
     let own = |side: usize, index: usize| nodes[index].own[side] as f64 * unit.worth[side];
@@ -188,8 +191,8 @@ fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     widths
 }
 
-/// Returns the `most` widest nodes that are wide enough. A caller is at least as wide as its
-/// callees and precedes them, so it is always included.
+/// Returns the `most` widest nodes that are at least `narrowest` wide. A caller is at least as wide
+/// as the functions that it calls and precedes them, so it is always included.
 fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     let mut found: Vec<usize> =
         (0..widths.len()).filter(|&index| index == 0 || widths[index] >= narrowest).collect();
@@ -198,7 +201,8 @@ fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     found
 }
 
-/// Shortens a name to the width of its box; empty if fewer than four characters fit.
+/// Shortens a name to the width of its box. Returns an empty name if fewer than four characters
+/// fit.
 fn fit(name: &str, width: f64) -> String {
     let cost = |c: char| if c.is_ascii() { 1 } else { 2 };
     let room = ((width - 5.0) / CHARACTER).max(0.0) as usize;
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_keeps_its_place_and_chance_no_colour() {
-        // A sample counts 1 in our profile and 0.5 in the other.
+        // A sample counts 1 in the first profile and 0.5 in the second.
         let ours = stacks("main;new 400\nmain;same 1000\n");
         let both = ours.beside(&stacks("main;gone 900\nmain;same 2010\n"));
         let graph = Graph::new(&both, TIME, Screen::Wide).unwrap();

@@ -1,4 +1,4 @@
-//! Chart of latency by percentile, over all trials of a configuration.
+//! Chart of latency by percentile, over all counted trials of a configuration.
 
 use super::{Area, EndLabel, Scale, Screen, Svg, both, colours, end_labels, value_axis};
 use crate::Row;
@@ -61,7 +61,7 @@ fn chart(rows: &[Row], screen: Screen) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Returns percent and microseconds of the percentiles with enough latencies.
+/// Returns those percentiles that enough latencies support, as pairs of percent and microseconds.
 fn points(row: &Row) -> Vec<(f64, f64)> {
     PERCENTILES
         .iter()
@@ -71,8 +71,8 @@ fn points(row: &Row) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns the horizontal position of a percentile on an axis that ends with `rarest`. Each factor
-/// of ten in rarity has equal width.
+/// Returns the horizontal position of a percentile on an axis that ends at `rarest`. The steps from
+/// 90 to 99 and from 99 to 99.9 % have equal widths.
 fn across(area: Area, percent: f64, rarest: f64) -> f64 {
     let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
     let (first, last) = (rarity(PERCENTILES[0]), rarity(rarest.max(PERCENTILES[1])));

@@ -8,7 +8,7 @@ use crate::{Experiment, Row, trial};
 
 const TOP: f64 = 8.0;
 
-/// Positions of the bars.
+/// Geometry of the bars on a screen.
 #[derive(Clone, Copy)]
 struct Bars {
     left: f64,
@@ -17,7 +17,7 @@ struct Bars {
     row: f64,
     /// Distance from the top of a row to the middle of its bar.
     middle: f64,
-    /// Right end of the figures.
+    /// Horizontal position at which the figures end.
     value: f64,
 }
 
@@ -44,7 +44,8 @@ fn chart(experiment: &Experiment, rows: &[Row], screen: Screen) -> Option<String
     let bars = Bars::on(screen);
     let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
     let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
-    // Few rounds give wide intervals. These may be cut, but must not determine the axis.
+    // A few rounds give wide intervals. The chart may cut them, but they must not determine its
+    // axis.
     let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
     let highest = widest.min(highest * 1.2);
     let bottom = TOP + bars.row * rows.len() as f64;
@@ -95,7 +96,7 @@ fn draw(
         svg.coloured_line("interval", (low, middle), (high.min(bars.right), middle), colour);
     }
     svg.coloured_line("mean", (mean, middle - 12.0), (mean, middle + 12.0), colour);
-    // A fixed vertical offset in the order of the rounds keeps equal rates apart.
+    // A vertical offset per round keeps the dots of equal rates apart.
     let step = 16.0 / trials.len().max(2).saturating_sub(1) as f64;
     for (place, (tooltip, value)) in trials.iter().enumerate() {
         let y = if trials.len() == 1 { middle } else { middle - 8.0 + step * place as f64 };

@@ -1,6 +1,6 @@
-//! Axes: conversion of values to positions, and ticks.
+//! Axes of charts: positions of values, and values of ticks.
 
-/// Axis of a chart.
+/// Linear or logarithmic axis of a chart.
 pub struct Scale {
     low: f64,
     high: f64,
@@ -21,8 +21,8 @@ impl Scale {
         Self { low: 0.0, high: count * step, start, end, logarithmic: false, ticks }
     }
 
-    /// Creates an axis from a round number of at most `lowest` to one of at least `highest`, both
-    /// greater than 0.
+    /// Creates a logarithmic axis from a round number of at most `lowest` to a round number of at
+    /// least `highest`. Both must be greater than 0.
     pub fn logarithmic(lowest: f64, highest: f64, start: f64, end: f64) -> Self {
         let lowest = lowest.max(f64::MIN_POSITIVE);
         let decades = (highest / lowest).log10();

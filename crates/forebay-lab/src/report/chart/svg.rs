@@ -1,4 +1,4 @@
-//! Shapes of the charts. This module escapes all text.
+//! Builder of the charts' SVG elements. It escapes all text.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use minijinja::HtmlEscape;
 
 use super::Screen;
 
-/// Drawing under construction.
+/// SVG element under construction.
 pub struct Svg {
     screen: Screen,
     height: f64,
@@ -23,7 +23,7 @@ impl Svg {
         Self { screen, height, label: label.to_owned(), body: String::new() }
     }
 
-    /// Increases the height at the bottom and returns the new height.
+    /// Adds `by` to the height, at the bottom. Returns the new height.
     pub fn grow(&mut self, by: f64) -> f64 {
         self.height += by;
         self.height
