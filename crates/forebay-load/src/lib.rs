@@ -1,21 +1,23 @@
-//! The load generator. A [`Spec`] describes a run, [`run()`] executes it and returns an
-//! [`Outcome`].
+//! Load generator for HTTP and gateway protocols. A [`Spec`] describes a run; [`run()`] executes it
+//! and returns an [`Outcome`].
 //!
-//! Three parts can be combined freely: a `Pacer` (the times of requests), a [`Stop`] (their number
-//! or duration) and a `Session` of `forebay-client` (the protocol). Each load thread owns its
-//! connections, its epoll instance and its histogram. Threads share nothing per request.
+//! Three parts can be combined freely: a `Pacer` (when requests are due), a [`Stop`] (how many
+//! requests, or for how long) and a `Session` of `forebay-client` (the protocol). Each load thread
+//! owns its connections, its epoll instance and its histogram, so no request needs data that
+//! threads share.
 //!
-//! - `run` resolves the address, starts the threads and adds up their tallies;
-//! - `worker` is the thread: it waits for events, passes each to its connection, and checks
-//!   timeouts;
-//! - `waiting` polls for events before it sleeps;
-//! - `connection` is the state machine of a connection with one request at a time, `mux` of a
-//!   connection with several;
-//! - `dialling` connects, for both; `transport` sends and receives over a socket, or over `tls`;
-//! - `request` encodes the requests, `mix` chooses among them, `inspection` examines the reply.
+//! - `run` resolves the address, starts the load threads and adds up their counts;
+//! - `worker` is the load thread: it passes each event to its connection and checks timeouts;
+//! - `waiting` waits for events: it polls briefly before it sleeps;
+//! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
+//! a connection with several requests at once;
+//! - `dialling` opens connections; `transport` sends and receives over a plain socket or with
+//! `tls`;
+//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
-//! [`Turns`] runs a load in several parts and keeps the connections open between them. [`fetch()`]
-//! sends a single request, for probes. Nothing here starts or watches servers.
+//! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
+//! [`fetch()`] sends a single request, to check a server. This crate neither starts nor watches
+//! servers.
 #![forbid(unsafe_code)]
 
 mod budget;

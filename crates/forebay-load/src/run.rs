@@ -1,4 +1,5 @@
-//! A run in one or several turns: threads, their shares, and the sum of their counts.
+//! Runs a load in one or several turns: starts threads, divides the load among them, adds up their
+//! counts.
 
 use std::io;
 use std::sync::Arc;
@@ -26,18 +27,19 @@ use crate::{
     ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
 };
 
-/// Share of the time above which a load thread counts as busy.
+/// Share of its time above which a load thread counts as busy. If every thread is busy, the client
+/// may be the limit.
 const SATURATION: f64 = 0.85;
 
-/// Files that a run may need in addition to its connections and the two files of each thread.
+/// Number of files that a run may open in addition to its connections and to two files per thread.
 const SPARE_FILES: u64 = 64;
 
-/// Runs the load that `spec` describes and blocks until the end.
+/// Runs the load that `spec` describes and blocks until the load ends.
 ///
 /// # Errors
-/// Fails if no load was possible: an invalid specification, a host that cannot be resolved, a
-/// server that never accepted a connection, or a system that refuses threads or files. Failed
-/// requests are counted in the outcome instead.
+/// Fails if no load was possible: the settings are invalid, the host cannot be resolved, the server
+/// never accepted a connection, or the system refuses threads or files. Failed requests are no
+/// error; the outcome counts them.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     let mut crew = crew(spec)?;
     let mut series = Vec::new();
@@ -52,7 +54,7 @@ pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
     Ok(Outcome { series, ..outcome })
 }
 
-/// Records the counts of each second until the other end of `ended` is dropped.
+/// Records the counts of each second until the sender of `ended` is dropped.
 fn watch(control: &Control, ended: &mpsc::Receiver<()>) -> Vec<Second> {
     const SECOND: Duration = Duration::from_secs(1);
     let mut series = Vec::new();
@@ -77,7 +79,7 @@ fn watch(control: &Control, ended: &mpsc::Receiver<()>) -> Vec<Second> {
     }
 }
 
-/// Load in several turns. Its connections stay open and idle between turns.
+/// Load that runs in several turns. Its connections stay open and idle between turns.
 pub struct Turns {
     spec: Spec,
     crew: Box<dyn Crew>,
@@ -92,8 +94,8 @@ impl Turns {
         Ok(Self { spec: spec.clone(), crew: crew(spec)? })
     }
 
-    /// Runs a turn until `stop`, at `rate` if given. At the end of a duration the turn waits for
-    /// the replies to active requests and counts them, so that nothing is left for the next turn.
+    /// Runs a turn until `stop`, at `rate` if one is given. When the time of a turn is over, the
+    /// turn waits for the replies to its active requests. No reply then arrives in the next turn.
     ///
     /// # Errors
     /// Fails as [`run`] does.
@@ -109,7 +111,7 @@ impl Turns {
     }
 }
 
-/// Load threads with their connections.
+/// Group of load threads with their connections, for any protocol.
 trait Crew: Send {
     fn run(&mut self, spec: &Spec, drains: bool, control: &Control) -> Result<Outcome, Error>;
 }
@@ -129,7 +131,7 @@ fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     }
 }
 
-/// Creates load threads. Each connection gets its own `config`.
+/// Creates the load threads for the protocol of `spec`. Each connection gets its own `config`.
 fn crew_over<T: Transport + 'static>(
     spec: &Spec,
     config: impl Fn() -> T::Config,
@@ -185,7 +187,7 @@ fn crew_over<T: Transport + 'static>(
 }
 
 impl<C: Drive + Send> WorkerCrew<C> {
-    /// Creates load threads. `connection` creates a connection from its index in the thread.
+    /// Creates the load threads. `connection` creates a connection from its index in its thread.
     fn new(spec: &Spec, connection: impl Fn(usize) -> C) -> Result<Self, Error> {
         let threads = spec.threads.min(spec.connections);
         allow_files(spec.connections as u64 + 2 * threads as u64)?;
@@ -219,7 +221,8 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
             let refusal = finished.into_iter().find_map(|thread| thread.last_refusal);
             let endpoint = spec.url.endpoint().to_string();
             return Err(match refusal {
-                // An error of the system itself is from the connect.
+                // An error with an OS error code comes from the connect, not from the TLS
+                // handshake.
                 Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
                 }
@@ -307,7 +310,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     }
 }
 
-/// Returns the counts of one of several requests.
+/// Converts the counts of one request of a mixed load.
 fn counts_of(part: &Part, tally: PartTally) -> PartCounts {
     let PartTally { completed, failed, time, latency } = tally;
     PartCounts {
@@ -321,12 +324,13 @@ fn counts_of(part: &Part, tally: PartTally) -> PartCounts {
     }
 }
 
-/// Returns share `index` of `total` in `parts`. The first shares include the remainder.
+/// Returns the size of part `index` when `total` is divided into `parts`. The first parts include
+/// the remainder.
 fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }
 
-/// Raises the limit of open files by as much as needed, up to the hard limit.
+/// Raises the soft limit of open files as far as needed, up to the hard limit.
 fn allow_files(wanted: u64) -> Result<(), Error> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let wanted = wanted + open + SPARE_FILES;

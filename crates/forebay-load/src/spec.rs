@@ -9,101 +9,108 @@ use forebay_client::Gateway;
 
 use crate::{Error, Url};
 
-/// Specification of one run of the load generator.
+/// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// URL to request.
     pub url: Url,
     /// Number of connections.
     pub connections: usize,
-    /// HTTP/2: maximum number of concurrent requests per connection; fewer if the server allows
+    /// Maximum number of concurrent requests per connection, for HTTP/2. The server may allow
     /// fewer.
     pub streams: usize,
-    /// Number of load threads; at most one per connection is started.
+    /// Number of load threads. No more threads than connections are started.
     pub threads: usize,
-    /// End of the run.
+    /// Condition that ends the run.
     pub stop: Stop,
-    /// Requests of a mixed load, instead of the URL, method, header fields and body below.
+    /// Requests of a mixed load. If there are any, they replace the URL, method and body; their
+    /// header fields are added.
     pub parts: Vec<Part>,
-    /// The request method.
+    /// Method of the request.
     pub method: String,
-    /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. A `Host` or
-    /// `User-Agent` given here replaces the default.
+    /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. If this list
+    /// contains `Host` or `User-Agent`, its value replaces the default.
     pub headers: Vec<(String, String)>,
-    /// The request body.
+    /// Body of the request; for a WebSocket, the message.
     pub body: Vec<u8>,
-    /// Reuses connections. If false, HTTP/1.1 sends `Connection: close`.
+    /// Sends further requests over an open connection. If false, each request has a new connection;
+    /// HTTP/1.1 requests have `Connection: close`.
     pub keepalive: bool,
-    /// Time limit of a request, including its connect.
+    /// Time limit of a request, including the time to connect.
     pub timeout: Duration,
     /// Pause on each connection between a reply and the next request.
     pub think: Option<Duration>,
-    /// Sends requests at this rate instead of as fast as replies arrive.
+    /// Rate at which requests are sent; `None` sends the next request after each reply (closed
+    /// loop).
     pub rate: Option<Rate>,
-    /// Condition for every reply.
+    /// Condition that a reply must meet to count as completed.
     pub check: Option<Check>,
-    /// Root and further variables for an application over FastCGI, SCGI or uwsgi.
+    /// Script directory and variables for FastCGI, SCGI or uwsgi, or the secret for AJP.
     pub gateway: Gateway,
-    /// TLS options for https:// URLs.
+    /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
 }
 
-/// One of several requests of a run.
+/// One request of a mixed load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// URL, on the server of the run.
+    /// URL of the request, on the server of the run.
     pub url: Url,
-    /// The request method.
+    /// Method of the request.
     pub method: String,
-    /// Header fields in addition to those of the run.
+    /// Header fields in addition to those of the run. They replace fields of the run with the same
+    /// name.
     pub headers: Vec<(String, String)>,
-    /// The request body.
+    /// Body of the request.
     pub body: Vec<u8>,
-    /// Share of the requests, relative to the other weights.
+    /// Weight of the request. Its share of all requests is its weight divided by the sum of all
+    /// weights.
     pub weight: u32,
 }
 
-/// TLS options for https:// URLs.
+/// TLS options for `https://` and `wss://` URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Accepts any certificate.
     pub insecure: bool,
-    /// PEM file with the trusted certificate authorities; `None` for those of this machine.
+    /// PEM file with the trusted certificate authorities; `None` trusts the authorities of this
+    /// machine.
     pub ca: Option<PathBuf>,
-    /// Resumes the last session of a connection when it reconnects.
+    /// Resumes the last TLS session when a connection reconnects.
     pub resume: bool,
 }
 
-/// End of a run.
+/// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// After exactly this many requests over all threads.
+    /// The run ends after exactly this number of requests over all threads.
     Requests(u64),
-    /// After this time.
+    /// The run ends after this time.
     Duration(Duration),
 }
 
-/// Open loop: requests are due at planned instants, regardless of replies, and latency counts from
-/// the planned instant. A request that is due while every connection is busy waits for a free one.
+/// Rate of an open loop: requests are due at planned instants, whether or not replies have arrived,
+/// and latency counts from the planned instant. If every connection is busy, a request that is due
+/// waits for a free connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Requests per second over all connections.
     pub per_second: f64,
-    /// Distribution of the planned instants.
+    /// Distribution of the planned instants in time.
     pub arrivals: Arrivals,
 }
 
-/// Distribution of the planned instants of an open loop.
+/// Distribution of the planned instants of an open loop in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Equal gaps.
+    /// Equal gaps between requests.
     Even,
-    /// Exponentially distributed gaps: independent users.
+    /// Exponentially distributed gaps, as independent users cause them.
     Poisson,
 }
 
 impl Arrivals {
-    /// Returns the name on the command line and in JSON.
+    /// Returns the name that the command line and JSON use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Even => "even",
@@ -112,52 +119,52 @@ impl Arrivals {
     }
 }
 
-/// Condition that a reply must satisfy to count as completed.
+/// Condition that a reply must meet to count as completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The expected status.
+    /// Status that the reply must have.
     pub status: u16,
     /// Bytes that the body must contain.
     pub body_contains: Option<Vec<u8>>,
 }
 
-/// Counts of one second.
+/// Counts of requests in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Requests completed.
+    /// Number of completed requests.
     pub completed: u64,
-    /// Requests failed.
+    /// Number of failed requests.
     pub failed: u64,
 }
 
-/// Handle of a running load, shared with the code that watches or cancels it.
+/// State of a running load, shared with the code that observes or cancels it.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Set to true to end the run early. The outcome then covers the time so far.
+    /// Ends the run early when it is set to true. The outcome then covers the time so far.
     pub cancelled: Arc<AtomicBool>,
-    /// Requests completed so far, published by each thread a few times per second.
+    /// Number of requests completed so far. Each thread adds its count a few times per second.
     pub completed: AtomicU64,
-    /// Requests failed so far, published in the same way.
+    /// Number of requests failed so far, added in the same way.
     pub failed: AtomicU64,
 }
 
 impl Control {
-    /// Returns the counts so far.
+    /// Returns the numbers of requests so far.
     pub(crate) fn counts(&self) -> Second {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Second { completed: read(&self.completed), failed: read(&self.failed) }
     }
 }
 
-/// Maximum number of different requests.
+/// Maximum number of different requests in a mixed load.
 const PARTS_LIMIT: usize = 100_000;
 
-/// Maximum number of streams per connection.
+/// Maximum number of concurrent requests per connection.
 const STREAMS_LIMIT: usize = 65_536;
 
 impl Spec {
-    /// Returns the default: `GET url` over 10 keep-alive connections for 10 seconds, on as many
-    /// threads as cores, with a timeout of 10 seconds.
+    /// Returns the default settings: `GET url` over 10 keep-alive connections for 10 seconds, with
+    /// one thread per core (at most 10) and a timeout of 10 seconds.
     pub fn new(url: Url) -> Self {
         let connections = 10;
         Self {
@@ -180,9 +187,9 @@ impl Spec {
         }
     }
 
-    /// Returns the specification without the requests of a mixed load.
+    /// Returns a copy without the requests of a mixed load.
     pub(crate) fn without_parts(&self) -> Self {
-        // Not by a clone of everything: there can be many requests.
+        // A derived clone would copy all of these requests, and there can be many.
         let Self { url, method, headers, body, .. } = self;
         let (url, method) = (url.clone(), method.clone());
         let (gateway, tls) = (self.gateway.clone(), self.tls.clone());
@@ -206,7 +213,7 @@ impl Spec {
         }
     }
 
-    /// Returns the specification of a run with only this request. `self` has no parts.
+    /// Returns the settings of a run that sends only `part`. `self` must have no parts.
     pub(crate) fn with_part(&self, part: &Part) -> Self {
         let replaced =
             |name: &String| part.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
@@ -220,8 +227,8 @@ impl Spec {
         }
     }
 
-    /// Checks the numbers of the specification. Method and fields are checked when the request is
-    /// encoded.
+    /// Checks the numbers of the settings. The encoding of the requests checks method and header
+    /// fields.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {
@@ -262,7 +269,7 @@ impl Spec {
             return refuse("the timeout must be above zero");
         }
         if let Some(rate) = self.rate {
-            // At more than one request per nanosecond and thread, the gaps round to zero.
+            // With more than one request per nanosecond and thread, the gaps would round to zero.
             if !(rate.per_second > 0.0 && rate.per_second <= 1e8) {
                 return refuse("the rate must be above 0 and at most 100 million per second");
             }
@@ -279,7 +286,7 @@ pub(crate) fn is_idempotent(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE")
 }
 
-/// Returns one thread per core, but never more than connections.
+/// Returns the number of cores, limited to the number of connections.
 pub(crate) fn default_threads(connections: usize) -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(connections).max(1)
 }

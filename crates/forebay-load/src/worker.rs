@@ -23,46 +23,47 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::waiting::{BATCH, Waiting, timespec};
 
-/// Connection that a load thread drives, with one exchange at a time or several.
+/// Connection that a load thread drives. It carries one request at a time or several.
 pub(crate) trait Drive {
-    /// Starts the first request of a turn. A connection of the previous turn may still be open.
+    /// Starts the first request of a turn. The connection may still be open from the previous turn.
     fn begin(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Handles an epoll event of the socket.
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState);
 
-    /// Takes the next request, after the connection has put itself into [`ThreadState::idle`].
+    /// Starts the next request of a connection that [`ThreadState::idle`] names.
     fn go_on(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Ends the turn: drops a request that is not due yet and takes no more.
+    /// Stops taking requests, and drops a request that is not due yet.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles a wake-up. The wake-up is ignored if its order is obsolete.
+    /// Handles a wake-up by the timer. The connection ignores it if it no longer waits for that
+    /// time.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Returns the requests that have neither a reply nor a failure.
+    /// Returns the active requests: those without a reply or failure.
     fn in_flight(&self) -> InFlight;
 
-    /// Fails the active requests that have timed out. A connect that has timed out may try the next
-    /// address.
+    /// Fails the active requests whose time limit is over. A connect whose time limit is over may
+    /// continue with the server's next address.
     fn check_deadline(&mut self, now: Instant, state: &mut ThreadState);
 }
 
-/// Requests without a reply or a failure.
+/// Active requests: those without a reply or failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InFlight {
     pub count: u64,
-    /// Earliest due time.
+    /// Due time of the oldest of these requests.
     pub oldest: Option<Instant>,
 }
 
 impl InFlight {
-    /// Returns a single request.
+    /// Returns the value for a single request.
     pub fn one(due: Instant) -> Self {
         Self { count: 1, oldest: Some(due) }
     }
 
-    /// Returns the requests of both.
+    /// Returns the sum of both.
     pub fn and(self, other: Self) -> Self {
         let oldest = self.oldest.into_iter().chain(other.oldest).min();
         Self { count: self.count + other.count, oldest }
@@ -81,57 +82,57 @@ pub(crate) struct Worker<C> {
 #[derive(Debug)]
 pub(crate) struct ThreadState {
     pub epoll: OwnedFd,
-    /// Buffer of every read.
+    /// Buffer for the reads of all connections.
     pub buffer: Box<[u8]>,
     pub tally: Tally,
     pub budget: RequestBudget,
     pub pacer: Pacer,
     pub alarm: Alarm,
-    /// The connection whose reply has just arrived, and the time of the reply. Its next request is
-    /// not taken yet.
+    /// Index of the connection whose reply has just arrived, and the time of the reply. The
+    /// connection has not started its next request yet.
     pub idle: Option<(usize, Instant)>,
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
     pub mix: Mix,
-    /// Share of the planned requests that the current part of the run did not send in time.
+    /// Share of the planned requests that this turn did not send in time.
     pub shortfall: f64,
-    /// Number of connections that have requests left.
+    /// Number of connections that still have requests to send in this turn.
     pub active: usize,
-    /// At least one connection gave up connecting.
+    /// True if at least one connection stopped trying to connect.
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
 }
 
-/// A thread's share of a turn.
+/// Part of a turn that one thread runs.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub budget: RequestBudget,
     pub pacer: Pacer,
     pub start: Instant,
-    /// End of the turn; `None` if the budget ends it.
+    /// Instant at which the turn ends; `None` if it ends after a number of requests.
     pub end: Option<Instant>,
-    /// Waits at the end for the replies to active requests.
+    /// Waits at the end of the turn for the replies to active requests.
     pub drains: bool,
 }
 
-/// Result of a thread.
+/// Results of a thread in one turn.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub tally: Tally,
     pub ended: Instant,
     pub cpu_user: Duration,
     pub cpu_system: Duration,
-    /// Part of the CPU time that was spent on polls without events.
+    /// Part of the CPU time that was spent on polls that found no event.
     pub looked: Duration,
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
-    /// Age of the oldest request in flight.
+    /// Age of the oldest active request at the end.
     pub oldest: Duration,
-    /// Share of the planned rate that was missed.
+    /// Share of the planned requests that was not sent in time.
     pub shortfall: f64,
 }
 
-/// Timer that wakes the thread for connections that wait for an instant.
+/// Timer that wakes the thread for connections that wait for a certain time.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     orders: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -139,17 +140,18 @@ pub(crate) struct Alarm {
     armed: Option<Instant>,
 }
 
-/// Large enough for most replies; larger ones need more reads.
+/// Size of the read buffer in bytes. It holds most replies; larger replies need several reads.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Longest time between two checks of deadlines, cancellation and progress.
+/// Longest interval between two checks of time limits and cancellation, and between two updates of
+/// the counts.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Event data of the timer; connections use their index.
+/// Event data of the timer. The event data of a connection is its index.
 const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
-    /// Creates the worker of one load thread. A connection is identified by its index.
+    /// Creates a load thread's state. The index of a connection identifies it in events.
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
@@ -177,7 +179,7 @@ impl<C: Drive> Worker<C> {
         Ok(Self { connections, waiting: Waiting::new(), state })
     }
 
-    /// Runs a turn until no connection has requests left, the turn ends or it is cancelled.
+    /// Runs a turn until its requests are used up, its time is over or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
         let Share { budget, pacer, start, end, drains } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
@@ -236,13 +238,13 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
-                // Before connections ask the pacer for instants after the end.
+                // The plan is closed before connections ask the pacer for due times after the end.
                 self.close_plan(start, Some(ended));
                 self.retire(now);
             }
             for event in &events[..count] {
                 let (data, flags) = (event.data, event.flags);
-                // The timer's index is out of range. Its event only wakes the thread.
+                // The timer's event data is no valid index. Its event only wakes the thread.
                 if let Some(connection) = self.connections.get_mut(data.u64() as usize) {
                     connection.ready(flags, now, &mut self.state);
                     self.go_on();
@@ -268,13 +270,13 @@ impl<C: Drive> Worker<C> {
         Ok(())
     }
 
-    /// Records what was due and was not sent.
+    /// Records how many planned requests were not sent, and how late the plan was.
     fn close_plan(&mut self, start: Instant, end: Option<Instant>) {
         self.state.shortfall = self.state.pacer.shortfall(start, end);
         self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end));
     }
 
-    /// Takes no more requests, and waits for the replies to active ones.
+    /// Stops taking requests. Replies to active requests are still awaited.
     fn retire(&mut self, now: Instant) {
         self.state.budget.close();
         for connection in &mut self.connections {
@@ -282,16 +284,17 @@ impl<C: Drive> Worker<C> {
         }
     }
 
-    /// Sends the next request of the connection that received its reply, before the next event is
-    /// processed. When the thread read a whole batch first, the server idled meanwhile: nginx and
-    /// the client on one core each, 10 connections, 94,000 requests/s instead of 102,000.
+    /// Starts the next request on the connection whose reply has just arrived, before the next
+    /// event is handled. If the thread first read all replies of a batch of events, the server was
+    /// idle in the meantime. With nginx and the client on one core each and 10 connections, the
+    /// rate was then 94,000 instead of 102,000 requests/s.
     fn go_on(&mut self) {
         while let Some((id, now)) = self.state.idle.take() {
             self.connections[id].go_on(now, &mut self.state);
         }
     }
 
-    /// Adds the counts since `before`, the last published counts, to the shared counters.
+    /// Adds the requests counted since `before` to the shared counters. Returns the new counts.
     fn publish(&self, before: (u64, u64), control: &Control) -> (u64, u64) {
         let (completed, failed) = (self.state.tally.completed, self.state.tally.failed);
         control.completed.fetch_add(completed - before.0, Ordering::Relaxed);
@@ -304,24 +307,25 @@ impl Alarm {
     fn new(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Edge-triggered: each expiry is an event, so the timer need not be read.
+        // The timer is edge-triggered: each expiry is a new event, so the thread need not read the
+        // timer.
         epoll::add(epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
         Ok(Self { orders: BinaryHeap::new(), timer, armed: None })
     }
 
-    /// Orders a wake-up of connection `id` at `at`.
+    /// Makes the timer wake connection `id` at `at`.
     pub fn add(&mut self, at: Instant, id: usize) {
         self.orders.push(Reverse((at, id)));
     }
 
-    /// Sets the timer to the earliest order. The timeout of epoll itself has a resolution of only
-    /// 1 ms.
+    /// Sets the timer to the earliest wake-up. The time limit of `epoll_wait` has a resolution of
+    /// only 1 ms.
     fn arm(&mut self, now: Instant) -> io::Result<()> {
         let Some(Reverse((at, _))) = self.orders.peek() else { return Ok(()) };
         if self.armed == Some(*at) {
             return Ok(());
         }
-        // Zero would disarm the timer.
+        // A wait of zero would disarm the timer.
         let wait = at.saturating_duration_since(now).max(Duration::from_nanos(1));
         let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(wait) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
@@ -329,7 +333,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Removes and returns the next order that is due.
+    /// Removes the earliest wake-up if it is due. Returns its connection.
     fn due(&mut self, now: Instant) -> Option<usize> {
         let Reverse((at, id)) = *self.orders.peek()?;
         if at > now {
@@ -340,7 +344,7 @@ impl Alarm {
     }
 }
 
-/// Returns user and system time of this thread.
+/// Returns the user and system CPU time of this thread.
 fn thread_cpu() -> io::Result<(Duration, Duration)> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let micros = |time: nix::sys::time::TimeVal| time.num_microseconds().max(0) as u64;
