@@ -1,19 +1,20 @@
-//! Shares of the number of requests of a run, if [`Stop`] limits it.
+//! Parts of the number of requests of a run, one for each thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Stop;
 
-/// A thread's share of the requests of a run. A run of n requests sends exactly n: each request
-/// that is taken is counted as completed or failed.
+/// Number of requests that a thread may still send. A run of n requests sends exactly n: each
+/// request that a thread takes becomes a completed or a failed one.
 ///
-/// Threads draw from the common stock in batches. A batch avoids an atomic operation per request.
-/// Batches shrink towards the end, so that no thread holds many requests while others have none.
+/// All threads draw requests from a common stock in batches, which avoids an atomic operation per
+/// request. Batches become smaller towards the end. A thread then does not hold many requests while
+/// others have none.
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     held: u64,
-    /// `None` for a run by duration, which has no limit.
+    /// Common stock; `None` for a run that ends after a time and has no limit.
     stock: Option<Arc<AtomicU64>>,
     threads: u64,
 }
@@ -21,7 +22,7 @@ pub(crate) struct RequestBudget {
 const BATCH_LIMIT: u64 = 256;
 
 impl RequestBudget {
-    /// Returns one share per thread.
+    /// Returns one budget per thread.
     pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
         let stock = match stop {
             Stop::Requests(n) => Some(Arc::new(AtomicU64::new(n))),
@@ -31,17 +32,17 @@ impl RequestBudget {
         (0..threads).map(claim).collect()
     }
 
-    /// Returns a share without requests.
+    /// Returns a budget without requests.
     pub fn none() -> Self {
         Self { held: 0, stock: Some(Arc::default()), threads: 1 }
     }
 
-    /// Drops the rest of the share.
+    /// Drops the requests that are left in this budget.
     pub fn close(&mut self) {
         *self = Self::none();
     }
 
-    /// Takes one request. Returns false if none is left.
+    /// Takes one request from the budget. Returns false if none is left.
     #[inline]
     pub fn take(&mut self) -> bool {
         if self.held == 0 && !self.draw() {
@@ -51,7 +52,7 @@ impl RequestBudget {
         true
     }
 
-    /// Returns true if the number of requests is limited.
+    /// Returns true if the number of requests is limited, and not the time.
     pub fn limited(&self) -> bool {
         self.stock.is_some()
     }
@@ -61,7 +62,8 @@ impl RequestBudget {
             self.held = u64::MAX;
             return true;
         };
-        // Eight batches per thread from the remaining stock, so batches shrink as the stock does.
+        // Each thread could draw eight batches from the remaining stock. Batches therefore become
+        // smaller with the stock.
         let batch = |left: u64| left.min((left / (self.threads * 8)).clamp(1, BATCH_LIMIT));
         let drawn = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             (left > 0).then(|| left - batch(left))

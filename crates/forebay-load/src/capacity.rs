@@ -1,80 +1,87 @@
-//! Search for the highest rate at which a server meets goals.
+//! Search for the highest rate at which a server meets goals, such as `p99<50ms`.
 //!
-//! Each step loads the server at one rate, in an open loop, and compares the outcome with the goals.
-//! Near the limit, chance decides about a step. A plain bisection that meets such a step is wrong
-//! from then on. The search keeps a probability for each possible limit instead, takes the median as
-//! its next rate, and ends when 95 % of the probability are close together (Horstein, "Sequential
-//! Transmission Using Noiseless Feedback", IEEE Transactions on Information Theory 9, 1963; Waeber,
-//! Frazier and Henderson, "Bisection Search with Noisy Responses", SIAM Journal on Control and
-//! Optimization 51, 2013).
+//! Each step loads the server at one rate, in an open loop, and compares the outcome with the
+//! goals. Near the limit, chance decides if a step passes. A plain bisection would never recover
+//! from a step that chance decided wrongly.
+//!
+//! This search keeps a probability for each possible limit instead. The next rate is the median of
+//! these probabilities. The search ends when an interval with 95 % of the probability is narrow.
+//!
+//! Sources: Horstein, "Sequential Transmission Using Noiseless Feedback", IEEE Transactions on
+//! Information Theory 9, 1963; Waeber, Frazier and Henderson, "Bisection Search with Noisy
+//! Responses", SIAM Journal on Control and Optimization 51, 2013.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::{Control, Error, Goal, Judgement, Outcome, Rate, Spec, Stop, Turns};
 
-/// Search to perform.
+/// Settings of a search.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// The goals. A step passes if it meets all of them and sends what is due.
+    /// Goals. A step passes if it meets all of them and sends its requests at the planned rate.
     pub goals: Vec<Goal>,
-    /// Duration of a step. Steps at low rates are longer, so that they can decide about percentiles.
+    /// Duration of a step. Steps at low rates take longer, because a percentile needs enough
+    /// requests.
     pub step: Duration,
-    /// Distribution of the planned instants.
+    /// Distribution of the planned instants in time.
     pub arrivals: crate::Arrivals,
 }
 
-/// A step of the search.
+/// One step of the search: a load at one rate.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The rate in requests per second.
+    /// Rate in requests per second.
     pub rate: f64,
-    /// The step met all goals.
+    /// True if the step met all goals.
     pub passed: bool,
-    /// The values that decided, for the report.
+    /// Values that decided about the step, as text for the report.
     pub why: String,
-    /// Results of the step.
+    /// Outcome of the load.
     pub outcome: Outcome,
 }
 
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Capacity {
-    /// Highest rate that meets the goals: the median of the probability.
+    /// Highest rate that meets the goals: the median of the probabilities.
     pub rate: f64,
     /// Interval that contains this rate with a probability of 95 %.
     pub interval: [f64; 2],
-    /// Rate of a closed loop over the same connections, measured first.
+    /// Rate of a closed loop over the same connections, which is measured before the first step.
     pub closed_loop: f64,
-    /// All steps in their order.
+    /// All steps, in the order in which they ran.
     pub steps: Vec<Step>,
 }
 
-/// Longest step.
+/// Maximum duration of a step, unless the duration in `Search` is longer.
 const LONGEST_STEP: Duration = Duration::from_secs(60);
-/// Duration of the closed loop, at most.
+/// Maximum duration of the closed loop.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 const MOST_STEPS: usize = 30;
 const FEWEST_STEPS: usize = 5;
-/// Ratio of the interval's ends at which the search ends.
+/// Ratio of the interval's ends at or below which the search ends.
 const NARROW: f64 = 1.05;
 
-/// Share of the planned rate that a step may miss. An overload by 2 % misses as much.
+/// Share of the planned rate that a step may miss. A server that is overloaded by 2 % misses as
+/// much.
 const SHORTFALL: f64 = 0.02;
 
-/// Highest and lowest limit that is possible, as factors of the rate of the closed loop.
+/// Highest and lowest limit that the search considers, as factors of the closed loop's rate.
 const HIGHEST: f64 = 1.5;
 const LOWEST: f64 = 1.0 / 50.0;
-/// Factor between neighbouring limits.
+/// Factor between neighbouring limits that the search considers.
 const GRID: f64 = 1.005;
-/// Width of the range of rates where only chance decides about a step, on the logarithmic scale.
+/// Width of the range of rates around the limit in which chance decides about a step, as a
+/// difference of natural logarithms.
 const FUZZ: f64 = 0.015;
-/// Probability that a step far from the limit goes wrong, for example by a pause of the machine.
+/// Probability that a step far from the limit is decided wrongly, for example because of a pause of
+/// the machine.
 const BLUNDER: f64 = 0.03;
 
-/// Searches for the highest rate. `spec` describes the load without its rate and stop. `report`
-/// receives each step.
+/// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
+/// is called after each step.
 ///
 /// # Errors
 /// Fails as [`run`](crate::run()) does. An interrupted search returns the steps so far.
@@ -112,15 +119,15 @@ pub fn find_rate(
 }
 
 impl Search {
-    /// Returns the duration of a step: long enough for the goals.
+    /// Returns the duration of a step at `rate`, which is long enough to decide about the goals.
     fn duration(&self, rate: f64) -> Duration {
         let samples = self.goals.iter().map(Goal::samples).max().unwrap_or(1);
-        // Chance varies the number of requests.
+        // The factor 1.2 allows for chance in the number of requests.
         let needed = Duration::from_secs_f64((samples as f64 * 1.2 / rate).min(1e6));
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Returns true if the outcome meets all goals, and the values.
+    /// Returns true if the outcome meets all goals, with the values that decided.
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;
@@ -143,19 +150,20 @@ impl Capacity {
         self.steps.iter().any(|step| step.passed)
     }
 
-    /// Returns true if the search came to its end: the interval is narrow.
+    /// Returns true if the search ended with a narrow interval, and not early.
     pub fn is_sure(&self) -> bool {
         self.steps.len() >= FEWEST_STEPS && self.interval[1] <= self.interval[0] * NARROW
     }
 
-    /// Returns the passed step with the highest rate inside the interval, else the highest one below.
+    /// Returns the passed step with the highest rate, except for steps with a rate above the
+    /// interval.
     pub fn best(&self) -> Option<&Step> {
         let passed = self.steps.iter().filter(|step| step.passed && step.rate <= self.interval[1]);
         passed.max_by(|left, right| left.rate.total_cmp(&right.rate))
     }
 }
 
-/// Probability of each possible limit.
+/// Probabilities of all limits that the search considers.
 #[derive(Debug)]
 struct Belief {
     /// Logarithms of the limits, in ascending order.
@@ -164,8 +172,8 @@ struct Belief {
 }
 
 impl Belief {
-    /// Creates the belief before the first step. Limits near the rate of a closed loop are the most
-    /// probable ones.
+    /// Creates the probabilities before the first step. Limits below a third of the closed loop's
+    /// rate get a lower probability.
     fn around(closed_loop: f64) -> Self {
         let (low, high) = ((closed_loop * LOWEST).ln(), (closed_loop * HIGHEST).ln());
         let count = ((high - low) / GRID.ln()).ceil() as usize;
@@ -176,7 +184,7 @@ impl Belief {
         belief
     }
 
-    /// Takes the result of a step into account.
+    /// Updates the probabilities with the result of a step.
     fn update(&mut self, rate: f64, passed: bool) {
         let rate = rate.ln();
         for (limit, weight) in self.limits.iter().zip(&mut self.weights) {
@@ -192,7 +200,7 @@ impl Belief {
         self.weights.iter_mut().for_each(|weight| *weight /= sum);
     }
 
-    /// Returns the rate below which the limit is with probability `p`.
+    /// Returns the rate below which the limit is with the probability `p`.
     fn quantile(&self, p: f64) -> f64 {
         let mut sum = 0.0;
         for (limit, weight) in self.limits.iter().zip(&self.weights) {
@@ -223,7 +231,8 @@ mod tests {
             let mut belief = Belief::around(1000.0);
             for step in 1..=MOST_STEPS {
                 let rate = belief.quantile(0.5);
-                // Within some 3 % of the limit chance decides, and one step in fifty goes wrong.
+                // Within about 3 % of the limit, chance decides about a step. Farther away, one
+                // step in fifty is decided wrongly.
                 let chance = 1.0 / (1.0 + (-(limit.ln() - rate.ln()) / 0.012).exp());
                 let passed = (random.f64() < chance) != (random.f64() < 0.02);
                 belief.update(rate, passed);

@@ -1,4 +1,4 @@
-//! A connection of the load generator with one request at a time.
+//! Connection of the load generator that carries one request at a time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,22 +17,22 @@ use crate::target::Dialled;
 use crate::transport::Transport;
 use crate::worker::{Drive, InFlight, ThreadState};
 
-/// A connection of the load generator. If its socket was closed, the next request opens a new one.
+/// Connection of the load generator. If its socket is closed, the next request opens a new one.
 #[derive(Debug)]
 pub(crate) struct LoadConnection<C: Session, T: Transport> {
     id: usize,
     session: C,
-    /// Requests of the run, in the order of their indices.
+    /// Requests of the run, by their indices.
     requests: Arc<[C::Request]>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
-    /// The socket has carried a reply.
+    /// True if the current socket has carried a reply.
     used: bool,
     exchange: Exchange,
-    /// Received bytes of the reply that the session has not consumed.
+    /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
-    /// Time of the next wake-up; wake-ups before this time are obsolete.
+    /// Time of the next wake-up by the timer. Wake-ups before this time are obsolete.
     wake: Option<Instant>,
     refusals: Refusals,
 }
@@ -40,44 +40,46 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits until its next request is due.
+    /// Waits until the next request is due.
     Resting,
-    /// Waits for the connect and the handshake, or for space in the server's backlog.
+    /// Waits for the end of the connect and handshake, or for space in the backlog of a Unix
+    /// socket.
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
-    /// Has sent all requests that the current part of the run allows.
+    /// Has sent its last request of this turn.
     Done,
 }
 
-/// The current request.
+/// Request that the connection currently carries.
 #[derive(Debug)]
 struct Exchange {
     /// Index of the request.
     request: usize,
-    /// The request was due at this time; its latency is measured from here.
+    /// Time at which the request was due. Its latency counts from this time.
     due: Instant,
     deadline: Instant,
     written: usize,
-    /// At least one byte of the reply was received.
+    /// True if at least one byte of the reply was received.
     answered: bool,
-    /// The request was sent before, on a connection that the server had closed.
+    /// True if the request was sent before, on a connection that the server had closed.
     is_retry: bool,
     write_error: Option<Errno>,
 }
 
-/// Start of a TLS alert: the reply of a TLS server to plain text.
+/// First bytes of a TLS alert, with which a TLS server answers plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
-/// Reason why no complete reply arrived: the system's error, and a text for the report.
+/// Reason why a connection ended before a complete reply: the system's error, and a text for the
+/// report.
 pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
 
 impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T> {
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The previous turn was cancelled during an exchange.
+            // The previous turn was cancelled while a request was active.
             self.close();
         }
         self.drop_if_closed(state);
@@ -165,7 +167,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Takes the next request from the budget. The request is due at `due` but not sent before
+    /// Takes the next request from the budget. The request is due at `due`, but is not sent before
     /// `earliest`.
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         if !state.budget.take() {
@@ -231,7 +233,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.write(state);
     }
 
-    /// Handles a failed connect: tries the next address, retries later, or gives up.
+    /// Handles a failed connect: tries the next address, tries again later, or gives up.
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let resume = match self.refusals.refused(&error, now, state) {
@@ -261,8 +263,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                     self.session.wrote(n);
                 }
                 Err(Errno::AGAIN) => {
-                    // Re-arms the edge-triggered event, which is reported at once if the socket is
-                    // writable by now.
+                    // The new event mask re-arms the edge-triggered event. If the socket is
+                    // writable by now, the event comes at once.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
                     if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
@@ -272,16 +274,16 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                     return;
                 }
                 Err(Errno::INTR) => {}
-                // A reply may already have arrived, for example a 413. The event of the broken
-                // connection causes the read.
+                // A reply, such as a 413, may already have arrived. The event that reports the
+                // broken connection causes a read.
                 Err(errno) => self.exchange.write_error = Some(errno),
             }
         }
     }
 
     /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
-    /// that did not fill the buffer has emptied the socket, so the read that would return EAGAIN is
-    /// skipped.
+    /// that does not fill the buffer has emptied the socket. The next read would only return
+    /// EAGAIN, so it is skipped.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         while self.phase == Phase::Exchanging {
             let Some(transport) = &mut self.transport else { return };
@@ -303,7 +305,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Processes the first `n` bytes of the thread's buffer. They are copied only if they do not
+    /// Processes the first `n` bytes of the thread's buffer. Copies them only if they do not
     /// complete a reply.
     fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
         state.tally.bytes.read += n as u64;
@@ -333,7 +335,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 } else {
                     self.pending.drain(..consumed);
                 }
-                // A servlet container asks for the rest of a body.
+                // A servlet container has requested the rest of a body.
                 if !self.written_all() {
                     self.write(state);
                 }
@@ -354,8 +356,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Handles the end of the connection. The end completes the reply, or is that of an idle
-    /// connection, or is a failure.
+    /// Handles the end of the connection. It completes a reply, is the end of an idle connection,
+    /// or is a failure of the request.
     fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {
@@ -385,8 +387,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Returns true if the connection was idle when the server closed it and the request can be
-    /// sent on another one: no byte of it was written, or none was accepted and it is idempotent.
+    /// Returns true if the server closed the connection while it was idle, so that the request can
+    /// be sent on another one. Either no byte of the request was written, or the server's kernel
+    /// refused its bytes and the request is idempotent.
     fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         let is_refused = ending.0.is_none()
@@ -403,8 +406,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.turn(due, now, now, state);
     }
 
-    /// Checks an idle connection. Any input between requests means that the server closes the
-    /// connection (possibly after a 408).
+    /// Closes an idle connection if there is input. Between requests, any input means that the
+    /// server closes the connection, possibly after a 408 reply.
     fn drop_if_closed(&mut self, state: &mut ThreadState) {
         let Some(transport) = &mut self.transport else { return };
         match transport.recv(&mut state.buffer) {
@@ -413,7 +416,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Closes the socket, which also removes it from the epoll set.
+    /// Closes the socket. The kernel then also removes it from the epoll set.
     fn close(&mut self) {
         self.transport = None;
     }

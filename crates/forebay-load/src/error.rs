@@ -1,39 +1,40 @@
-//! Errors that prevent a run.
+//! Errors that prevent a run of the load generator.
 
 use std::{fmt, io};
 
-/// Error that prevents a run. Failed requests are not an error but part of the outcome.
+/// Error that prevents a run. A failed request is no such error; the outcome counts it.
 #[derive(Debug)]
 pub enum Error {
-    /// The specification is invalid. The text says why.
+    /// The settings of the run are invalid. The text says why.
     Invalid(String),
     /// The host name could not be resolved.
     Resolve {
-        /// The host and port.
+        /// Host and port.
         endpoint: String,
-        /// The resolver's error.
+        /// Error of the resolver.
         source: io::Error,
     },
-    /// Not a single connect succeeded.
+    /// No connect succeeded during the run.
     Unreachable {
-        /// The host and port, or the socket path.
+        /// Host and port, or path of the Unix socket.
         endpoint: String,
         /// Error of the last attempt.
         source: io::Error,
     },
-    /// The server does not speak TLS or did not answer, client and server did not agree, or the
-    /// certificate is not trusted. The source says which, and what to do.
+    /// The TLS handshake failed: the server does not speak TLS, did not answer, supports no common
+    /// protocol version, or has a certificate that is not trusted. `source` says which, and what to
+    /// do.
     Handshake {
-        /// The host and port, or the socket path.
+        /// Host and port, or path of the Unix socket.
         endpoint: String,
         /// Error of the last handshake.
         source: io::Error,
     },
-    /// The system refused a resource that the load generator itself needs.
+    /// The system refused a resource that the load generator needs.
     System {
-        /// The failed operation, for the message.
+        /// Operation that failed, as text for the message.
         what: &'static str,
-        /// The system's error.
+        /// Error of the system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Conditions on the outcome of a run, such as `p99<50ms`.
+//! Goals: conditions on the outcome of a run, such as `p99<50ms`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use crate::Outcome;
 
 /// Condition on the outcome of a run.
 ///
-/// `failed` counts failed requests and replies with a status of 400 or above. A request that failed,
-/// or that was due and was not sent, counts as slower than every reply.
+/// `failed` counts failed requests and replies with a status of 400 or above. For latencies, a
+/// request that failed, or that was due but not sent, counts as slower than every reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     text: String,
@@ -20,7 +20,7 @@ pub struct Goal {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
-    /// Latency that this percentage of the requests do not exceed, in microseconds.
+    /// Latency in microseconds that this percentage of the requests does not exceed.
     Percentile(f64),
     /// Mean latency, in microseconds.
     Mean,
@@ -28,7 +28,7 @@ enum Metric {
     Max,
     /// Number of failed requests.
     Failed,
-    /// Failed requests in percent.
+    /// Failed requests as a percentage of all requests.
     FailedPercent,
     /// Completed requests per second.
     Rate,
@@ -45,15 +45,15 @@ enum Comparison {
 /// Result of a comparison with a goal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
-    /// The condition holds. The text has the value.
+    /// The condition holds. The text contains the value.
     True(String),
-    /// The condition does not hold. The text has the value.
+    /// The condition does not hold. The text contains the value.
     False(String),
-    /// The outcome cannot show it. The text says why.
+    /// The outcome does not show if the condition holds. The text says why.
     Unknown(String),
 }
 
-/// Least number of requests above a percentile. With fewer, the percentile is due to chance.
+/// Minimum number of requests above a percentile. With fewer, the percentile depends on chance.
 const BEYOND: f64 = 10.0;
 
 const UNITS: [(&str, f64); 4] = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
@@ -62,7 +62,7 @@ const HELP: &str = "write METRIC<VALUE or METRIC>VALUE with the metric p50, p99.
                     percentile), mean, max (values such as 50ms), failed (0.1% or 5) or rate (500)";
 
 impl Goal {
-    /// Compares an outcome with the goal.
+    /// Decides if an outcome meets the goal.
     pub fn judge(&self, outcome: &Outcome) -> Judgement {
         let value = match self.value(outcome) {
             Ok(value) => value,
@@ -78,7 +78,7 @@ impl Goal {
         if holds { Judgement::True(text) } else { Judgement::False(text) }
     }
 
-    /// Returns the number of requests that a judgement needs.
+    /// Returns the number of requests that a decision needs.
     pub fn samples(&self) -> u64 {
         match self.metric {
             Metric::Percentile(percent) => (BEYOND * 100.0 / (100.0 - percent)).ceil() as u64,
@@ -166,7 +166,7 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
 }
 
-/// Parses `50ms` as 50,000 microseconds.
+/// Parses a time and returns microseconds: 50,000 for `50ms`.
 fn time(text: &str) -> Option<f64> {
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(split);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::Requests;
 
-    /// Returns an outcome of 10,000 replies of 1 to 10,000 us, and of some that are lost.
+    /// Returns an outcome with 10,000 replies of 1 to 10,000 us, with failed and unsent requests.
     fn outcome(failed: u64, unsent: u64) -> Outcome {
         let mut outcome = Outcome::default();
         (1..=10_000).for_each(|us| outcome.latency.record_us(us));

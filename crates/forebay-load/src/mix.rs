@@ -1,30 +1,30 @@
-//! Choice among the requests of a run by their weights.
+//! Choice of the next request of a mixed load, by weight.
 
 use std::sync::Arc;
 
 use crate::Spec;
 use crate::spec::is_idempotent;
 
-/// Order in which a thread sends the requests of a run.
+/// Order in which a thread sends the requests of a mixed load.
 #[derive(Debug)]
 pub(crate) struct Mix {
-    /// Indices of the requests; empty for a single request.
+    /// Indices of the requests; empty if all requests are equal.
     order: Arc<[u32]>,
     next: usize,
-    /// By request: it may be sent again on another connection.
+    /// For each request, true if it may be sent again on another connection.
     may_resend: Arc<[bool]>,
 }
 
-/// Longest order. With larger weights, the shares are rounded.
+/// Maximum length of the order. With a larger sum of weights, the shares are rounded.
 const LONGEST: u64 = 100_000;
 
 impl Mix {
-    /// Returns one mix per thread. The threads begin at different positions of the same order.
+    /// Returns one mix per thread. Each thread starts at a different position of the same order.
     pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
         let weights: Vec<u32> = spec.parts.iter().map(|part| part.weight).collect();
         let order: Arc<[u32]> =
             if weights.len() < 2 { Arc::default() } else { order(&weights).into() };
-        // A message of a WebSocket may have any effect.
+        // A WebSocket message may have any effect, so it is never sent again.
         let may_resend: Arc<[bool]> = if spec.url.protocol().is_websocket() {
             vec![false; spec.parts.len().max(1)].into()
         } else if spec.parts.is_empty() {
@@ -40,13 +40,13 @@ impl Mix {
         (0..threads).map(mix).collect()
     }
 
-    /// Returns true if there is more than one request.
+    /// Returns true if there are several different requests.
     #[inline]
     pub fn is_mixed(&self) -> bool {
         !self.order.is_empty()
     }
 
-    /// Returns the next request of a mixed load.
+    /// Returns the index of the next request of a mixed load.
     pub fn next(&mut self) -> usize {
         let request = self.order[self.next];
         self.next = (self.next + 1) % self.order.len();
@@ -59,8 +59,9 @@ impl Mix {
     }
 }
 
-/// Returns an order with each request in proportion to its weight, evenly spread. The request that
-/// lacks most of its share is next (as in nginx's balancing by weight).
+/// Returns an order in which each request appears in proportion to its weight, evenly spread. The
+/// next request is always the one that is most behind its share, as in nginx's weighted round
+/// robin.
 fn order(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
     let total: u64 = weights.iter().map(|weight| u64::from(weight / divisor)).sum();

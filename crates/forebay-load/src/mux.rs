@@ -1,9 +1,9 @@
-//! A connection of the load generator with several requests at once.
+//! Connection of the load generator that carries several requests at once.
 //!
-//! Each of its streams works like a whole connection of `connection.rs`. A free stream takes a
-//! request, waits until the request is due, and starts it when the session has capacity. The stream
-//! is free again when the reply is complete. Requests outlive the connection: a request that no
-//! server has processed waits for the next connection.
+//! Each stream works like a whole connection in `connection.rs`. A free stream takes a request,
+//! waits until the request is due, and starts it when the session has capacity. After the complete
+//! reply, the stream is free again. A request may outlive its connection: if no server has
+//! processed the request, it waits for the next connection.
 
 mod streams;
 
@@ -27,45 +27,47 @@ use crate::worker::{Drive, InFlight, ThreadState};
 
 use streams::{MuxStream, MuxStreamState, Streams};
 
-/// A connection of the load generator, with its streams. When its socket closes, the connection
+/// Connection of the load generator, with its streams. When its socket is closed, the connection
 /// opens a new one.
 #[derive(Debug)]
 pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     id: usize,
     session: C,
-    /// Requests of the run, in the order of their indices.
+    /// Requests of the run, by their indices.
     requests: Arc<[C::Request]>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
-    /// The socket has carried a reply.
+    /// True if the current socket has carried a reply.
     used: bool,
-    /// Number of reads that returned bytes.
+    /// Number of reads that returned bytes. A request with this number was started after the latest
+    /// of them.
     reads: u64,
     write_error: Option<Errno>,
-    /// Input remains unread because the session has too much output.
+    /// True if input is left unread because the session has too much output.
     is_blocked: bool,
-    /// A request has timed out, and nothing was received since its start. No further request starts
-    /// on this connection until something arrives.
+    /// True if a request has timed out and nothing was received since it started. No further
+    /// request starts on this connection until bytes arrive.
     is_silent: bool,
-    /// Received bytes that the session has not consumed.
+    /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
     streams: Streams,
-    /// Number of started requests without a written byte.
+    /// Number of started requests of which no byte was written yet.
     unwritten: u64,
-    /// Earliest time of the next attempt to connect, after a failed one.
+    /// After a failed connect, the earliest time of the next attempt.
     resume: Option<Instant>,
     refusals: Refusals,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No connection exists or is needed.
+    /// No connection exists, and none is needed.
     Closed,
-    /// Waits for the connect and the handshake, or for space in the server's backlog.
+    /// Waits for the end of the connect and handshake, or for space in the backlog of a Unix
+    /// socket.
     Connecting,
     Open,
-    /// Has no more requests in this turn; the socket may be open.
+    /// Has no more requests in this turn. The socket may still be open.
     Done,
 }
 
@@ -73,7 +75,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
         if self.transport.is_some() {
-            // Process input since the last turn first: a GOAWAY, or the end of the connection.
+            // Input from between the turns comes first: it may be a GOAWAY or the end of the
+            // connection.
             self.phase = Phase::Open;
             self.read(false, state);
         } else {
@@ -86,7 +89,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         match self.phase {
             Phase::Connecting => {
                 self.connected(now, state);
-                // The end of a TLS handshake may bring the server's first frames.
+                // The last bytes of a TLS handshake may be followed by the server's first frames.
                 if self.phase == Phase::Open && flags.intersects(EventFlags::IN.union(CLOSING)) {
                     self.read(flags.intersects(CLOSING), state);
                 }
@@ -186,7 +189,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Performs everything that is possible now: takes requests, starts waiting ones, writes.
+    /// Does everything that is possible now: takes requests, starts those that wait, writes.
     fn advance(&mut self, now: Instant, state: &mut ThreadState) {
         while self.phase != Phase::Done {
             let is_given_up = self.is_silent && self.streams.under_way == 0;
@@ -195,7 +198,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
             self.take_up(now, state);
             if self.streams.is_idle() {
-                // An open connection waits for the next turn.
+                // An open connection stays open for the next turn.
                 if self.phase != Phase::Open {
                     self.close();
                 }
@@ -212,20 +215,20 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
             self.start_waiting(now);
             let is_written = self.write(now, state);
-            // The write may have freed capacity for more requests.
+            // The write may have given the session capacity for more requests.
             if !is_written || self.streams.waiting.is_empty() || self.capacity() == 0 {
                 return;
             }
         }
     }
 
-    /// Returns the number of requests that may start on the open connection.
+    /// Returns the number of requests that may start on this connection now.
     fn capacity(&self) -> usize {
         if self.is_silent { 0 } else { self.session.capacity() }
     }
 
-    /// Takes requests for as many streams as the connection has capacity. At capacity 0, one
-    /// request waits nevertheless, so that its timeout ends the blockade.
+    /// Takes requests for as many streams as the connection has capacity. Even without capacity, it
+    /// takes one request, so that the request's timeout can end the standstill.
     fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
@@ -303,7 +306,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Handles a failed connect: the requests that waited for the connection fail.
+    /// Handles a failed connect. The requests that waited for the connection fail.
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let next = self.refusals.refused(&error, now, state);
@@ -326,7 +329,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Writes until the output is empty. Returns false if the socket accepts no more.
+    /// Writes until the output is empty. Returns false if the socket does not accept everything.
     fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         while !self.session.output().is_empty() && self.write_error.is_none() {
@@ -336,8 +339,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     self.session.wrote(n, now);
                 }
                 Err(Errno::AGAIN) => {
-                    // Re-arms the edge-triggered event, which is reported at once if the socket is
-                    // writable by now.
+                    // The new event mask re-arms the edge-triggered event. If the socket is
+                    // writable by now, the event comes at once.
                     let data = EventData::new_u64(self.id as u64);
                     let flags = WATCHED | EventFlags::OUT;
                     if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
@@ -347,8 +350,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     return false;
                 }
                 Err(Errno::INTR) => {}
-                // Replies may already have arrived. The event of the broken connection causes the
-                // read.
+                // Replies may already have arrived. The event that reports the broken connection
+                // causes a read.
                 Err(errno) => self.write_error = Some(errno),
             }
         }
@@ -356,7 +359,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
-    /// that did not fill the buffer has emptied the socket.
+    /// that does not fill the buffer has emptied the socket.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = Instant::now();
         if std::mem::take(&mut self.is_blocked)
@@ -366,7 +369,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // Writability raises an event.
+                // An event reports when the socket is writable.
                 self.is_blocked = true;
                 break;
             }
@@ -398,8 +401,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. They are
-    /// copied only if they are not consumed at once.
+    /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. Copies them
+    /// only if they are not consumed at once.
     fn receive(
         &mut self,
         n: usize,
@@ -428,7 +431,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Ok(())
     }
 
-    /// Handles a request that received its reply or failed alone.
+    /// Handles the end of a request that received its reply, or that failed without the connection.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
         let request = self.streams.all[stream].request;
@@ -440,7 +443,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 state.tally.judge(answer.status, sink, latency, (&*state.target, request));
                 self.used = true;
             }
-            // A server that has replied to nothing since the last retry would cause endless
+            // The retry has a condition: a server that never replies would otherwise cause endless
             // retries.
             Err(StreamError::Unprocessed) if self.used || !self.streams.all[stream].is_retry => {
                 return self.retry(stream, state);
@@ -453,7 +456,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.streams.release(stream);
     }
 
-    /// Queues the request for another connection.
+    /// Queues a request that must be sent again on another connection.
     fn retry(&mut self, stream: usize, state: &mut ThreadState) {
         let until = self.streams.all[stream].until;
         self.streams.under_way -= 1;
@@ -462,17 +465,17 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         state.tally.resent += 1;
     }
 
-    /// Handles a protocol violation by the server: all active requests fail.
+    /// Handles a protocol violation by the server. All active requests fail.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's output contains a GOAWAY with the reason.
+        // The session's output contains a GOAWAY frame with the reason.
         self.write(now, state);
         self.fail_all(Failure::Protocol, malformed, state);
         self.close();
         self.advance(now, state);
     }
 
-    /// Handles the end of the connection: what is under way fails, unless the connection was idle
-    /// when the server closed it.
+    /// Handles the end of the connection. Active requests fail, unless the connection was idle when
+    /// the server closed it.
     fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
         if self.was_idle(&ending, state) {
             for stream in 0..self.streams.all.len() {
@@ -500,9 +503,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Returns true if the connection was idle when the server closed it and the requests can be
-    /// sent on another one: all of them were started after the server's last byte, and the server's
-    /// kernel refused them.
+    /// Returns true if the server closed the connection while it was idle, so that the requests can
+    /// be sent on another one. All active requests were then started after the server's last bytes,
+    /// and the server's kernel refused them.
     fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         let is_late = |stream: &MuxStream| {
@@ -523,7 +526,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Closes the socket, which also removes it from the epoll set.
+    /// Closes the socket. The kernel then also removes it from the epoll set.
     fn close(&mut self) {
         self.transport = None;
         self.phase = Phase::Closed;

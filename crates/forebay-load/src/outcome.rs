@@ -12,21 +12,22 @@ use crate::{Arrivals, Protocol, Rate, Second};
 #[derive(Clone, Debug)]
 // More than 20 fields: one for each member of the JSON object that `forebay bench` prints.
 pub struct Outcome {
-    /// The requested URL.
+    /// URL that was requested.
     pub url: String,
-    /// The request method.
+    /// Method of the request.
     pub method: String,
-    /// Start of the run.
+    /// Time at which the run started.
     pub started_at: SystemTime,
-    /// The wanted rate; `None` in a closed loop.
+    /// Wanted rate; `None` for a closed loop.
     pub rate: Option<Rate>,
-    /// Share of the wanted rate that was missed: the delay of the plan at the end, per time.
+    /// Share of the wanted rate that was missed: the delay of the plan at the end, divided by the
+    /// duration.
     pub shortfall: f64,
-    /// Age of the oldest request that was in flight at the end.
+    /// Age of the oldest request that was still active at the end.
     pub oldest_in_flight: Duration,
-    /// The run was cancelled.
+    /// True if the run was cancelled.
     pub is_interrupted: bool,
-    /// Counts of each second of the run. Empty for a turn.
+    /// Counts of each second of the run. Empty for a turn of [`Turns`](crate::Turns).
     pub series: Vec<Second>,
     /// Protocol of the run.
     pub protocol: Protocol,
@@ -36,65 +37,67 @@ pub struct Outcome {
     pub streams: usize,
     /// Number of load threads.
     pub threads: usize,
-    /// Time from the start of the first thread to the end of the last request.
+    /// Time from the start of the first load thread to the end of the last request.
     pub duration: Duration,
     /// Counts of requests.
     pub requests: Requests,
-    /// Counts of each request of a mixed load; empty for a single request.
+    /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartCounts>,
-    /// Bytes received.
+    /// Numbers of bytes received.
     pub bytes: Bytes,
     /// Latency of completed requests, from the due time to the last byte of the reply. In a closed
-    /// loop, a request is due when its connection is free. Connecting is included.
+    /// loop, a request is due when its connection becomes free. The time to connect is included.
     pub latency: Latency,
-    /// TLS handshakes; `None` without TLS.
+    /// Counts and times of TLS handshakes; `None` without TLS.
     pub handshakes: Option<Handshakes>,
-    /// Resources used by the load threads.
+    /// CPU time of the load threads.
     pub client: ClientUsage,
-    /// Error of the first failed request.
+    /// Description of the first failed request.
     pub first_failure: Option<String>,
-    /// The run ended early because no connect succeeded during a whole timeout.
+    /// True if the run ended early because no connect succeeded within a whole timeout.
     pub gave_up: bool,
 }
 
-/// Counts of one of several requests.
+/// Counts of one request of a mixed load.
 #[derive(Clone, Debug)]
 pub struct PartCounts {
-    /// The URL.
+    /// URL of the request.
     pub url: String,
-    /// The request method.
+    /// Method of the request.
     pub method: String,
-    /// Weight relative to the other requests.
+    /// Weight relative to the other requests of the mixed load.
     pub weight: u32,
-    /// Requests completed.
+    /// Number of completed requests.
     pub completed: u64,
-    /// Requests failed.
+    /// Number of failed requests.
     pub failed: u64,
     /// Mean latency of completed requests.
     pub mean: Duration,
-    /// Latencies, unless there are many different requests.
+    /// Histogram of the latencies; `None` if the load has too many different requests.
     pub latency: Option<Box<Latency>>,
 }
 
-/// Counts of requests. In a run of n requests that was not cancelled, `completed + failed` is n.
+/// Counts of requests. If a run of n requests was not cancelled, `completed + failed` is n.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Requests with at least one byte written.
+    /// Requests of which at least one byte was written.
     pub sent: u64,
-    /// Requests sent again because the server had closed an idle connection, or an HTTP/2 server
-    /// had not processed them (GOAWAY). They are not counted in `sent` and are not failures.
+    /// Requests sent again, because the server had closed an idle connection or an HTTP/2 server
+    /// had not processed them (GOAWAY). They are not counted in `sent` and are no failures.
     pub resent: u64,
-    /// Requests with a complete, well-formed reply of any status that passed the check.
+    /// Requests with a complete, well-formed reply that passed the check. Without a check, the
+    /// reply may have any status.
     pub completed: u64,
     /// Failed requests: the sum of `failures`.
     pub failed: u64,
-    /// Open loop only: requests that were due before the end but never got a free connection.
+    /// For an open loop: requests that were due before the end but never got a free connection.
     pub unsent: u64,
-    /// Requests without a reply when the run ended. They are neither completed nor failed.
+    /// Active requests: those without a reply when the run ended. They are neither completed nor
+    /// failed.
     pub in_flight: u64,
     /// Failed requests by kind.
     pub failures: Failures,
-    /// Complete replies by status.
+    /// Complete replies, by status.
     pub status: BTreeMap<u16, u64>,
 }
 
@@ -115,44 +118,45 @@ pub struct Failures {
     pub check: u64,
 }
 
-/// Bytes received.
+/// Numbers of bytes received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bytes {
-    /// All bytes received.
+    /// All received bytes.
     pub read: u64,
-    /// Body bytes without the framing.
+    /// Bytes of bodies, without the framing.
     pub body: u64,
 }
 
-/// Successful TLS handshakes.
+/// Counts and times of successful TLS handshakes.
 #[derive(Clone, Debug, Default)]
 pub struct Handshakes {
-    /// Number of full handshakes, with certificate and signature.
+    /// Number of full handshakes, in which the server sent its certificate.
     pub full: u64,
-    /// Number of handshakes that resumed a session.
+    /// Number of handshakes that resumed an earlier session.
     pub resumed: u64,
-    /// Time from the connected socket to the client's last message; `None` without handshakes.
+    /// Time of a handshake, from the connected socket to the client's last message; `None` if there
+    /// were none.
     pub time: Option<Box<Latency>>,
 }
 
-/// Resources used by the load threads.
+/// CPU time of the load threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientUsage {
-    /// User time over all load threads.
+    /// User CPU time of all load threads.
     pub cpu_user: Duration,
-    /// System time over all load threads.
+    /// System CPU time of all load threads.
     pub cpu_system: Duration,
-    /// Every load thread was busy for more than 85 % of the time, polling without events excluded.
-    /// The rate may then be limited by the client instead of the server.
+    /// True if every load thread was busy for more than 85 % of the time, not counting polls that
+    /// found no event. The client may then limit the rate instead of the server.
     pub saturated: bool,
 }
 
-/// Share of the wanted rate that a run may miss. A plan that is late by less than this time is not
-/// missed either: any pause of the machine has that effect in a short run.
+/// Share of the wanted rate that a run may miss, and delay of the plan that a run may have. In a
+/// short run, any pause of the machine delays the plan by a large share.
 const SHORTFALL: f64 = 0.05;
 const BEHIND: Duration = Duration::from_millis(100);
 
-/// A request that is in flight for less than this time is not overdue.
+/// Age up to which an active request is not overdue at the end of a run.
 const OVERDUE: Duration = Duration::from_secs(1);
 
 impl Default for Outcome {
@@ -183,18 +187,18 @@ impl Default for Outcome {
     }
 }
 
-/// Percentiles of the report, with their names in JSON.
+/// Percentiles in the report, with their names in JSON.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
 
 impl Outcome {
-    /// Returns completed requests per second.
+    /// Returns the number of completed requests per second.
     pub fn rate_per_s(&self) -> f64 {
         let seconds = self.duration.as_secs_f64();
         if seconds > 0.0 { self.requests.completed as f64 / seconds } else { 0.0 }
     }
 
-    /// Returns client CPU time, user and system, in microseconds per completed request.
+    /// Returns the CPU time (user and system) of the client in microseconds per completed request.
     pub fn cpu_us_per_request(&self) -> f64 {
         let cpu = (self.client.cpu_user + self.client.cpu_system).as_secs_f64() * 1e6;
         if self.requests.completed > 0 { cpu / self.requests.completed as f64 } else { 0.0 }
@@ -205,8 +209,8 @@ impl Outcome {
         self.requests.status.range(400..).map(|(_, count)| count).sum()
     }
 
-    /// Returns the reasons why the figures of the run describe no working load, other than failed
-    /// requests and replies with an error status.
+    /// Returns reasons not to trust the figures, except failed requests and replies with an error
+    /// status.
     pub fn problems(&self) -> Vec<String> {
         let Requests { completed, in_flight, unsent, .. } = self.requests;
         let mut problems = Vec::new();
@@ -236,21 +240,22 @@ impl Outcome {
         problems
     }
 
-    /// Returns true if the wanted rate was missed by more than 5 %.
+    /// Returns true if more than 5 % of the wanted rate was missed, with a delay of more than 100
+    /// ms.
     pub fn has_missed_rate(&self) -> bool {
         let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
         self.rate.is_some() && self.shortfall > SHORTFALL && behind > BEHIND
     }
 
-    /// Returns true if a request was in flight at the end for at least a second, and for twice as
-    /// long as the slowest reply took.
+    /// Returns true if a request was active at the end for more than a second, and for more than
+    /// twice the latency of the slowest reply.
     fn is_overdue(&self) -> bool {
         let slowest = Duration::from_micros(self.latency.max_us());
         self.oldest_in_flight > OVERDUE.max(slowest * 2)
     }
 
-    /// Adds up the turns of one load; `None` without turns. The client counts as saturated if it
-    /// was saturated for more than half of the time.
+    /// Adds up the turns of one load; `None` if there are none. The client counts as saturated if
+    /// it was saturated for more than half of the time.
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;
@@ -280,8 +285,8 @@ impl Outcome {
         Some(sum)
     }
 
-    /// Returns the outcome in the schema `forebay.bench/1`. Latencies are null if none was
-    /// recorded.
+    /// Converts the outcome to JSON with the schema `forebay.bench/1`. Latencies are null if none
+    /// was recorded.
     pub fn to_json(&self) -> Value {
         let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status } =
             &self.requests;
@@ -341,7 +346,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Parses the output of [`to_json`](Self::to_json). Only the nanoseconds of durations are lost.
+    /// Parses the output of [`to_json`](Self::to_json). Durations may lose nanoseconds.
     ///
     /// # Errors
     /// Returns the name of the first field that is missing or of the wrong type.
@@ -351,7 +356,7 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
-            // The next fields are missing in reports of older versions.
+            // Reports of older versions do not have the next fields.
             method: json["method"].as_str().unwrap_or("GET").to_owned(),
             started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
             rate: rate(json),
@@ -365,7 +370,7 @@ impl Outcome {
             threads: count(json, "threads")? as usize,
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
-            // Reports of `compare` have a single request.
+            // A report of `compare` has no mixed load.
             parts: Vec::new(),
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
@@ -450,7 +455,7 @@ impl Requests {
             completed: count(json, "completed")?,
             failed: count(json, "failed")?,
             unsent: count(json, "unsent")?,
-            // Reports of older versions have no such field.
+            // Reports of older versions do not have this field.
             in_flight: json["in_flight"].as_u64().unwrap_or(0),
             failures: Failures {
                 connect: count(failures, "connect")?,
@@ -495,7 +500,7 @@ impl Failures {
         self.by_kind().iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the counts with the names of their kinds.
+    /// Returns each kind of failure with its count.
     pub fn by_kind(&self) -> [(&'static str, u64); 6] {
         [
             ("connect", self.connect),
@@ -524,7 +529,7 @@ fn rate(json: &Value) -> Option<Rate> {
     Some(Rate { per_second: json["requested_rate"].as_f64()?, arrivals })
 }
 
-/// Returns a time as RFC 3339, in UTC and to the millisecond.
+/// Formats a time according to RFC 3339, in UTC and with milliseconds.
 fn timestamp(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()

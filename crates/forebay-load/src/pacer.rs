@@ -1,21 +1,22 @@
-//! Due times of requests.
+//! Due times of requests, in a closed or an open loop.
 
 use std::time::{Duration, Instant};
 
 use crate::{Arrivals, Rate, Spec};
 
-/// Source of due times. Closed and open loop differ only here.
+/// Source of the requests' due times. All differences between closed and open loop are here.
 #[derive(Debug)]
 pub(crate) enum Pacer {
-    /// Closed loop: a connection's next request is due this long after its reply.
+    /// Closed loop: the next request on a connection is due when this time has passed since the
+    /// reply.
     Closed { think: Duration },
-    /// Open loop: requests are due at planned instants, and a free connection takes the thread's
-    /// next one. Planned instants are taken in order, so each thread is a queue with as many
+    /// Open loop: requests are due at planned instants. A free connection takes the next request of
+    /// its thread. If none is free, requests wait in order, like customers of a queue with as many
     /// servers as connections.
     Open {
         next: Instant,
         plan: Plan,
-        /// Time by which the request that was taken last was late.
+        /// Delay of the request that was taken last.
         late: Duration,
     },
 }
@@ -29,24 +30,24 @@ pub(crate) struct Plan {
 }
 
 impl Pacer {
-    /// Creates the pacer of thread `index` of `threads` for a run that begins at `start`.
+    /// Creates the pacer of thread `index` of `threads`, for a turn that starts at `start`.
     pub fn new(spec: &Spec, start: Instant, index: usize, threads: usize) -> Self {
         let Some(Rate { per_second, arrivals }) = spec.rate else {
             return Self::Closed { think: spec.think.unwrap_or_default() };
         };
-        // Each thread has an equal share of the rate, and the threads are evenly offset in time.
+        // Each thread has an equal share of the rate. The threads' plans are evenly offset in time.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
         let next = start + gap.mul_f64(index as f64 / threads as f64);
         let plan = Plan { gap, arrivals, random: fastrand::Rng::new() };
         Self::Open { next, plan, late: Duration::ZERO }
     }
 
-    /// Returns a placeholder for a thread without a turn.
+    /// Returns a placeholder for a thread that runs no turn.
     pub fn none() -> Self {
         Self::Closed { think: Duration::ZERO }
     }
 
-    /// Returns the due time of a new connection's first request.
+    /// Returns the due time of the first request on a new connection.
     pub fn first(&mut self, now: Instant) -> Instant {
         match self {
             Self::Closed { .. } => now,
@@ -55,7 +56,7 @@ impl Pacer {
     }
 
     /// Returns the due time of the next request on a connection whose reply arrived at `now`. In an
-    /// open loop the result may be in the past.
+    /// open loop, this time may be in the past.
     #[inline]
     pub fn next(&mut self, now: Instant) -> Instant {
         match self {
@@ -71,8 +72,9 @@ impl Pacer {
 
     /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
     ///
-    /// A turn until `end` is late by the time since the first instant that no connection took. A
-    /// turn of a given number of requests (`None`) was late when it took the last one.
+    /// With an `end`, the delay is the time since the first planned instant that no connection
+    /// took. Without one, the turn had a number of requests. The delay is then that of the last
+    /// request.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =
@@ -86,7 +88,7 @@ impl Pacer {
         }
     }
 
-    /// Counts the planned instants before `end` that no connection took.
+    /// Counts the planned requests before `end` that no connection took.
     pub fn left(&mut self, end: Instant) -> u64 {
         let mut left = 0;
         while matches!(self, Self::Open { next, .. } if *next < end) {
@@ -101,7 +103,7 @@ impl Plan {
     fn gap(&mut self) -> Duration {
         match self.arrivals {
             Arrivals::Even => self.gap,
-            // Inverse of the exponential distribution function; `f64()` is less than 1.
+            // This is the inverse of the exponential distribution function. `f64()` is less than 1.
             Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
         }
     }
@@ -139,7 +141,7 @@ mod tests {
         let late = start + Duration::from_secs(1);
         let offsets: Vec<_> = (0..3).map(|_| (pacer.next(late) - start).as_millis()).collect();
         assert_eq!(offsets, [10, 30, 50]);
-        // The plan is late since the instant at 70 ms; the last request was 950 ms late.
+        // No connection took the instant at 70 ms or a later one. The last request was 950 ms late.
         assert!(
             (pacer.shortfall(start, Some(start + Duration::from_millis(140))) - 0.5).abs() < 1e-6
         );

@@ -2,11 +2,12 @@
 
 use memchr::memmem;
 
-/// Search for a needle in pieces that are never joined.
+/// Search for a byte sequence (the needle) in a body that arrives in pieces. The pieces are never
+/// joined.
 #[derive(Debug)]
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
-    /// The last bytes of the previous pieces: one fewer than the needle has.
+    /// Last bytes of the previous pieces: one byte fewer than the needle has.
     tail: Vec<u8>,
     found: bool,
 }
@@ -17,19 +18,19 @@ impl Search {
         Self { found: needle.is_empty(), finder, tail: Vec::new() }
     }
 
-    /// Starts a new body.
+    /// Prepares the search for a new body.
     pub fn reset(&mut self) {
         self.tail.clear();
         self.found = self.finder.needle().is_empty();
     }
 
-    /// Searches the next piece.
+    /// Searches the next piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         if self.found {
             return;
         }
         let keep = self.finder.needle().len() - 1;
-        // A match across the border ends within the first `keep` bytes of the piece.
+        // A match that starts in an earlier piece ends within the first `keep` bytes of this piece.
         let border = piece.len().min(keep);
         self.tail.extend_from_slice(&piece[..border]);
         self.found = self.finder.find(&self.tail).is_some() || self.finder.find(piece).is_some();

@@ -11,7 +11,7 @@ use crate::target::ServerAddresses;
 use crate::transport::Handshake;
 use crate::{Bytes, Failures, Handshakes, Requests};
 
-/// Counts of one load thread, merged with those of other threads at the end.
+/// Counts of one load thread. They are added to those of the other threads at the end.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub sent: u64,
@@ -25,23 +25,24 @@ pub(crate) struct Tally {
     pub latency: Latency,
     pub handshakes: Handshakes,
     pub first_failure: Option<String>,
-    /// Counts of each request of a mixed load.
+    /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartTally>,
     status: Vec<u64>,
 }
 
-/// Counts of one of several requests.
+/// Counts of one request of a mixed load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartTally {
     pub completed: u64,
     pub failed: u64,
     /// Sum of the latencies of completed requests.
     pub time: Duration,
-    /// Latencies, unless there are too many requests for a histogram of each.
+    /// Histogram of the latencies; `None` if the load has too many different requests.
     pub latency: Option<Box<Latency>>,
 }
 
-/// Maximum number of requests with histograms of their own, of 200 kB per thread.
+/// Maximum number of different requests for which each has its own histogram. A histogram takes 200
+/// kB per thread.
 const HISTOGRAMS: usize = 32;
 
 /// Step at which a request failed.
@@ -56,7 +57,7 @@ pub(crate) enum Failure {
 }
 
 impl Tally {
-    /// Creates the counts of a load with `parts` requests; 0 for a single request.
+    /// Creates the counts for a mixed load of `parts` requests; 0 if all requests are equal.
     pub fn new(parts: usize) -> Self {
         let latency = (1..=HISTOGRAMS).contains(&parts).then(Box::default);
         let part = PartTally { latency, ..PartTally::default() };
@@ -77,7 +78,7 @@ impl Tally {
         }
     }
 
-    /// Counts a complete reply, regardless of the check. `body` is the length of its body.
+    /// Counts a complete reply, even one that fails the check. `body` is the length of its body.
     #[inline]
     fn reply(&mut self, status: u16, body: u64) {
         self.status[usize::from(status).min(999)] += 1;
@@ -91,7 +92,8 @@ impl Tally {
         self.latency.record(latency);
     }
 
-    /// Counts a complete reply as a completed or a failed request, depending on the check.
+    /// Counts a complete reply as a completed request, or as a failed one if it does not pass the
+    /// check.
     #[inline]
     pub fn judge(
         &mut self,
@@ -124,7 +126,7 @@ impl Tally {
         }
     }
 
-    /// Counts a successful handshake.
+    /// Counts a successful TLS handshake.
     pub fn shook_hands(&mut self, handshake: &Handshake) {
         self.handshakes.record(handshake.is_resumed, handshake.time);
     }
@@ -147,7 +149,7 @@ impl Tally {
         self.first_failure.get_or_insert_with(|| format!("{name}: {why}"));
     }
 
-    /// Adds another thread's counts.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: Self) {
         self.sent += other.sent;
         self.resent += other.resent;
@@ -169,7 +171,7 @@ impl Tally {
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Returns the counts in the form of the outcome.
+    /// Converts the counts to those of the outcome.
     pub fn requests(&self) -> Requests {
         let seen = self.status.iter().enumerate().filter(|(_, count)| **count > 0);
         let status: BTreeMap<u16, u64> =

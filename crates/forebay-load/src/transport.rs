@@ -1,7 +1,7 @@
-//! Transport of bytes between a connection and its server: a socket, or TLS over a socket.
+//! Transport of bytes between a connection and its server: a plain socket, or TLS over a socket.
 //!
-//! The transport is a type parameter, fixed for a run. Without TLS it compiles to the bare system
-//! calls.
+//! The transport is a type parameter, the same for all connections of a run. Without TLS, it
+//! compiles to plain system calls.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::{fmt, io};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
-/// Open, non-blocking connection.
+/// Open, non-blocking connection to the server.
 pub(crate) trait Transport: Sized + Send + fmt::Debug {
-    /// Configuration of a connection.
+    /// Configuration with which a connection creates its transport.
     type Config: Clone + Send + fmt::Debug;
 
     /// Creates the transport over a socket that is connected or connecting.
@@ -21,57 +21,60 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// Fails if `config` cannot create a TLS client.
     fn new(socket: OwnedFd, config: &Self::Config) -> io::Result<Self>;
 
-    /// Returns the socket, for epoll.
+    /// Returns the socket, which the caller registers with epoll.
     fn socket(&self) -> &OwnedFd;
 
     /// Continues the handshake as far as possible without blocking.
     ///
     /// # Errors
-    /// Fails if the connection ended, or if both sides could not agree.
+    /// Fails if the connection ended, or if client and server could not agree.
     fn handshake(&mut self) -> io::Result<HandshakeProgress>;
 
-    /// Sends some of `bytes`. After `AGAIN` the caller must pass the same bytes again.
+    /// Sends some of `bytes` and returns their number. After `AGAIN`, the caller must pass the same
+    /// bytes again.
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Receives at most a buffer full. Returns 0 if the server has closed.
+    /// Receives at most one buffer full. Returns 0 if the server has closed the connection.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, after one of `received`
-    /// bytes.
+    /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, because the latest one
+    /// returned `received` bytes into a buffer of the size `buffer`.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
 
-    /// Returns true if the connect has succeeded and the handshake has begun.
+    /// Returns true if the connect has succeeded but the TLS handshake is not complete.
     fn is_handshaking(&self) -> bool {
         false
     }
 
-    /// Returns true if the peer had closed before our last bytes arrived: its kernel answered them
-    /// with a reset after the end of the connection. No program can have read such bytes.
+    /// Returns true if the server had closed the connection before our last bytes arrived. The
+    /// server's kernel then answers them with a reset, which follows the end of the connection. No
+    /// program can have read these bytes.
     ///
-    /// A reset without that end is no evidence. A server can read a request and reset then.
+    /// A reset alone proves nothing, because a server can read a request and then reset the
+    /// connection.
     fn has_refused_bytes(&self) -> bool {
         !matches!(sockopt::socket_error(self.socket()), Ok(Ok(())))
     }
 }
 
-/// Progress of the handshake.
+/// Progress of a TLS handshake.
 pub(crate) enum HandshakeProgress {
-    /// Requests can be sent. Contains the result of the handshake, if there was one.
+    /// Requests can be sent. Contains the result of the handshake, if TLS is used.
     Established(Option<Handshake>),
-    /// Waits for input from the server.
+    /// The handshake waits for input from the server.
     Reads,
-    /// Waits until the socket is writable.
+    /// The handshake waits until the socket is writable.
     Writes,
 }
 
-/// Result of a successful handshake.
+/// Result of a successful TLS handshake.
 pub(crate) struct Handshake {
     pub is_resumed: bool,
-    /// Time from the connected socket to the client's last message.
+    /// Time from the connected socket to the client's last message of the handshake.
     pub time: Duration,
 }
 
-/// Bare socket.
+/// Transport over a plain socket, without TLS.
 #[derive(Debug)]
 pub(crate) struct Plain(OwnedFd);
 
@@ -118,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a request on a connection whose server closes before or after it has read the request.
+    /// Returns a transport that has sent a request. The server closes before the request arrives,
+    /// or after it has read it.
     fn ended(closes_first: bool) -> Plain {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -139,7 +143,7 @@ mod tests {
     fn bytes_that_arrive_after_the_end_of_the_connection_are_refused() {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut idle = ended(true);
-        // The end is visible to a read, although a reset followed it.
+        // A read reports the end of the connection, although a reset followed the end.
         assert_eq!(idle.recv(&mut [0; 9]), Ok(0));
         while !idle.has_refused_bytes() {
             assert!(Instant::now() < deadline, "no reset arrived");

@@ -1,4 +1,4 @@
-//! Waits for events: polls briefly before a sleep.
+//! Waits for events. Polls briefly before the thread sleeps.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,34 +8,34 @@ use rustix::event::epoll::{self, Event};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-/// Maximum number of events per wait.
+/// Maximum number of events per call of `epoll_wait`.
 pub(crate) const BATCH: usize = 256;
 
-/// Waits for events, and polls a few times before a sleep as long as that pays.
+/// Waits for events. Polls a few times before the thread sleeps, as long as that pays.
 ///
-/// A client that is faster than its server sleeps often, and the server must wake it each time. On
-/// a virtual machine, a sleep cost the client 33 us of CPU time. Client and server also fell into
-/// step: each slept while the other worked.
+/// If the client is faster than the server, it sleeps often, and the server must wake it each time.
+/// On a virtual machine, each sleep cost the client 33 us of CPU time. Client and server also
+/// worked in alternation: each slept while the other worked.
 ///
-/// With polling for about 20 us, nginx served 5 to 8 % more requests on an otherwise idle machine,
-/// at 1.3 times the client's CPU time per request. On a busy machine the gain was up to 50 %.
-/// Polling stops while sleeps are long and resumes when they are short, as KVM does before it halts
+/// On an idle machine, polling for about 20 us let nginx serve 5 to 8 % more requests. The client's
+/// CPU time per request was 1.3 times as high. On a busy machine, the gain was up to 50 %. Polling
+/// stops while sleeps are long, and resumes when they are short. KVM does the same before it halts
 /// a guest (Linux, Documentation/virt/kvm/halt-polling.rst).
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Number of polls before the next sleep.
     looks: u32,
-    /// Time spent on polls without events.
+    /// Total time spent on polls that found no event.
     looked: Duration,
 }
 
-/// Maximum number of polls before a sleep; each takes about 0.3 us.
+/// Maximum number of polls before a sleep. Each poll takes about 0.3 us.
 const LOOKS: u32 = 64;
 
-/// Initial number of polls after a short sleep.
+/// Number of polls when polling starts again after a short sleep.
 const FIRST_LOOKS: u32 = 8;
 
-/// Longest sleep after which the number of polls is increased.
+/// Maximum length of a sleep after which the number of polls is increased.
 const SHORT: Duration = Duration::from_micros(100);
 
 impl Waiting {
@@ -43,13 +43,13 @@ impl Waiting {
         Self { looks: FIRST_LOOKS, looked: Duration::ZERO }
     }
 
-    /// Returns the time spent on polls without events. The thread was busy then without useful
-    /// work.
+    /// Returns the time spent on polls that found no event. The thread used CPU time then, but did
+    /// no useful work.
     pub fn looked(&self) -> Duration {
         self.looked
     }
 
-    /// Waits until there are events, for at most `timeout`. Returns their number.
+    /// Waits until there are events, but at most for `timeout`. Returns the number of events.
     pub fn wait(
         &mut self,
         epoll: &OwnedFd,
@@ -80,7 +80,7 @@ impl Waiting {
     }
 }
 
-/// Converts a duration. Timeouts and think times bound durations here; larger ones saturate.
+/// Converts a duration. A longer one than the type can hold becomes the longest possible.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

@@ -1,43 +1,44 @@
-//! The streams of a connection, each with the request that it has taken.
+//! Streams of a connection, each with the request that it has taken.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The streams of a connection, grouped by state.
+/// Streams of a connection, grouped by state.
 #[derive(Debug)]
 pub struct Streams {
     pub all: Vec<MuxStream>,
     pub idle: Vec<usize>,
-    /// In the order of their start.
+    /// Streams whose requests are due, in the order in which they will start.
     pub waiting: VecDeque<usize>,
     resting: usize,
     pub under_way: usize,
 }
 
-/// A stream and its current request.
+/// Stream and its current request.
 #[derive(Clone, Debug)]
 pub struct MuxStream {
     pub state: MuxStreamState,
     /// Index of the request.
     pub request: usize,
-    /// The stream has had its first request in this turn.
+    /// True if the stream has taken its first request in this turn.
     pub begun: bool,
-    /// Start of the request's latency.
+    /// Time at which the request was due. Its latency counts from this time.
     pub due: Instant,
-    /// In state `Resting`, the time when the request is due; otherwise its timeout.
+    /// In state `Resting`, the time at which the request is due; otherwise, the end of its time
+    /// limit.
     pub until: Instant,
-    /// Value of the connection's `reads` at the start of the request.
+    /// Value of the connection's `reads` when the request was started.
     pub reads: u64,
-    /// The request was started before, on a connection that has ended.
+    /// True if the request was started before, on a connection that has ended.
     pub is_retry: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MuxStreamState {
     Idle,
-    /// The request is not due yet.
+    /// The request of the stream is not due yet.
     Resting,
-    /// The request waits for a connection with capacity.
+    /// The request is due and waits for a connection with capacity.
     Waiting,
     UnderWay,
 }
@@ -62,7 +63,7 @@ impl Streams {
         }
     }
 
-    /// Returns the number of streams whose requests need capacity that they do not have yet.
+    /// Returns the number of streams whose requests still wait for capacity.
     pub fn claims(&self) -> usize {
         self.waiting.len() + self.resting
     }
@@ -71,19 +72,19 @@ impl Streams {
         self.idle.len() == self.all.len()
     }
 
-    /// Queues the stream's request. The request times out at `deadline`.
+    /// Queues the stream's request, whose time limit ends at `deadline`.
     pub fn wait(&mut self, stream: usize, deadline: Instant) {
         (self.all[stream].state, self.all[stream].until) = (MuxStreamState::Waiting, deadline);
         self.waiting.push_back(stream);
     }
 
-    /// Delays the stream's request until `begin`.
+    /// Lets the stream's request wait until `begin`.
     pub fn rest(&mut self, stream: usize, begin: Instant) {
         (self.all[stream].state, self.all[stream].until) = (MuxStreamState::Resting, begin);
         self.resting += 1;
     }
 
-    /// Queues the requests that are due.
+    /// Queues the requests that are due by now.
     pub fn end_rest(&mut self, now: Instant, deadline: Instant) {
         if self.resting == 0 {
             return;
@@ -105,7 +106,7 @@ impl Streams {
         }
     }
 
-    /// Ends the request of a stream.
+    /// Makes a stream idle again after the end of its request.
     pub fn release(&mut self, stream: usize) {
         match self.all[stream].state {
             MuxStreamState::Waiting => self.waiting.retain(|&other| other != stream),
