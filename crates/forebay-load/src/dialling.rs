@@ -1,4 +1,5 @@
-//! Connects: addresses in turn, pauses after refusals, and the point of giving up.
+//! Opens connections: tries all addresses of the server, pauses after failed attempts, and gives up
+//! at last.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,51 +12,52 @@ use crate::target::Dialled;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::ThreadState;
 
-/// Failed attempts to connect since the last success.
+/// Number and start of failed attempts to connect since the last success.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     count: u32,
     since: Option<Instant>,
-    /// Index of the server's address to try.
+    /// Index of the server's address for the next attempt.
     attempt: usize,
 }
 
-/// Action after a failed attempt.
+/// Action after a failed attempt to connect.
 pub(crate) enum Next {
-    /// Connect to the server's next address at once. The attempt does not count as failed.
+    /// Connects to the server's next address at once. The attempt does not count as failed.
     Address,
-    /// Connect again, not before this instant.
+    /// Connects again, but not before this instant.
     Attempt(Instant),
-    /// Give up.
+    /// Gives up: this connection makes no further attempt.
     Nothing,
 }
 
-/// Pause after the first failed attempt to connect. Each further failure in a row doubles the
-/// pause.
+/// Pause after the first failed attempt to connect. Each further failed attempt in a row doubles
+/// the pause, up to `PAUSE_LIMIT`.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Pause while the backlog of a Unix socket is full.
+/// Pause before the next attempt while the backlog of a Unix socket is full.
 pub(crate) const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
-/// Number of failed attempts in a row before giving up on a server that was never reached.
+/// Number of failed attempts in a row, after which a connection gives up if no connection ever
+/// reached the server.
 const FIRST_ATTEMPTS: u32 = 3;
 
-/// Events that mean: the peer has closed, or the connection broke.
+/// Events which report that the server has closed the connection, or that the connection is broken.
 pub(crate) const CLOSING: EventFlags =
     EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// Events that a connection watches for.
+/// Events that an established connection waits for.
 pub(crate) const WATCHED: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 impl Refusals {
-    /// Begins to connect, and watches the socket as connection `id`. `AGAIN` means that the backlog
-    /// of a Unix socket is full.
+    /// Starts to connect, and registers the socket with epoll as connection `id`. The error `AGAIN`
+    /// means that the backlog of a Unix socket is full.
     pub fn dial(&self, id: usize, state: &ThreadState) -> Result<Dialled, Errno> {
         let dialled = state.target.dial(self.attempt)?;
-        // Only a connect in progress watches for writability. On a Unix socket, every read by the
-        // peer would otherwise raise an event.
+        // Writability is watched only until the connect has succeeded. On a Unix socket, every read
+        // by the server would otherwise cause an event.
         let flags = if dialled.connected { WATCHED } else { WATCHED | EventFlags::OUT };
         let data = EventData::new_u64(id as u64);
         epoll::add(&state.epoll, &dialled.socket, data, flags)?;
@@ -68,7 +70,7 @@ impl Refusals {
         *self = Self { attempt: self.attempt, ..Self::default() };
     }
 
-    /// Records a failed attempt and returns the next action.
+    /// Records a failed attempt. Returns the next action.
     pub fn refused(&mut self, error: &io::Error, now: Instant, state: &mut ThreadState) -> Next {
         if state.target.has_more(self.attempt) {
             self.attempt += 1;
@@ -79,10 +81,10 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // A run by duration ends anyway, and the server may recover before that.
+            // A run that ends after a time ends anyway. The server may recover before that.
             state.budget.limited() && now - since >= state.timeout
         } else {
-            // A retry does not change certificates or protocols.
+            // A further attempt would meet the same certificate and protocols.
             let is_final =
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData);
             is_final || self.count >= FIRST_ATTEMPTS
@@ -96,7 +98,8 @@ impl Refusals {
     }
 }
 
-/// Continues a connect after an event. Returns true if the connection can carry requests.
+/// Continues a connect and handshake after an event. Returns true if the connection can carry
+/// requests.
 #[inline]
 pub(crate) fn is_established<T: Transport>(
     transport: &mut T,
@@ -113,8 +116,8 @@ pub(crate) fn is_established<T: Transport>(
         }
         HandshakeProgress::Reads => Ok(false),
         HandshakeProgress::Writes => {
-            // Re-arms the edge-triggered event, which is reported at once if the socket is writable
-            // by now.
+            // The new event mask re-arms the edge-triggered event. If the socket is writable by
+            // now, the event comes at once.
             let data = EventData::new_u64(id as u64);
             epoll::modify(&state.epoll, transport.socket(), data, WATCHED | EventFlags::OUT)?;
             Ok(false)
@@ -122,7 +125,7 @@ pub(crate) fn is_established<T: Transport>(
     }
 }
 
-/// Returns the error of a connection that could not be used within `timeout`.
+/// Returns the error of a connection that was not ready for requests within `timeout`.
 pub(crate) fn no_connection<T: Transport>(transport: Option<&T>, timeout: Duration) -> io::Error {
     if transport.is_some_and(T::is_handshaking) {
         let why = format!("the server accepted the connection and did not answer for {timeout:?}");

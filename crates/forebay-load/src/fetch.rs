@@ -1,4 +1,4 @@
-//! A single request, for probes of readiness and correctness.
+//! Sends a single request, to check if a server is ready and its reply is correct.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -20,9 +20,9 @@ use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 /// Reply to a single request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedReply {
-    /// The status.
+    /// Status of the reply.
     pub status: u16,
-    /// The header fields in order; invalid UTF-8 is replaced.
+    /// Header fields in their order. Invalid UTF-8 is replaced.
     pub headers: Vec<(String, String)>,
     /// The body, at most its first 1 MiB.
     pub body: Vec<u8>,
@@ -31,25 +31,25 @@ pub struct FetchedReply {
 /// Reason why no reply arrived.
 #[derive(Debug)]
 pub enum FetchError {
-    /// The request is invalid, or its host cannot be resolved.
+    /// The request is invalid, or the host cannot be resolved.
     Request(Error),
-    /// The connect failed.
+    /// The connection could not be opened.
     Connect(io::Error),
-    /// The connection broke, or closed before the reply was complete.
+    /// The connection was closed or broke before the reply was complete.
     Exchange(io::Error),
-    /// No complete reply came within this time.
+    /// The reply was not complete within this time.
     Timeout(Duration),
-    /// The reply violated the protocol. The text says how.
+    /// The reply violated the protocol. The text describes the violation.
     Protocol(String),
 }
 
 /// Maximum number of body bytes that are kept.
 const BODY_LIMIT: usize = 1024 * 1024;
 
-/// Sends one GET on a new connection and waits for the complete reply.
+/// Sends one GET request on a new connection and waits for the complete reply.
 ///
-/// `timeout` limits the whole exchange except the resolution of the host name. The call returns
-/// early when a body exceeds 1 MiB.
+/// `timeout` limits the whole call, except for the resolution of the host name. The call returns
+/// early when 1 MiB of the body has arrived.
 pub fn fetch(
     url: &Url,
     timeout: Duration,
@@ -94,7 +94,7 @@ struct Deadline {
     timeout: Duration,
 }
 
-/// Stream with time limits for reads and writes.
+/// Stream whose reads and writes have a time limit.
 trait TimedStream: Read + Write {
     fn limit(&self, time: Duration) -> io::Result<()>;
 }
@@ -121,7 +121,7 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn TimedStream>, Fetch
     Err(FetchError::Connect(last))
 }
 
-/// Performs the TLS handshake. The server needs a certificate that this machine trusts.
+/// Performs a TLS handshake. Fails unless this machine trusts the server's certificate.
 fn secured(
     url: &Url,
     mut stream: TcpStream,
@@ -142,8 +142,8 @@ fn exchange(
     deadline: &Deadline,
 ) -> Result<FetchedReply, FetchError> {
     stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-    // A server may reply and close before it has read the whole request. Its reply is more useful
-    // than the write error.
+    // A server may reply and close the connection before it has read the whole request. Its reply
+    // is then more useful than the write error.
     session.start();
     let written = stream.write_all(session.output());
     session.wrote(session.output().len());
@@ -160,8 +160,8 @@ fn exchange(
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
         let receipt = session.input(&bytes).map_err(malformed)?;
         bytes.drain(..receipt.consumed);
-        // A servlet container asks for the rest of a body. A failed write shows as a failure of the
-        // next read.
+        // A servlet container has requested the rest of a body. If the write fails, the next read
+        // fails, too.
         if !session.output().is_empty() {
             let _ = stream.write_all(session.output());
             session.wrote(session.output().len());
@@ -180,7 +180,7 @@ fn exchange(
     }
 }
 
-/// Works as [`exchange`], with a session that supports several streams.
+/// Works as [`exchange`] does, but for a session with several streams.
 fn exchange_on_stream(
     stream: &mut dyn TimedStream,
     mut session: impl MuxSession<Sink = Collected>,
@@ -191,8 +191,8 @@ fn exchange_on_stream(
     let mut buffer = [0; 16 * 1024];
     loop {
         stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-        // A failed write shows as a failure of the next read, which may return a reply that arrived
-        // before.
+        // An error of the write is ignored. The next read returns a reply that arrived before, or
+        // fails, too.
         while !session.output().is_empty() {
             let written = match stream.write(session.output()) {
                 Ok(n) => n,
@@ -231,7 +231,7 @@ impl Deadline {
         if left.is_zero() { Err(FetchError::Timeout(self.timeout)) } else { Ok(left) }
     }
 
-    /// Converts a read that exceeded its time limit into a timeout.
+    /// Converts an error to a timeout if a read or write exceeded its time limit.
     fn judge(&self, error: io::Error) -> FetchError {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

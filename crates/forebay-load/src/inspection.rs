@@ -1,29 +1,30 @@
-//! Inspection of replies: the length of the body, and the check if there is one.
+//! Inspects replies: counts the bytes of the body, and compares the reply with the check.
 
 use forebay_client::Sink;
 
 use crate::Check;
 use crate::search::Search;
 
-/// Counts body bytes, and inspects them if a check requires that.
+/// Inspection of replies. It counts the bytes of the body, and searches them if a check requires
+/// that.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
     status: Option<u16>,
     search: Option<Search>,
-    /// First bytes of the body, to quote them; only with a check.
+    /// First bytes of the body, for an error message. Only collected with a check.
     beginning: Vec<u8>,
 }
 
-/// Number of bytes of a wrong body that a message quotes.
+/// Maximum number of body bytes that an error message quotes.
 const QUOTED: usize = 60;
 
-/// Difference between a complete, well-formed reply and the check.
+/// Reason why a complete, well-formed reply does not pass the check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mismatch {
-    /// The status differs from this expected one.
+    /// The status is not this expected one.
     Status(u16),
-    /// The body does not contain the text.
+    /// The body does not contain the expected text.
     Body,
 }
 
@@ -40,7 +41,7 @@ impl Inspection {
         self.length
     }
 
-    /// Returns the beginning of the body as text, for a message.
+    /// Returns the start of the body as text, for an error message.
     pub fn quote(&self) -> String {
         if self.beginning.is_empty() {
             return "its body is empty".to_owned();
@@ -49,7 +50,7 @@ impl Inspection {
         format!("its body begins \"{}{more}\"", self.beginning.escape_ascii())
     }
 
-    /// Compares the reply with the check. Returns the difference, if any.
+    /// Compares the reply with the check. Returns the first difference, if there is one.
     pub fn mismatch(&self, status: u16) -> Option<Mismatch> {
         match self.status {
             Some(expected) if expected != status => Some(Mismatch::Status(expected)),

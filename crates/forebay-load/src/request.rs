@@ -1,4 +1,4 @@
-//! Encoding of the requests of a run.
+//! Encodes the requests of a run for their protocol.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
 use crate::{Error, Part, Protocol, Spec};
 
-/// Fields that the load generator writes itself, with the reason for the error message.
+/// Header fields that users cannot set, each with the reason for the error message.
 const OWN_FIELDS: [(&str, &str); 3] = [
     ("content-length", "it is computed from the body"),
     ("transfer-encoding", "the body is sent with its length"),
     ("expect", "100-continue is not available"),
 ];
 
-/// Fields that HTTP/2 forbids (RFC 9113 section 8.2.2).
+/// Header fields that HTTP/2 forbids (RFC 9113 section 8.2.2).
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -27,13 +27,14 @@ pub(crate) struct Requests {
     is_tls: bool,
 }
 
-/// A request of a run.
+/// Encoded request.
 struct Encoded {
-    /// For HTTP/2, the request in the form of HTTP/1.1.
+    /// Request as HTTP/1.1. For HTTP/2, it is converted later. For a WebSocket, it is the
+    /// handshake.
     bytes: Arc<[u8]>,
-    /// Used instead of `bytes` for AJP.
+    /// Request that is used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,
-    /// Message of a WebSocket, whose handshake is `bytes`.
+    /// Message that a WebSocket sends after the handshake.
     message: Vec<u8>,
     to_head: bool,
 }
@@ -53,37 +54,37 @@ impl Requests {
         Ok(Self { all, keepalive: spec.keepalive, is_tls: protocol.is_tls() })
     }
 
-    /// Returns the requests of an HTTP/1.1, SCGI or uwsgi connection.
+    /// Returns the requests for an HTTP/1.1, SCGI or uwsgi connection.
     pub fn http(&self) -> Arc<[HttpRequest]> {
         let request =
             |each: &Encoded| HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head };
         self.all.iter().map(request).collect()
     }
 
-    /// Returns the requests in the parts that HTTP/2 sends.
+    /// Returns the requests for an HTTP/2 connection.
     pub fn http2(&self) -> Result<Arc<[Arc<Http2Request>]>, Error> {
         let request = |each: &Encoded| Http2Request::of(&each.bytes, self.is_tls).map(Arc::new);
         self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
     }
 
-    /// Returns the requests of a FastCGI connection.
+    /// Returns the requests for a FastCGI connection.
     pub fn fastcgi(&self) -> Arc<[Arc<[u8]>]> {
         self.all.iter().map(|each| each.bytes.clone()).collect()
     }
 
-    /// Returns the requests of an AJP connection.
+    /// Returns the requests for an AJP connection.
     pub fn ajp(&self) -> Arc<[Arc<AjpRequest>]> {
         self.all.iter().map(|each| each.ajp.clone()).collect()
     }
 
-    /// Returns the requests of a WebSocket connection.
+    /// Returns the requests for a WebSocket connection.
     pub fn websocket(&self) -> Arc<[WebSocketRequest]> {
         let request =
             |each: &Encoded| WebSocketRequest::new(each.bytes.clone(), each.message.as_slice());
         self.all.iter().map(request).collect()
     }
 
-    /// Returns true if connections are kept.
+    /// Returns true if connections stay open after a request.
     pub fn keepalive(&self) -> bool {
         self.keepalive
     }
@@ -120,7 +121,7 @@ impl Encoded {
     }
 }
 
-/// Rejects gateway options that the protocol does not support.
+/// Rejects options of `Gateway` that the protocol does not support.
 fn check_gateway(protocol: Protocol, gateway: &Gateway) -> Result<(), Error> {
     let takes_variables = matches!(protocol, Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi);
     let why = if !takes_variables && (gateway.root.is_some() || !gateway.variables.is_empty()) {
@@ -137,7 +138,7 @@ fn malformed(error: HeadError) -> Error {
     Error::Invalid(format!("the request is malformed: {error}"))
 }
 
-/// Encodes the request as HTTP/1.1.
+/// Encodes the request of `spec` as HTTP/1.1.
 fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !is_token(spec.method.as_bytes()) || spec.method == "CONNECT" {
         return Err(Error::Invalid(format!("the method {:?} cannot be sent", spec.method)));
@@ -162,7 +163,7 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     if !spec.keepalive && !given("connection") {
         field("Connection", "close");
-        // A server may require a length for these methods even if the body is empty.
+        // For these methods, a server may require a length even if the body is empty.
     }
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
         field("Content-Length", &spec.body.len().to_string());
@@ -172,10 +173,10 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Message without a body of the user.
+/// WebSocket message if the user gives no body.
 const DEFAULT_MESSAGE: &[u8] = b"forebay";
 
-/// Encodes the handshake of a WebSocket.
+/// Encodes the handshake request of a WebSocket.
 fn websocket_handshake(spec: &Spec) -> Result<Vec<u8>, Error> {
     if spec.method != "GET" {
         return Err(Error::Invalid("a WebSocket handshake has the method GET".to_owned()));
@@ -193,7 +194,8 @@ fn websocket_handshake(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let headers = spec.headers.iter().cloned().chain(own).collect();
-    // The message is the body. The connection stays open after the handshake.
+    // The body becomes the WebSocket message, so the handshake has none. The connection must stay
+    // open after it.
     http_request(&Spec { headers, body: Vec::new(), keepalive: true, ..spec.without_parts() })
 }
 

@@ -1,7 +1,7 @@
-//! Files of requests for a mixed load.
+//! Parser of files with the requests of a mixed load.
 //!
-//! A request is a line with its URL or path, in one of these forms. The forms are those of siege's
-//! and vegeta's files, so that most of them can be used unchanged.
+//! Each request starts with a line that contains its URL or path, in one of the forms below. The
+//! forms are those of siege and vegeta, so that most of their files can be used unchanged.
 //!
 //! ```text
 //! # a comment
@@ -13,26 +13,27 @@
 //! http://127.0.0.1:8080/x POST a=1&b=2
 //! ```
 //!
-//! Lines of the form `name: value` after a request are fields of its head, and `@FILE` is the file
-//! with its body. An empty line ends a request.
+//! After this line, lines of the form `name: value` are header fields, and `@FILE` names the file
+//! with the body. An empty line ends the request.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Part, Url};
 
-/// Request as read, with its position for messages.
+/// Line of the file, with its number for error messages.
 struct Line<'a> {
     number: usize,
     text: &'a str,
 }
 
-/// Largest body that is read from a file.
+/// Maximum size of a body file in bytes (64 MiB).
 const LARGEST_BODY: u64 = 64 << 20;
 
-/// Parses a file of requests. Paths are on the server of `base`, and bodies are in `directory`.
+/// Parses a file of requests. Paths are relative to the server of `base`, and body files to
+/// `directory`.
 ///
 /// # Errors
-/// Returns a message with the number of the line.
+/// Returns an error message that contains the line number.
 pub fn parse_requests(text: &str, base: &Url, directory: &Path) -> Result<Vec<Part>, String> {
     let mut parts: Vec<Part> = Vec::new();
     let mut is_open = false;
@@ -67,7 +68,8 @@ impl Line<'_> {
         format!("line {}: {why}", self.number)
     }
 
-    /// Returns a field of a head. The name of a field has no `/`, unlike a URL.
+    /// Parses the line as a header field. A path has a `/` before the colon, and a URL has `//`
+    /// after it, so both are no fields.
     fn field(&self) -> Option<(String, String)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -90,7 +92,7 @@ impl Line<'_> {
         };
         let url =
             if target.starts_with('/') { base.with_target(target) } else { Url::parse(target) };
-        // HTTP/2 is asked for by a flag, for all URLs.
+        // The option `--http2` selects HTTP/2 for all URLs.
         let url = match url {
             Ok(url) if base.protocol().is_http2() => url.over_http2(),
             url => url,
@@ -104,7 +106,7 @@ impl Line<'_> {
         Ok(Part { url, method: method.to_owned(), headers: Vec::new(), body, weight })
     }
 
-    /// Splits `weight=N` from the end of a line.
+    /// Removes `weight=N` from the end of a line, and returns the rest and the weight.
     fn weight<'a>(&self, rest: &'a str) -> Result<(&'a str, u32), String> {
         let (before, last) = rest.rsplit_once(char::is_whitespace).unwrap_or(("", rest));
         let Some(weight) = last.strip_prefix("weight=") else { return Ok((rest, 1)) };

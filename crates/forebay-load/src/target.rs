@@ -1,4 +1,4 @@
-//! Addresses of the server, and sockets to them.
+//! Addresses of the server, and the sockets that connect to them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use rustix::net::{
 
 use crate::{Endpoint, Error, Spec, Url};
 
-/// Addresses of the server, and the index of the one that answers. A name such as `localhost` may
-/// have several addresses although the server listens on only one. Until one has accepted a
-/// connection, each attempt tries them all.
+/// Addresses of the server, and the index of the address that answers. A name such as `localhost`
+/// may have several addresses while the server listens on only one. Until a connect has succeeded,
+/// each attempt tries all addresses.
 #[derive(Debug)]
 pub(crate) struct ServerAddresses {
-    /// URLs of the requests, for messages.
+    /// URLs of the requests, for error messages.
     urls: Vec<String>,
     addresses: Vec<Address>,
     answering: AtomicUsize,
@@ -29,14 +29,14 @@ enum Address {
     Unix(SocketAddrUnix),
 }
 
-/// Socket that is connected or connecting.
+/// Socket that is connected, or whose connect is in progress.
 pub(crate) struct Dialled {
     pub socket: OwnedFd,
     pub connected: bool,
 }
 
 impl ServerAddresses {
-    /// Resolves the endpoint of `spec`, once for the whole run.
+    /// Resolves the host name of `spec`, once for the whole run.
     pub fn resolve(spec: &Spec) -> Result<Self, Error> {
         let url = &spec.url;
         let parts = spec.parts.iter().map(|part| part.url.to_string());
@@ -59,12 +59,12 @@ impl ServerAddresses {
         })
     }
 
-    /// Returns the URL of a request.
+    /// Returns the URL of the request with the index `request`.
     pub fn url(&self, request: usize) -> &str {
         &self.urls[request]
     }
 
-    /// Returns the number of requests of a mixed load; 0 for a single request.
+    /// Returns the number of requests of a mixed load; 0 if all requests are equal.
     pub fn parts(&self) -> usize {
         if self.urls.len() > 1 { self.urls.len() } else { 0 }
     }
@@ -74,7 +74,7 @@ impl ServerAddresses {
         self.reached.load(Ordering::Relaxed)
     }
 
-    /// Records that the address of attempt `attempt` accepts connections.
+    /// Records that the address with the index `attempt` accepts connections.
     pub fn answered(&self, attempt: usize) {
         if !self.reached() {
             self.answering.store(attempt, Ordering::Relaxed);
@@ -82,16 +82,17 @@ impl ServerAddresses {
         }
     }
 
-    /// Returns true if another address can be tried after the failure of attempt `attempt`.
+    /// Returns true if a connect to the address `attempt` has failed and a further address can be
+    /// tried.
     pub fn has_more(&self, attempt: usize) -> bool {
         !self.reached() && attempt + 1 < self.addresses.len()
     }
 
-    /// Begins to connect to the address that answers. If none has answered yet, uses the address of
-    /// attempt `attempt`.
+    /// Starts to connect to the address that answers. If none has answered yet, uses the address
+    /// with the index `attempt`.
     ///
-    /// `AGAIN` means that the backlog of a Unix socket is full. No event reports when it has space
-    /// again.
+    /// The error `AGAIN` means that the backlog of a Unix socket is full. No event reports when it
+    /// has space again.
     pub fn dial(&self, attempt: usize) -> Result<Dialled, Errno> {
         let index = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -118,7 +119,7 @@ impl ServerAddresses {
     }
 }
 
-/// Resolves the addresses of a TCP endpoint.
+/// Resolves the host name of a TCP endpoint.
 pub(crate) fn resolve_tcp(url: &Url) -> Result<Vec<SocketAddr>, Error> {
     let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(Vec::new()) };
     let fail = |source| Error::Resolve { endpoint: url.endpoint().to_string(), source };

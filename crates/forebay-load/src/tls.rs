@@ -22,7 +22,7 @@ use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    /// Requires that the server selects HTTP/2.
+    /// True if the server must select HTTP/2.
     is_http2: bool,
     resumes: bool,
 }
@@ -34,25 +34,26 @@ pub(crate) struct Tls {
     connection: ClientConnection,
     is_http2: bool,
     begun: Option<Instant>,
-    /// Number of bytes that were encrypted but not completely accepted by the kernel. They count as
-    /// written once the kernel has them.
+    /// Number of bytes that were encrypted, but that the kernel did not accept completely. They
+    /// count as written when the kernel has accepted all of them.
     promised: usize,
-    /// The last read emptied the socket.
+    /// True if the last read emptied the socket.
     is_emptied: bool,
-    /// The server has sent `close_notify`, and all data before it was read.
+    /// True if the server has sent `close_notify` and all data before it was read.
     has_ended: bool,
 }
 
-/// Size of the front part of the buffer, for decrypted bytes. Encrypted bytes are received after
-/// this part. The size exceeds an incomplete record in `rustls`: 16 KiB plus the overhead of
-/// encryption.
+/// Size of the first part of the buffer, which receives decrypted bytes. Encrypted bytes are
+/// received after this part. The size exceeds the largest incomplete record that `rustls` can hold:
+/// 16 KiB plus the overhead of encryption.
 const RECORD: usize = 20 << 10;
 
-/// Number of sessions that a connection keeps for resumption. A TLS 1.3 ticket is used only once.
+/// Number of sessions that a connection keeps for resumption. Each TLS 1.3 ticket is used only
+/// once.
 const TICKETS: usize = 8;
 
 impl TlsClient {
-    /// Creates the configuration and reads the files that `options` names.
+    /// Creates the configuration. Reads the files that `options` names.
     pub fn new(url: &Url, options: &TlsOptions) -> Result<Self, Error> {
         let invalid = |what: String| Error::Invalid(what);
         let host = match url.endpoint() {
@@ -74,7 +75,8 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), server_name, is_http2, resumes: options.resume })
     }
 
-    /// Returns the configuration of one connection, which resumes only its own sessions.
+    /// Returns the configuration of a connection. If sessions are resumed, the connection resumes
+    /// only its own.
     pub fn for_connection(&self) -> Self {
         if !self.resumes {
             return self.clone();
@@ -128,7 +130,7 @@ impl Transport for Tls {
                 Ok(_) => {}
             }
             if let Err(error) = self.connection.process_new_packets() {
-                // The alert reports the reason to the server.
+                // The flush sends an alert, which reports the reason to the server.
                 let _ = self.flush();
                 let why = trust::explain(&error, self.is_http2);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -149,10 +151,10 @@ impl Transport for Tls {
         Ok(std::mem::take(&mut self.promised))
     }
 
-    /// Returns `PROTO` for an invalid record, and for an end of the connection without
+    /// Returns the error `PROTO` if a record is invalid, or if the connection ends without
     /// `close_notify`.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        // The last read of the handshake may have brought more than the handshake.
+        // The last read of the handshake may have returned data of the reply, too.
         let mut written = self.take(&mut buffer[..RECORD])?;
         while written == 0 && !self.has_ended {
             let (_, n) = recv(&self.socket, &mut buffer[RECORD..], RecvFlags::empty())?;
@@ -199,7 +201,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Reads the decrypted bytes.
+    /// Moves decrypted bytes to `buffer`. Returns their number.
     fn take(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut taken = 0;
         while taken < buffer.len() {
@@ -221,7 +223,7 @@ fn ended_early() -> io::Error {
     )
 }
 
-/// The socket as a source and sink of records.
+/// Socket from which `rustls` reads records and to which it writes them.
 struct Socket<'a>(&'a OwnedFd);
 
 impl Read for Socket<'_> {

@@ -1,10 +1,10 @@
-//! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`, also with
-//! `https`, `h2c`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi` and `ajp` instead of `http`.
+//! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`. Other
+//! schemes than `http` are `https`, `h2c`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// URL of something that the load generator can load.
+/// URL that the load generator can request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     text: String,
@@ -25,28 +25,28 @@ pub enum Protocol {
     H2c,
     /// HTTP/2 over TLS, with ALPN.
     H2,
-    /// FastCGI, as a web server sends it to an application.
+    /// FastCGI, between a web server and an application.
     Fastcgi,
     /// SCGI.
     Scgi,
     /// uwsgi.
     Uwsgi,
-    /// AJP 1.3, as a web server sends it to a servlet container.
+    /// AJP 1.3, between a web server and a servlet container.
     Ajp,
-    /// WebSocket: messages on an upgraded HTTP/1.1 connection.
+    /// WebSocket: messages over an upgraded HTTP/1.1 connection.
     Ws,
     /// WebSocket over TLS.
     Wss,
 }
 
-/// Address to connect to.
+/// Address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A host name or address, and a port.
+    /// Host and port.
     Tcp {
-        /// The name or address, without the brackets of IPv6.
+        /// Host name or IP address, without the brackets of an IPv6 address.
         host: String,
-        /// The port, by default that of the protocol.
+        /// Port: the one in the URL, or the default port of the protocol.
         port: u16,
     },
     /// A Unix stream socket.
@@ -56,9 +56,9 @@ pub enum Endpoint {
 /// Reason why a URL was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlError {
-    /// The scheme is unknown or missing.
+    /// The scheme is unknown or missing. Contains the URL.
     Scheme(String),
-    /// HTTP/2 was requested for a URL of this protocol.
+    /// HTTP/2 is requested for a URL of this protocol, which is not HTTP.
     NotHttp(Protocol),
     /// The host, port or socket path is malformed. The text says why.
     Authority(&'static str),
@@ -66,11 +66,11 @@ pub enum UrlError {
     Target(&'static str),
 }
 
-/// Longest socket path that fits `sockaddr_un`, in bytes.
+/// Maximum length of a socket path in bytes, which `sockaddr_un` imposes.
 const SOCKET_PATH_LIMIT: usize = 107;
 
 impl Url {
-    /// Parses `text` strictly: input that a browser would repair is an error.
+    /// Parses `text` strictly: an error that a browser would repair is reported.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(UrlError::Scheme(text.to_owned()));
@@ -101,7 +101,7 @@ impl Url {
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
 
-    /// Returns the URL with HTTP/2: with ALPN over TLS, else with prior knowledge.
+    /// Returns the URL for HTTP/2: with ALPN for `https`, with prior knowledge for `http`.
     pub fn over_http2(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
@@ -120,18 +120,18 @@ impl Url {
         &self.endpoint
     }
 
-    /// Returns the value of the `Host` field: the authority as given, `localhost` for a Unix
-    /// socket.
+    /// Returns the value of the `Host` field: host and port as written in the URL, or `localhost`
+    /// for a Unix socket.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns path and query, as sent in the request line.
+    /// Returns path and query, as the request line contains them.
     pub fn target(&self) -> &str {
         &self.target
     }
 
-    /// Returns the URL as given.
+    /// Returns the text from which the URL was parsed.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -153,8 +153,8 @@ impl Protocol {
         matches!(self, Self::Ws | Self::Wss)
     }
 
-    /// `of_scheme` takes the first match: HTTP/2 over TLS follows `Https` because both have the
-    /// scheme `https`.
+    /// All protocols. `of_scheme` takes the first match, so HTTP/2 over TLS must follow `Https`:
+    /// both have the scheme `https`.
     const ALL: [Self; 10] = [
         Self::Http,
         Self::Https,
@@ -168,7 +168,7 @@ impl Protocol {
         Self::Wss,
     ];
 
-    /// Returns the protocol with this `Display` text.
+    /// Returns the protocol whose `Display` text is `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.to_string() == name)
     }
@@ -191,8 +191,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the default port: that of HTTP, and those in the manuals of php-fpm, SCGI, uWSGI and
-    /// Tomcat.
+    /// Returns the default port: that of the HTTP standard, or the one that the manual of php-fpm,
+    /// SCGI, uWSGI or Tomcat names.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c | Self::Ws => 80,

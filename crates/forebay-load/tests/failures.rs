@@ -1,4 +1,4 @@
-//! Failures are counted by kind, end the request, and never hang the run.
+//! Failed requests are counted by kind. They never keep a run from ending.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Returns a port without a listener: the port was free a moment ago.
+/// Returns a port on which nothing listens. It was free a moment ago.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -59,7 +59,8 @@ fn closing_without_a_reply_is_a_read_failure_on_a_new_connection() {
 #[test]
 fn a_kept_connection_that_closes_on_a_request_is_a_failure_and_nothing_is_resent() {
     for method in ["GET", "POST"] {
-        // Each connection carries nine replies. The tenth request is read and gets none.
+        // Each connection carries nine replies. The server reads the tenth request and sends no
+        // reply.
         let server = Server::start(|peer| {
             for _ in 0..9 {
                 if peer.request().is_none() {
@@ -88,7 +89,8 @@ fn a_reset_on_a_kept_connection_is_a_failure() {
             let (mut stream, _) = listener.accept().unwrap();
             assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
             stream.write_all(HELLO).unwrap();
-            // A part of the next request remains unread, so the close is a reset.
+            // The server leaves a part of the next request unread, so that its close causes a
+            // reset.
             assert!(stream.read(&mut [0; 1]).unwrap() > 0);
         }
     });
@@ -120,7 +122,8 @@ fn a_server_that_never_answers_is_a_problem() {
     let outcome = load(&Spec { stop, ..spec(server.url(), 1) }).unwrap();
     assert_eq!((outcome.requests.in_flight, outcome.requests.failed), (2, 0));
     assert_eq!(outcome.problems(), ["no request was completed"]);
-    // One connection is answered, the other is not, for longer than any reply took.
+    // The server answers only the second connection. The first request waits for longer than any
+    // reply took.
     let server = Server::start(|peer| {
         while peer.request().is_some() && peer.number > 0 {
             peer.send(HELLO);
@@ -230,7 +233,7 @@ fn a_host_that_does_not_resolve_says_so() {
 
 #[test]
 fn the_second_address_of_a_name_is_tried() {
-    // If ::1 is the first address of localhost, nothing listens on it.
+    // Nothing listens on ::1, which may be the first address of localhost.
     let server = Server::answering(HELLO);
     let url = format!("http://localhost:{}/", server.address.port());
     load_without_failure(&spec(Url::parse(&url).unwrap(), 20), 20);
@@ -327,7 +330,7 @@ fn an_open_loop_sends_what_is_due() {
 
 #[test]
 fn an_open_loop_counts_latency_from_the_planned_instant() {
-    // Each reply takes 50 ms and one is due every ms, so queue and latency grow.
+    // A request is due every ms, and each reply takes 50 ms. Queue and latency therefore grow.
     let server = Server::start(|peer| {
         while peer.request().is_some() {
             thread::sleep(Duration::from_millis(50));
@@ -337,10 +340,10 @@ fn an_open_loop_counts_latency_from_the_planned_instant() {
     let rate = Some(Rate { per_second: 1000.0, arrivals: Arrivals::Even });
     let base = spec(server.url(), 11);
     let outcome = load_without_failure(&Spec { rate, connections: 1, threads: 1, ..base }, 11);
-    // The last of 11 requests waits for ten others: at least 11 * 50 ms - 10 ms after its planned
-    // instant.
+    // The last of 11 requests waits for ten others. Its reply comes at least 11 * 50 ms - 10 ms
+    // after its planned instant.
     assert!(outcome.latency.max_us() >= 539_000, "{}", outcome.latency.max_us());
-    // The last request was due after 10 ms and sent after 500.
+    // The last request was due after 10 ms and was sent after 500 ms.
     assert!(outcome.shortfall > 0.9 && outcome.has_missed_rate(), "{outcome:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Replies with every framing, over real sockets.
+//! Replies with all kinds of framing, over real sockets.
 
 mod support;
 
@@ -90,7 +90,8 @@ fn silent_closes_after_each_reply_are_no_failures_unless_they_cost_a_request() {
     });
     let outcome = load(&spec(server.url(), 50)).unwrap();
     let Requests { sent, completed, failed, .. } = outcome.requests;
-    // A request may reach a connection that the server is about to close. Such a request is lost.
+    // A request may reach a connection that the server is about to close. Such a request gets no
+    // reply.
     assert_eq!((sent, completed + failed), (50, 50), "{outcome:?}");
     assert_eq!(server.requests(), completed, "a request that was read has its reply");
 }
@@ -112,7 +113,7 @@ fn without_keep_alive_each_request_has_its_connection() {
     let server = Server::start(|peer| {
         let request = String::from_utf8(peer.request().unwrap()).unwrap();
         assert!(request.contains("\r\nConnection: close\r\n"), "{request}");
-        // The client must close even if the server does not announce a close.
+        // The client must close the connection even if the server does not announce that it closes.
         peer.send(HELLO);
         peer.wait_for_close();
     });
@@ -230,7 +231,8 @@ fn the_request_is_as_specified() {
     load_without_failure(&spec, 1);
 }
 
-/// A head identical to the previous one is not parsed again. A different head in between must be.
+/// A head that equals the previous one is not parsed again. After a different head, it must be
+/// parsed.
 #[test]
 fn a_repeated_head_is_known_only_as_long_as_it_is_the_last() {
     let server = Server::start(|peer| {

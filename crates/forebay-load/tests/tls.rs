@@ -1,4 +1,4 @@
-//! TLS servers: certificates, full and resumed handshakes, and connections that end.
+//! Load on TLS servers: certificates, full and resumed handshakes, and the end of connections.
 
 mod support;
 
@@ -27,7 +27,7 @@ struct Server {
 }
 
 impl Server {
-    /// Plays `script` on each connection, after the handshake.
+    /// Runs `script` on each connection, after the handshake.
     fn start(
         versions: &[&'static SupportedProtocolVersion],
         script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
@@ -39,7 +39,8 @@ impl Server {
         Self::with(&identity, directory, versions, script)
     }
 
-    /// Works as [`Server::start`], with a certificate and the directory of its authority.
+    /// Works as [`Server::start`] does, with the given certificate and the directory of its
+    /// authority.
     fn with(
         identity: &Identity,
         directory: tempfile::TempDir,
@@ -84,7 +85,7 @@ impl Server {
         Some(self.directory.path().join("ca.pem"))
     }
 
-    /// Returns the specification of `n` requests that trust the server's authority.
+    /// Returns the settings for `n` requests, which trust the server's authority.
     fn spec(&self, n: u64) -> Spec {
         let tls = TlsOptions { ca: self.ca(), ..TlsOptions::default() };
         Spec { tls, ..spec(self.url(), n) }
@@ -117,7 +118,7 @@ fn a_kept_connection_shakes_hands_once() {
         let server = Server::start(&[version], |stream| answer(stream, 5));
         let outcome = load_without_failure(&server.spec(100), 100);
         let handshakes = outcome.handshakes.unwrap();
-        // On a busy machine one of the two connections may send all requests.
+        // On a busy machine, one of the two connections may send all requests.
         assert!((1..=2).contains(&handshakes.full) && handshakes.resumed == 0, "{handshakes:?}");
         assert_eq!(handshakes.time.unwrap().count(), handshakes.full);
         assert_eq!(outcome.bytes.body, 500);
@@ -227,7 +228,7 @@ fn a_self_signed_certificate_that_the_user_names_is_trusted() {
     load_without_failure(&server.spec(4), 4);
     let error = load(&spec(server.url(), 4)).unwrap_err().to_string();
     assert!(error.contains("self-signed") && error.contains("--ca FILE"), "{error}");
-    // Another such certificate is none that the user named.
+    // The user named another self-signed certificate than the server's.
     let other = self_signed().unwrap();
     let tls = TlsOptions { ca: other.ca(), ..TlsOptions::default() };
     assert!(load(&Spec { tls, ..server.spec(1) }).is_err());

@@ -1,4 +1,4 @@
-//! Load in several turns: state that is kept between turns, and state that is not.
+//! Load in several turns: some state is kept between turns, and the rest is not.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn turn(turns: &mut Turns, stop: Stop) -> Outcome {
 #[test]
 fn connections_stay_open_between_turns() {
     let server = Server::answering(HELLO);
-    // On its own thread, one connection could send all requests before the other begins.
+    // With a thread of its own, one connection could send all requests before the other starts.
     let one_thread = Spec { threads: 1, ..spec(server.url(), 1) };
     let mut turns = Turns::new(&one_thread).unwrap();
     for count in 1..=3 {
@@ -78,7 +78,7 @@ fn a_connection_that_the_server_closed_meanwhile_is_replaced() {
 fn requests_that_are_not_due_at_the_end_are_given_up() {
     let server = Server::answering(HELLO);
     let mut turns = Turns::new(&spec(server.url(), 1)).unwrap();
-    // The second request of each thread would be due after hours.
+    // The second request of each thread would be due after several hours.
     let rate = Some(Rate { per_second: 0.0001, arrivals: Arrivals::Even });
     for _ in 0..2 {
         let stop = Stop::Duration(Duration::from_millis(20));

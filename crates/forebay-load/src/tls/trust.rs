@@ -1,4 +1,4 @@
-//! Trust in the server's certificate, and explanations of failed handshakes.
+//! Verification of the server's certificate, and explanations of failed handshakes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use rustls::{AlertDescription, CertificateError};
 
 use crate::{Error, TlsOptions};
 
-/// Reason of a handshake that ended without HTTP/2.
+/// Reason of a failed handshake: the server did not select HTTP/2.
 pub(super) const NO_HTTP2: &str =
     "the server does not offer HTTP/2 (h2) with ALPN: leave out --http2";
 
-/// Returns the verifier of certificates that `options` describe.
+/// Returns the certificate verifier for `options`.
 pub(super) fn verifier(
     options: &TlsOptions,
     provider: Arc<CryptoProvider>,
@@ -34,7 +34,8 @@ pub(super) fn verifier(
     })
 }
 
-/// Returns the certificates of the file, or those that this machine trusts, and their source.
+/// Returns the trusted authorities: those in the file, or without a file those of this machine. The
+/// text names their source.
 fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
     let Some(path) = ca else {
         return Ok((Trust::of_machine(), "this machine's trust store".to_owned()));
@@ -45,7 +46,7 @@ fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
     Ok((Trust { authorities, are_servers: true }, whose))
 }
 
-/// Explains a failed handshake and says what to do.
+/// Explains why a handshake failed, and how the user can correct that.
 pub(super) fn explain(error: &rustls::Error, is_http2: bool) -> String {
     use rustls::Error as E;
     match error {

@@ -1,4 +1,4 @@
-//! Failures of streams, failures of connections, and servers that send GOAWAY.
+//! Failed streams, failed connections, and servers that send GOAWAY.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ const REFUSED_STREAM: u32 = 7;
 const INTERNAL_ERROR: u32 = 2;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// Returns the specification of `n` requests over one connection with `streams` streams.
+/// Returns the settings for `n` requests over one connection with `streams` streams.
 fn over(server: &FrameServer, streams: usize, n: u64) -> Spec {
     Spec { connections: 1, streams, ..spec(server.url(), n) }
 }
 
-/// Returns the first failure, and asserts that all requests are accounted for.
+/// Returns the text of the first failure. Asserts that all requests completed or failed.
 fn first_failure(outcome: &Outcome, n: u64) -> &str {
     assert_eq!(outcome.requests.completed + outcome.requests.failed, n);
     outcome.first_failure.as_deref().unwrap_or_default()
@@ -54,7 +54,7 @@ fn a_stream_that_is_reset_in_the_middle_of_its_reply_fails_alone() {
 #[test]
 fn a_malformed_reply_fails_its_stream_alone() {
     let server = FrameServer::start(b"", |place| {
-        // 0x00 0x01 'X' 0x00: a field with an upper-case name.
+        // Bytes 0x00 0x01 'X' 0x00 are a field with an upper-case name.
         let wrong = frame(1, 5, place.stream, &[0x88, 0, 1, b'X', 0]);
         says(if place.request == 3 { wrong } else { reply(place.stream) })
     });
@@ -73,7 +73,7 @@ fn requests_that_a_goaway_leaves_unprocessed_are_sent_again() {
             counted.fetch_add(1, Ordering::SeqCst);
             says(reply(place.stream))
         }
-        // The 35th request was the last accepted one; its stream is 69.
+        // The server accepts 35 requests. The last of them has the stream ID 69.
         39 => says(goaway(69, 0)),
         _ => says(Vec::new()),
     });
@@ -139,7 +139,8 @@ fn a_stream_without_a_reply_times_out_alone() {
     let server = FrameServer::start(b"", |place| {
         says(if place.request == 5 { Vec::new() } else { reply(place.stream) })
     });
-    // Long enough for a busy machine. The other requests must be active when this one times out.
+    // The timeout is long enough for a busy machine. The pauses keep other requests active until
+    // this one times out.
     let think = Some(Duration::from_millis(20));
     let timeout = Duration::from_secs(1);
     let outcome = load(&Spec { timeout, think, ..over(&server, 4, 400) }).unwrap();
@@ -162,7 +163,7 @@ fn a_server_that_falls_silent_is_left_for_another_connection() {
 
 #[test]
 fn a_server_that_allows_no_stream_is_a_timeout_and_no_hang() {
-    // SETTINGS_MAX_CONCURRENT_STREAMS is 0.
+    // The setting SETTINGS_MAX_CONCURRENT_STREAMS is 0.
     let server = FrameServer::start(&[0, 3, 0, 0, 0, 0], |_| says(Vec::new()));
     let timeout = Duration::from_millis(100);
     let outcome = load(&Spec { timeout, ..over(&server, 4, 3) }).unwrap();

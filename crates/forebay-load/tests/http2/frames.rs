@@ -1,4 +1,4 @@
-//! A server that answers with raw frames, without an HTTP/2 codec.
+//! Server that answers with raw frames, without an HTTP/2 codec.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,13 +12,14 @@ use forebay_load::Url;
 const PATIENCE: Duration = Duration::from_secs(20);
 const PREFACE: usize = 24;
 
-/// Bytes to write after a request, and true if the connection closes then.
+/// Bytes to write after a request; `closes` is true if the connection closes then.
 pub struct Says {
     pub bytes: Vec<u8>,
     pub closes: bool,
 }
 
-/// Position of a request: its connection, its index on the connection from 0, its stream.
+/// Position of a request: index of its connection, its index on the connection, and its stream ID.
+/// Indices start at 0.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub connection: u64,
@@ -45,7 +46,7 @@ impl FrameServer {
             for stream in listener.incoming() {
                 let number = connections.fetch_add(1, Ordering::SeqCst);
                 let (stream, script) = (stream.unwrap(), script.clone());
-                // A client that closes ends the script.
+                // The script ends when the client closes the connection.
                 thread::spawn(move || serve(stream, number, settings, &*script).ok());
             }
         });
@@ -106,7 +107,7 @@ pub fn reply(stream: u32) -> Vec<u8> {
     frame(1, 5, stream, &[0x88])
 }
 
-/// Returns the head of a reply with status 200 whose body follows.
+/// Returns the head of a reply with status 200. The body must follow.
 pub fn head(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &[0x88])
 }
@@ -119,7 +120,7 @@ pub fn goaway(last: u32, code: u32) -> Vec<u8> {
     frame(7, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 
-/// Goes on after `bytes`.
+/// Returns a reaction that writes `bytes` and keeps the connection open.
 pub fn says(bytes: Vec<u8>) -> Says {
     Says { bytes, closes: false }
 }

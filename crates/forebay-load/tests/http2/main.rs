@@ -1,4 +1,4 @@
-//! Load over HTTP/2: against the `h2` crate, and against servers that violate the protocol.
+//! Load over HTTP/2 on a server of the `h2` crate, and on servers that violate the protocol.
 
 mod failures;
 mod frames;
@@ -13,7 +13,7 @@ use forebay_load::{Arrivals, Check, Control, Error, Protocol, Rate, Spec, Stop, 
 use server::{Act, Http2Server, Options};
 use support::{load, spec};
 
-/// Returns the specification of `n` requests over `connections` with `streams` each.
+/// Returns the settings for `n` requests over `connections`, with `streams` on each.
 fn multiplexed(server: &Http2Server, connections: usize, streams: usize, n: u64) -> Spec {
     Spec { connections, streams, ..spec(server.url(), n) }
 }

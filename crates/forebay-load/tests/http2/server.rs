@@ -1,4 +1,4 @@
-//! The `h2` crate as a server, on its own thread.
+//! Server of the `h2` crate, on its own thread.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use http::{Request, Response, request::Parts};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 
-/// Reaction to a request.
+/// Reaction of the server to a request.
 pub enum Act {
     /// Replies with this body, and does not read the request's body.
     Body(&'static [u8]),
@@ -24,11 +24,11 @@ pub enum Act {
 /// Behaviour of the server.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
-    /// SETTINGS_MAX_CONCURRENT_STREAMS.
+    /// Value of SETTINGS_MAX_CONCURRENT_STREAMS.
     pub streams: Option<u32>,
-    /// Number of replies that are sent together.
+    /// Number of replies that are collected and sent together.
     pub together: usize,
-    /// The connection shuts down gracefully after this many requests.
+    /// Number of requests after which the connection shuts down gracefully.
     pub goes_away_after: Option<u64>,
 }
 
@@ -52,7 +52,8 @@ struct Shared {
 }
 
 impl Http2Server {
-    /// Calls `script` with the index of the connection and of the request, both from 0.
+    /// Starts the server. It calls `script` with the indices of connection and request, both from
+    /// 0.
     pub fn start(
         options: Options,
         script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,
@@ -97,12 +98,12 @@ impl Http2Server {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of body bytes that were read.
+    /// Returns the number of request body bytes that the server read.
     pub fn body_bytes(&self) -> u64 {
         self.shared.body_bytes.load(Ordering::SeqCst)
     }
 
-    /// Returns the maximum number of concurrent requests.
+    /// Returns the maximum number of requests that were active at the same time.
     pub fn most_streams(&self) -> u64 {
         self.shared.most.load(Ordering::SeqCst)
     }
@@ -127,7 +128,7 @@ async fn connection(socket: TcpStream, shared: Arc<Shared>) {
         let act = (shared.script)(number, request_number);
         let shared_too = shared.clone();
         tokio::spawn(async move {
-            // The client counts its own disconnect.
+            // An error means that the client disconnected, which the client counts itself.
             let _ = reply(request, respond, act, &shared_too).await;
         });
         served += 1;

@@ -1,11 +1,11 @@
-//! Applications without a web server: php-fpm, uWSGI and Tomcat.
+//! Load on applications without a web server: php-fpm, uWSGI and Tomcat.
 
 use forebay_load::{Check, Control, Gateway, Outcome, Protocol, Spec, Stop, Url, fetch, run};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer::{Peer, UwsgiApp, UwsgiSocket, php_fpm, tomcat, uwsgi};
 use std::time::Duration;
 
-/// Answers with the method, the query, a field of the request and the length of its body.
+/// Script that answers with the method, the query, a request field and the length of the body.
 const PHP: &str = "<?php header('Content-Type: text/plain'); if ($_GET['s'] ?? 0) \
     http_response_code((int) $_GET['s']); echo $_SERVER['REQUEST_METHOD'], ' ', \
     $_SERVER['QUERY_STRING'], ' ', $_SERVER['HTTP_X_FIELD'] ?? '-', ' ', $_SERVER['X'] ?? '-', ' ', \
@@ -90,7 +90,7 @@ fn uwsgi_is_loaded_over_each_of_its_protocols() {
             method: "POST".into(),
             body: b"12345".to_vec(),
             check: says("POST /a b 5"),
-            // uWSGI always closes FastCGI connections, even if the request asks to keep them.
+            // uWSGI always closes FastCGI connections, even if the request asks to keep them open.
             keepalive: scheme != "fcgi",
             ..spec(&peer, scheme, "/a%20b", 50)
         };
@@ -122,7 +122,7 @@ fn tomcat_is_loaded_over_ajp() {
         assert_eq!(outcome.protocol, Protocol::Ajp);
         assert_eq!(outcome.requests.status.get(&200), Some(&100), "{length}");
     }
-    // Tomcat closes the connection after a refusal.
+    // Tomcat closes the connection after it has rejected a request.
     let outcome = without_failure(&Spec { gateway: gateway("wrong"), ..spec });
     assert_eq!(outcome.requests.status.get(&403), Some(&100));
 }

@@ -1,4 +1,5 @@
-//! Real servers under load. A server that is not installed is reported as skipped, by name.
+//! Load on real servers. If a server is not installed, its tests are skipped with a message that
+//! names it.
 
 mod applications;
 mod nghttpd;

@@ -1,4 +1,4 @@
-//! nghttpd: HTTP/2 as served by the authors of nghttp2.
+//! Load on nghttpd, the HTTP/2 server of the authors of nghttp2.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Private nghttpd process, ended when dropped.
+/// Private nghttpd process. Dropping it ends the process.
 struct Nghttpd {
     process: Child,
     _folder: TempDir,

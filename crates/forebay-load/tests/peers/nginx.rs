@@ -1,4 +1,4 @@
-//! nginx: its own counts must equal the load generator's.
+//! Load on nginx. Its counts must equal those of the load generator.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Private nginx process, stopped when dropped.
+/// Private nginx process. Dropping it stops the process.
 struct Nginx {
     process: Child,
     folder: TempDir,
@@ -52,14 +52,14 @@ impl Nginx {
         Url::parse(&format!("http://127.0.0.1:{}{target}", self.port)).unwrap()
     }
 
-    /// Returns the number of requests that nginx has counted, including this query.
+    /// Returns the number of requests that nginx has counted, including the one that queries it.
     fn requests(&self) -> u64 {
         let status = fetch(&self.url("/status"), PATIENCE, &[]).unwrap();
         let text = String::from_utf8(status.body).unwrap();
         text.lines().nth(2).unwrap().split_whitespace().nth(2).unwrap().parse().unwrap()
     }
 
-    /// Runs `spec` and asserts that nginx counted exactly the requests that were sent.
+    /// Runs `spec`. Asserts that nginx counted exactly the requests that were sent.
     fn load(&self, spec: &Spec) -> Outcome {
         let before = self.requests();
         let outcome = run(spec, &Control::default()).unwrap();
@@ -67,7 +67,7 @@ impl Nginx {
         let sent = outcome.requests.sent + outcome.requests.resent;
         match spec.stop {
             Stop::Requests(_) => assert_eq!(counted, sent, "{outcome:?}"),
-            // Requests in flight at the end may still be on their way when nginx sees the close.
+            // Requests that are active at the end may not reach nginx before the connection closes.
             Stop::Duration(_) => {
                 assert!((outcome.requests.completed..=sent).contains(&counted), "{outcome:?}");
             }
@@ -79,7 +79,8 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // SIGTERM lets the master end its workers; SIGKILL would leave them running.
+        // After SIGTERM, the master process ends its workers. After SIGKILL, they would continue to
+        // run.
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         let _ = self.process.wait();
     }
@@ -116,8 +117,8 @@ fn nginx_counts_the_requests_that_we_count() {
         assert_eq!(outcome.requests.completed, n);
         assert_eq!(outcome.bytes.body, n * 17 * 40);
     }
-    // The only worker logs a request before it counts the next, and this test has requested the
-    // count.
+    // nginx has one worker, which logs a request before it counts the next one. This test has just
+    // requested the count, so all earlier requests are in the log.
     let log = fs::read_to_string(nginx.folder.path().join("access.log")).unwrap();
     assert_eq!(log.lines().count(), 5000 + 2001 + 1 + 500);
 }

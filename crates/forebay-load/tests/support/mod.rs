@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use forebay_load::{Control, Error, Outcome, Spec, Stop, Url, run};
 
-/// Longest time that a scripted server waits for its client.
+/// Maximum time that a scripted server waits for its client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Server that plays a script on each connection.
+/// Server that runs a script on each connection.
 pub struct Server {
     pub address: SocketAddr,
     requests: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
 }
 
-/// Accepted connection, as passed to the script.
+/// Accepted connection, which the script receives.
 pub struct Peer {
     /// Index of the connection, from 0.
     pub number: u64,
@@ -30,7 +30,7 @@ pub struct Peer {
 }
 
 impl Server {
-    /// Listens on a free port and plays `script` on each connection, each on its own thread. The
+    /// Listens on a free port and runs `script` on each connection, in a thread of its own. The
     /// connection closes when the script returns.
     pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -79,7 +79,8 @@ impl Server {
 }
 
 impl Peer {
-    /// Reads the next request, head and body. Returns `None` if the client has closed.
+    /// Reads the head and body of the next request. Returns `None` if the client has closed the
+    /// connection.
     pub fn request(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(len) = complete(&self.unread) {
@@ -94,23 +95,23 @@ impl Peer {
         }
     }
 
-    /// Sends bytes. If the client has closed, the next read fails.
+    /// Sends bytes. If the client has closed the connection, the next read fails.
     pub fn send(&mut self, bytes: &[u8]) {
         self.send_all(bytes);
     }
 
-    /// Sends bytes. Returns false if the client has closed.
+    /// Sends bytes. Returns false if the client has closed the connection.
     pub fn send_all(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Sends bytes one by one, each in its own segment.
+    /// Sends bytes one by one, each in its own TCP segment.
     pub fn trickle(&mut self, bytes: &[u8]) {
         self.stream.set_nodelay(true).unwrap();
         bytes.chunks(1).for_each(|byte| self.send(byte));
     }
 
-    /// Waits until the client closes.
+    /// Waits until the client closes the connection.
     pub fn wait_for_close(&mut self) {
         while self.stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {}
     }
@@ -125,19 +126,19 @@ fn complete(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= head + length).then_some(head + length)
 }
 
-/// Returns the specification of `n` requests over 2 connections on 2 threads. Only tests of
-/// timeouts should reach its timeout.
+/// Returns the settings for `n` requests over 2 connections on 2 threads. No test except those of
+/// timeouts should reach the timeout.
 pub fn spec(url: Url, n: u64) -> Spec {
     let timeout = Duration::from_secs(15);
     Spec { connections: 2, threads: 2, stop: Stop::Requests(n), timeout, ..Spec::new(url) }
 }
 
-/// Runs the load to the end.
+/// Runs the load to its end.
 pub fn load(spec: &Spec) -> Result<Outcome, Error> {
     run(spec, &Control::default())
 }
 
-/// Runs the load to the end and asserts that all `n` requests completed.
+/// Runs the load to its end. Asserts that all `n` requests completed.
 pub fn load_without_failure(spec: &Spec, n: u64) -> Outcome {
     let outcome = load(spec).unwrap();
     let requests = &outcome.requests;
