@@ -1,4 +1,4 @@
-//! The `forebay bench` subcommand: options, progress, report and exit code.
+//! Subcommand `forebay bench`: options, progress, report and exit code.
 
 pub mod duration;
 mod export;
@@ -23,17 +23,19 @@ use forebay_load::{
 
 /// Send load to a server and report the results
 ///
-/// Keeps CONNECTIONS busy for a time (-d) or a number of requests (-n). Each connection sends its
-/// next request when it has the reply to the last one. HTTP/2 sends up to STREAMS requests at once
-/// per connection. With -r, requests are due at a given rate, regardless of replies. Latency counts
-/// from the due time of a request to the last byte of its reply.
+/// Keeps CONNECTIONS busy for a time (-d) or for a number of requests (-n). Each connection sends
+/// its next request when the reply to the previous one has arrived. With HTTP/2, each connection
+/// has up to STREAMS requests without a reply. With -r, requests are due at a given rate, whether
+/// or not replies have arrived. Latency counts from the time when a request is due to the last byte
+/// of its reply.
 ///
-/// Numbers may end in k or M, times in us, ms, s, m or h; a time without a unit is in seconds.
+/// Numbers may end in k or M. Times end in us, ms, s, m or h; a time without a unit is in seconds.
 ///
-/// Exit codes: 0 success; 1 failed requests, or replies with 4xx or 5xx (unless --allow-failures),
-/// nothing completed, requests overdue at the end, or the rate of -r missed by more than 5 %; 2
-/// wrong usage; 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive
-/// (--fail-if, --find-rate); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
+/// Exit codes: 0 success; 1 requests failed, replies had a status of 4xx or 5xx (unless
+/// --allow-failures is given), no request was completed, requests were overdue at the end, or the
+/// rate of -r was missed by more than 5 %; 2 wrong usage; 3 the server cannot be reached, or a
+/// result file cannot be written; 4 inconclusive (--fail-if, --find-rate); 130 or 143 interrupted
+/// by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
@@ -47,11 +49,13 @@ pub struct BenchArgs {
                   application. Several URLs of one server are requested in turns"
     )]
     urls: Vec<String>,
-    /// Weights of several URLs of one server, in their order, such as 3,1 [default: equal]
+    /// Weights of the URLs, if there are several, in the order of the URLs, such as 3,1 [default:
+    /// equal]
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     weights: Vec<u32>,
-    /// File of requests, mixed by weight: lines such as 'GET /a weight=3' or '/form POST a=1', each
-    /// with lines 'Name: value' and '@BODY-FILE' below it if needed. Paths are on the server of URL
+    /// File of requests, which are mixed by weight: lines such as 'GET /a weight=3' or '/form POST
+    /// a=1'. Lines 'Name: value' and '@BODY-FILE' may follow each of them. Paths are on the server
+    /// of URL
     #[arg(long, value_name = "FILE", conflicts_with = "weights")]
     requests_file: Option<PathBuf>,
     /// Number of concurrent connections
@@ -63,14 +67,14 @@ pub struct BenchArgs {
     /// Stop after this time, such as 10s, 500ms or 2m [default: 10s]
     #[arg(short, long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Load threads [default: one per core, at most one per connection]
+    /// Number of load threads [default: one per core, at most one per connection]
     #[arg(short, long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Requests per second over all connections, such as 500 or 100k, instead of as fast as replies
-    /// come
+    /// Send this number of requests per second over all connections, such as 500 or 100k. Without
+    /// it, requests are sent as fast as replies arrive
     #[arg(short, long, value_parser = number::rate, allow_negative_numbers = true, group = "paced")]
     rate: Option<f64>,
-    /// Distribution of the requests of a given rate over time
+    /// Distribution in time of the requests, with -r or --find-rate
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
     arrivals: Spread,
     /// Search for the highest rate that meets these conditions, such as 'p99<50ms,failed<0.1%', in
@@ -78,8 +82,8 @@ pub struct BenchArgs {
     /// (requests without a reply, and replies with 4xx or 5xx), rate
     #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with_all = ["rate", "requests", "think"], group = "paced")]
     find_rate: Vec<Goal>,
-    /// Exit with 1 if one of these conditions holds, such as 'p99>50ms,rate<500', and with 4 if there
-    /// are too few requests to decide
+    /// Exit with 1 if one of these conditions holds, such as 'p99>50ms,rate<500'. Exit with 4 if
+    /// there are too few requests to decide
     #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with = "find_rate")]
     fail_if: Vec<Goal>,
     /// Request method
@@ -94,7 +98,7 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
-    /// Directory of scripts for fcgi, scgi and uwsgi; the path is appended to it for
+    /// Directory of scripts, for fcgi, scgi and uwsgi. With the path appended, it becomes
     /// SCRIPT_FILENAME
     #[arg(long, value_name = "DIR")]
     root: Option<String>,
@@ -116,11 +120,11 @@ pub struct BenchArgs {
     /// PEM file with the certificate authorities to trust [default: those of this machine]
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     ca: Option<PathBuf>,
-    /// Resume TLS sessions: only a connection's first handshake is full; with --no-keepalive there
-    /// is one handshake per request
+    /// Resume TLS sessions: only the first handshake of each connection is full. With
+    /// --no-keepalive, each request has its own handshake
     #[arg(long)]
     tls_resume: bool,
-    /// Concurrent HTTP/2 requests per connection, fewer if the server allows fewer
+    /// Concurrent HTTP/2 requests per connection. The server may allow fewer
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
     /// Pause on each connection between a reply and the next request, such as 100ms
@@ -129,17 +133,17 @@ pub struct BenchArgs {
     /// Time limit of a request, such as 5s
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
-    /// Write the result as JSON; - means standard output, and the report then goes to standard
+    /// Write the result as JSON. With - it goes to standard output, and the report to standard
     /// error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the result as CSV with one row
+    /// Write the result as CSV, with one row of values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
-    /// Print the report as another load generator does
+    /// Print the report in the format of another load generator
     #[arg(long, value_enum, conflicts_with = "find_rate")]
     format: Option<format::Format>,
     /// Exit with 0 even if requests failed
@@ -153,24 +157,24 @@ pub struct BenchArgs {
 /// Names of [`Arrivals`] on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Spread {
-    /// Independent users: exponentially distributed gaps
+    /// Exponentially distributed gaps, as independent users cause them
     Poisson,
     /// Equal gaps
     Even,
 }
 
-/// Result of the conditions of --fail-if.
+/// Result of the comparison with the conditions of --fail-if.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Conditions {
-    /// None of them holds.
+    /// No condition holds.
     Fine,
-    /// At least one of them holds.
+    /// At least one condition holds.
     Hold,
-    /// None of them holds, and at least one could not be decided.
+    /// No condition holds, but at least one could not be decided.
     Unknown,
 }
 
-/// Exit code if the measurement cannot decide.
+/// Exit code if the measurement is inconclusive.
 const INCONCLUSIVE: u8 = 4;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -195,7 +199,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Err(error) => return fail(3, &error.to_string()),
     };
     if !args.quiet {
-        // A closed pipe must not prevent the result files.
+        // If the report cannot be printed because the pipe is closed, the result files are still
+        // written.
         let text = match args.format {
             Some(format) => format::text(format, &spec, &outcome),
             None => report::text(&spec, &outcome),
@@ -211,7 +216,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     }
     let conditions = args.check_conditions(&outcome);
     if args.format.is_some() && !outcome.is_interrupted {
-        // The form of another program has no line for them.
+        // The format of another program has no lines for these problems, so they go to standard
+        // error.
         outcome.problems().iter().for_each(|problem| print_stderr(problem));
     }
     ExitCode::from(if outcome.is_interrupted {
@@ -226,7 +232,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
 }
 
 impl BenchArgs {
-    /// Returns the load that the options describe.
+    /// Returns the settings of the load generator that the options describe.
     fn spec(&self) -> Result<Spec, String> {
         let parse = |text: &String| {
             let url = Url::parse(text);
@@ -280,7 +286,7 @@ impl BenchArgs {
         })
     }
 
-    /// Returns a request for each URL, if there are several.
+    /// Returns a request for each URL, or no requests if there is only one URL.
     fn mixed(&self, urls: &[Url], body: &[u8]) -> Result<Vec<Part>, String> {
         if !self.weights.is_empty() && self.weights.len() != urls.len() {
             let (weights, urls) = (self.weights.len(), urls.len());
@@ -306,7 +312,8 @@ impl BenchArgs {
         }
     }
 
-    /// Compares the results with the conditions of --fail-if, and prints those that matter.
+    /// Compares the outcome with the conditions of --fail-if. Prints the conditions that hold or
+    /// cannot be decided.
     fn check_conditions(&self, outcome: &Outcome) -> Conditions {
         let mut result = Conditions::Fine;
         for condition in &self.fail_if {
@@ -328,7 +335,7 @@ impl BenchArgs {
         result
     }
 
-    /// Returns true if the results are those of a load that did not work.
+    /// Returns true if the exit code must report failed requests or other problems of the load.
     fn is_bad(&self, outcome: &Outcome) -> bool {
         let has_failures = outcome.requests.failed > 0 || outcome.error_replies() > 0;
         has_failures && !self.allow_failures || !outcome.problems().is_empty()
@@ -343,7 +350,7 @@ impl BenchArgs {
     }
 }
 
-/// Reads a file of requests on the server of `url`.
+/// Reads a file of requests. Paths in it are on the server of `url`.
 fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     let wrong = |why: String| format!("--requests-file {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;

@@ -1,10 +1,10 @@
-//! Request body from a file.
+//! Reads a request body from a file.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Size limit: a special file may have no end.
+/// Maximum number of bytes. A special file such as `/dev/zero` has no end.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
 pub fn read(file: &Path) -> io::Result<Vec<u8>> {

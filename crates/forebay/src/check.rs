@@ -1,4 +1,4 @@
-//! The `forebay check` subcommand.
+//! Subcommand `forebay check`.
 
 mod requests;
 
@@ -36,8 +36,8 @@ pub struct CheckArgs {
     #[arg(required_unless_present = "schema")]
     file: Option<PathBuf>,
 
-    /// Start each application as `forebay serve` does, report failures, and end it again. Sends the
-    /// requests of `expect` as well
+    /// Start each application as `forebay serve` does, report failures, and end the applications.
+    /// Send the requests of `expect`, too
     #[arg(long, conflicts_with = "schema")]
     start: bool,
 
@@ -54,7 +54,8 @@ pub fn run(args: CheckArgs) -> ExitCode {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
             let mut tests = expect::expectations(&plan);
-            // Before root is given up, so that the server of the tests can do so itself.
+            // The requests are sent before this process drops root, because the server of the tests
+            // may need root to change its user.
             let replies =
                 if args.start { requests::send(&file, &plan, &mut tests) } else { Ok(()) };
             if args.start && !starts(&plan) {
@@ -84,7 +85,8 @@ pub fn run(args: CheckArgs) -> ExitCode {
     }
 }
 
-/// Returns the tests that fail, shown at their lines.
+/// Returns the failed tests as one error that shows their lines in the file; `None` if there are
+/// none.
 fn failed(plan: &Plan, tests: &[Tested]) -> Option<ConfError> {
     let findings = tests.iter().filter_map(|test| match &test.outcome {
         Outcome::Fails(why) => Some(test.finding(plan, why)),
@@ -94,7 +96,7 @@ fn failed(plan: &Plan, tests: &[Tested]) -> Option<ConfError> {
     (!findings.is_empty()).then(|| plan.refuse(&findings))
 }
 
-/// Returns text such as `3 tests hold, 1 fails, 2 need --start`.
+/// Summarizes the tests in text such as `3 tests hold, 1 fails, 2 need --start`.
 fn tested(tests: &[Tested]) -> String {
     let count = |is_meant: fn(&Outcome) -> bool| {
         tests.iter().filter(|test| is_meant(&test.outcome)).count()
@@ -114,8 +116,8 @@ fn tested(tests: &[Tested]) -> String {
     text
 }
 
-/// Checks that the user of `[server]` can spool large bodies. Switches to this user unless
-/// `is_user` is already true.
+/// Checks that the user of `[server]` can write large bodies to the spool directory. Switches to
+/// this user first, unless `is_user` says that this process has done so.
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {
@@ -127,7 +129,7 @@ fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     check_spool(plan).map_err(|error| error.to_string())
 }
 
-/// Starts each application as the user of `[server]`, and ends it. Returns true if all can start.
+/// Starts and ends each application as the user of `[server]`. Returns true if all of them started.
 fn starts(plan: &Plan) -> bool {
     let server = &plan.server;
     if let Err(error) = start_helper(plan) {
@@ -155,7 +157,7 @@ fn starts(plan: &Plan) -> bool {
     all
 }
 
-/// Returns the plan and its warnings, or the reason why it cannot be served.
+/// Returns the plan and its warnings, or the error that prevents its use.
 fn checked(file: &Path) -> Result<(Plan, String), String> {
     let (mut plan, warnings) = looked_up(file).map_err(|error| error.to_string())?;
     let threads = plan.server.threads.unwrap_or_else(cores);
@@ -183,7 +185,7 @@ fn print_line(line: &str) -> ExitCode {
     }
 }
 
-/// Returns text such as `1 site, 3 routes, 0 apps`.
+/// Summarizes the plan in text such as `1 site, 3 routes, 0 apps`.
 fn summary(plan: &Plan) -> String {
     let count = |number: usize, noun: &str| {
         format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

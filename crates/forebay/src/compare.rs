@@ -1,4 +1,4 @@
-//! The `forebay compare` subcommand.
+//! Subcommand `forebay compare`.
 
 mod against;
 mod decision;
@@ -21,15 +21,16 @@ use against::WorkDirectories;
 use decision::Decisions;
 use saving::Saving;
 
-/// Start several ways of serving an application, load them in turns, and report which is faster, by
-/// how much, and with what certainty.
+/// Compare several ways to serve an application: report which is faster, by how much, and with what
+/// certainty.
 ///
-/// Give an experiment file, or running servers (--url), or commands that start servers (--cmd).
+/// Forebay starts the servers and loads them in turns. Give an experiment file, URLs of servers
+/// that already run (--url), or commands that start servers (--cmd).
 ///
 /// Exit codes: 0 success; 1 a trial failed, more requests failed or had a wrong reply than
-/// --max-failed allows, or a configuration is slower than --threshold allows; 2 wrong usage, nothing
-/// was started; 3 something could not be started; 4 inconclusive: the measurement cannot decide
-/// about --threshold, or no trial counts; 130 or 143 interrupted by Ctrl-C or SIGTERM.
+/// --max-failed allows, or a configuration is slower than --threshold allows; 2 wrong usage, and
+/// nothing was started; 3 a server could not be started; 4 inconclusive: the measurement cannot
+/// decide about --threshold, or no trial counts; 130 or 143 interrupted by Ctrl-C or SIGTERM.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.
@@ -37,39 +38,40 @@ pub struct CompareArgs {
     /// The experiment file (TOML)
     #[arg(required_unless_present_any = ["urls", "commands"])]
     file: Option<PathBuf>,
-    /// A running server; may be repeated. The others are compared with the first
+    /// URL of a server that already runs; may be repeated. The others are compared with the first
     #[arg(long = "url", value_name = "URL", conflicts_with = "file")]
     urls: Vec<String>,
-    /// A command that starts a server on 127.0.0.1:{port}, also in PORT; may be repeated
+    /// Command that starts a server on 127.0.0.1:{port}, which PORT also contains; may be repeated
     #[arg(long = "cmd", value_name = "COMMAND", conflicts_with = "file")]
     commands: Vec<String>,
-    /// Path to request from servers of --cmd
+    /// Path to request from the servers of --cmd
     #[arg(long, value_name = "PATH", requires = "commands", default_value = "/")]
     path: String,
-    /// Measured time per server and round, such as 5s; overrides the file
+    /// Time of measurement per server and round, such as 5s; overrides the file
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Run rounds (at most --rounds, or 40) until every interval is within this distance of its
-    /// middle, such as '+-3%'
+    /// Run rounds until every interval ends at most this far above and below its middle, such as
+    /// '+-3%'. At most --rounds rounds are run, 40 by default
     #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
     until: Option<f64>,
-    /// Exit with 1 if a configuration is slower than the baseline by more than this, or with
-    /// --against slower than before (default there: 5%)
+    /// Exit with 1 if a configuration is slower than the baseline by more than this. With
+    /// --against, configurations are compared with their earlier form, and the default is 5%
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
     /// Requests of a configuration that may fail or have a wrong reply, such as 10 or 0.1%; overrides
     /// the file [default: 0]
     #[arg(long, value_name = "COUNT|PERCENT")]
     max_failed: Option<MaxFailed>,
-    /// Save the results under this name, in forebay-saved in the experiment's directory
+    /// Save the results under this name, in the directory forebay-saved next to the experiment file
     #[arg(long, value_name = "NAME", value_parser = against::name)]
     save: Option<String>,
-    /// Compare each configuration with an earlier form: saved results (--save), or a git revision,
-    /// which is checked out below --out and built with [against] build. Configurations that start
-    /// differently now are run again
+    /// Compare each configuration with an earlier form: saved results (--save), or a git revision.
+    /// The revision is checked out below --out and built with [against] build. If a configuration
+    /// starts differently now, its earlier form is measured again
     #[arg(long, value_name = "NAME|REVISION", conflicts_with = "aa")]
     against: Option<String>,
-    /// Write failures, configurations slower than --threshold and missing decisions as JUnit XML
+    /// Write the decision about each configuration as JUnit XML: failed, slower than --threshold,
+    /// or undecided
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Trials per configuration; overrides the file
@@ -84,25 +86,26 @@ pub struct CompareArgs {
     /// Run only this configuration and the baseline; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "aa")]
     only: Vec<String>,
-    /// Repeat the order of an earlier run
+    /// Seed of an earlier run, whose order is repeated
     #[arg(long)]
     seed: Option<u64>,
-    /// Resume an experiment that ended early, from report.json in --out; a larger --rounds extends
-    /// it
+    /// Continue an experiment that ended early, from report.json in --out. With larger --rounds, it
+    /// runs more rounds
     #[arg(long, conflicts_with = "seed")]
     resume: bool,
-    /// After the measurement, load each configuration again under perf, and add flame graphs and
-    /// differences from the baseline to the page; --resume adds them to a finished run
+    /// After the measurement, load each configuration again under perf. Flame graphs, and
+    /// differences from the baseline, are added to the page. With --resume, they are added to a
+    /// finished run
     #[arg(long)]
     profile: bool,
     /// Directory for report.html, report.md, report.csv, report.json and, with --profile,
     /// profile-NAME.folded
     #[arg(long, value_name = "DIR", default_value = "forebay-report")]
     out: PathBuf,
-    /// Also write the JSON here; `-` means standard output, instead of the table
+    /// Also write the JSON to this file. With `-` it goes to standard output, instead of the table
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
-    /// Compare the baseline with itself, which shows the noise of this machine
+    /// Compare the baseline with itself, to measure the noise of this machine
     #[arg(long)]
     aa: bool,
     /// Print only errors
@@ -110,19 +113,20 @@ pub struct CompareArgs {
     quiet: bool,
 }
 
-/// Default of --rounds with --until.
+/// Default of `--rounds` if `--until` is given.
 const MOST_ROUNDS: u32 = 40;
-/// Default of --threshold with --against.
+/// Default of `--threshold` if `--against` is given.
 const THRESHOLD: f64 = 0.05;
-/// File in --out with all measurements.
+/// File in the directory of `--out` that contains all measurements.
 const REPORT: &str = "report.json";
 /// Exit code if a configuration failed or is slower than allowed.
 const FAILED: u8 = 1;
-/// Exit code if the measurement cannot decide.
+/// Exit code if the measurement is inconclusive.
 const INCONCLUSIVE: u8 = 4;
-/// Exit code if nothing was started: wrong usage, invalid experiment file or unwritable output.
+/// Exit code if nothing was started: wrong usage, an invalid experiment file, or output that cannot
+/// be written.
 const REFUSED: u8 = 2;
-/// Exit code if a server or something else that the experiment needs could not be started.
+/// Exit code if a server, or something that it needs, could not be started.
 const NOT_STARTED: u8 = 3;
 
 pub fn run(args: CompareArgs) -> ExitCode {
@@ -209,7 +213,7 @@ fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     Ok(exit_code(&experiment, &decisions, &interrupt))
 }
 
-/// Saves the results of a complete experiment.
+/// Saves the results for `--against` if `--save` is given and the experiment is complete.
 fn save(args: &CompareArgs, experiment: &Experiment) -> Result<(), String> {
     let Some(name) = args.save.as_ref().filter(|_| experiment.halt.is_none()) else {
         return Ok(());
@@ -221,7 +225,7 @@ fn save(args: &CompareArgs, experiment: &Experiment) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the results of an earlier run from `out`.
+/// Reads the results of an earlier run from the directory `out`.
 fn earlier(out: &Path) -> Result<Experiment, String> {
     let path = out.join(REPORT);
     let wrong = |why: String| {
@@ -237,7 +241,7 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
     Ok(experiment)
 }
 
-/// Parses `3`, `3%` or `+-3%` as 0.03.
+/// Parses a percentage: 0.03 for `3`, `3%` or `+-3%`.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_start_matches("+-").trim_start_matches('±').trim_end_matches('%');
     match number.trim().parse::<f64>() {
@@ -246,7 +250,7 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Checks before the experiment that the results can probably be written after it.
+/// Checks before the experiment starts that the results can probably be written at its end.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
@@ -322,7 +326,7 @@ fn write_reports(args: &CompareArgs, experiment: &Experiment) -> Result<(), Stri
         ("report.md", report::markdown(experiment)),
         ("report.csv", report::csv(experiment)),
     ];
-    // First, because all other files can be created from it.
+    // The JSON report comes first, because all other files can be created from it.
     for (name, text) in [(REPORT, json.clone())].into_iter().chain(files) {
         let path = args.out.join(name);
         saving::replace(&path, text.as_bytes()).map_err(|error| cannot_write(&path, &error))?;
@@ -372,7 +376,7 @@ fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interru
 }
 
 /// Prints the reason and the output of each configuration that did not start. Returns true if there
-/// is one.
+/// was one.
 fn print_start_failures(experiment: &Experiment) -> bool {
     let failed = experiment.results.iter();
     let failed = failed.filter_map(|results| Some((results, results.start_failure()?)));
@@ -397,13 +401,13 @@ fn quote(output: &[String]) {
     }
 }
 
-/// Prints to standard output. Ignores errors: a closed pipe (for example to `head`) is not an
-/// error.
+/// Prints to standard output. Ignores errors, because a closed pipe (for example one to `head`) is
+/// no failure.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Prints a line to standard error, ignoring errors as [`print()`] does.
+/// Prints a line to standard error. Ignores errors as [`print()`] does.
 fn print_stderr(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

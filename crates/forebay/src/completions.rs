@@ -1,4 +1,4 @@
-//! The `forebay completions` subcommand.
+//! Subcommand `forebay completions`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ Examples:
   forebay completions zsh > /usr/share/zsh/vendor-completions/_forebay
   forebay completions fish > ~/.config/fish/completions/forebay.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell that runs the script
     shell: Shell,
 }
 
 /// Prints the script for `command`.
 pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> ExitCode {
-    // `generate` panics if it cannot write, so it writes to memory.
+    // `generate` panics if a write fails. It therefore writes to memory.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "forebay", &mut script);
     match io::stdout().write_all(&script) {

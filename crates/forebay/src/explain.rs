@@ -1,4 +1,4 @@
-//! The `forebay explain` subcommand.
+//! Subcommand `forebay explain`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,16 +25,17 @@ pub struct ExplainArgs {
     file: PathBuf,
     /// A URL, or a path on the first site
     url: String,
-    /// The method [default: GET, or POST with a body]
+    /// Method of the request [default: GET, or POST if there is a body]
     #[arg(short = 'X', long = "method", value_name = "METHOD")]
     method: Option<String>,
-    /// A header field; may be repeated
+    /// Header field of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     fields: Vec<String>,
-    /// The body: a form such as 'a=b&c=d', unless a Content-Type field names another type
+    /// Body of the request: a form such as 'a=b&c=d', unless a Content-Type field names another
+    /// type
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     body: Option<String>,
-    /// File with the body, at most 64 MiB
+    /// File with the body of the request, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
 }

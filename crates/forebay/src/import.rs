@@ -1,4 +1,4 @@
-//! The `forebay import` subcommand: the configuration of another server as one of Forebay.
+//! Subcommand `forebay import`: translates the configuration of another server to one of Forebay.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ access has no translation, its paths are answered with 403. Included files are r
 started or changed. Paths are looked up on this machine: a directory that does not exist becomes a
 404, and a site without its certificate listens on 127.0.0.1 only.")]
 pub struct ImportArgs {
-    /// The language of the configuration
+    /// Server whose configuration is translated
     language: ImportedServer,
-    /// The configuration file: nginx.conf, apache2.conf, a Caddyfile, or the file of one site
+    /// Its configuration file: nginx.conf, apache2.conf, a Caddyfile, or the file of one site
     file: PathBuf,
 }
 
-/// A server with a configuration.
+/// Servers whose configuration can be translated.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ImportedServer {
     Nginx,

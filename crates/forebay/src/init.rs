@@ -1,4 +1,4 @@
-//! The `forebay init` subcommand: files for a first experiment.
+//! Subcommand `forebay init`: writes files for a first experiment.
 
 mod scripts;
 
@@ -16,20 +16,21 @@ pub struct InitArgs {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// An experiment for an application: app.psgi, wsgi.py, asgi.py, cgi-bin, index.php or package.json
+    /// Experiment for an application with app.psgi, wsgi.py, asgi.py, cgi-bin, index.php or
+    /// package.json
     Compare {
-        /// Directory of the application, also for the new files
+        /// Directory of the application, in which the new files are written
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
 }
 
-/// Type of application, with its files.
+/// Type of application, with the files to write for it.
 struct AppTemplate {
-    /// File or directory that identifies the type.
+    /// File or directory by which the type is recognized.
     mark: &'static str,
     experiment: &'static str,
-    /// Configuration for `forebay serve`, if the type needs one.
+    /// Configuration for `forebay serve`, if the type of application needs one.
     site: Option<&'static str>,
 }
 
@@ -79,7 +80,8 @@ pub fn run(args: &InitArgs) -> ExitCode {
     }
 }
 
-/// Writes the files for the application in `dir` and returns a report. Never replaces a file.
+/// Writes the files for the application in `dir`. Returns a report. Never replaces an existing
+/// file.
 fn write(dir: &Path) -> Result<String, String> {
     let Some(kind) = KINDS.iter().find(|kind| dir.join(kind.mark).exists()) else {
         let marks: Vec<&str> = KINDS.iter().map(|kind| kind.mark).collect();

@@ -1,4 +1,4 @@
-//! The `forebay` command: flags, subcommands and exit codes.
+//! The `forebay` command: subcommands, and exit codes that they share.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -38,16 +38,16 @@ enum Verb {
     Completions(completions::CompletionsArgs),
 }
 
-/// Exit code if something could not be started, reached or written.
+/// Exit code if a server could not be started or reached, or if output could not be written.
 const CANNOT_WRITE: u8 = 3;
 
 fn main() -> ExitCode {
-    // Internal subcommands, with which Forebay starts helper processes.
+    // Internal subcommands come first. Forebay uses them to start helper processes.
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(verb) if verb == "__guardian" => return forebay_process::guard_program(arguments),
         Some(verb) if verb == "__launch" => {
-            // A worker has four descriptors.
+            // A worker process inherits four descriptors: 0 to 3.
             keep_from_programs(4);
             return forebay_process::launch(arguments);
         }
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
     let verb = Cli::parse().verb;
     if !matches!(verb, Verb::Serve(_)) {
-        // `serve` first takes those that a service manager passes.
+        // `serve` first takes the sockets that a service manager passes as descriptors 3 and above.
         keep_from_programs(3);
     }
     match verb {

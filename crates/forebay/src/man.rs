@@ -1,4 +1,4 @@
-//! The `forebay man` subcommand: manual pages from the same source as `--help`.
+//! Subcommand `forebay man`: manual pages from the text of `--help`.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,12 +13,13 @@ Examples:
   forebay man                               print forebay(1)
   forebay man /usr/local/share/man/man1     write all pages into a directory")]
 pub struct ManArgs {
-    /// Directory for all pages; without it, forebay(1) is printed to standard output
+    /// Directory in which all pages are written. Without it, forebay(1) is printed to standard
+    /// output
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
-/// Prints or writes the pages of `command`.
+/// Prints the page of `command`, or writes all pages to the directory.
 pub fn run(args: &ManArgs, command: clap::Command) -> ExitCode {
     let mut command = command.disable_help_subcommand(true);
     command.build();

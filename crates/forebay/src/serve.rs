@@ -1,4 +1,4 @@
-//! The `forebay serve` subcommand.
+//! Subcommand `forebay serve`.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use forebay_process::{Helper, processors_for, record_processors};
 use forebay_server::{Reload, Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Exit codes as documented in the README: wrong usage or configuration, and a failed start.
+/// Exit codes that the README documents: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
 const CANNOT_START: u8 = 3;
 
@@ -40,20 +40,20 @@ pub struct ServeArgs {
     /// A configuration file, or a directory of files to serve.
     #[arg(value_name = "FILE|DIR", required_unless_present = "to")]
     source: Option<PathBuf>,
-    /// Listen on this address instead of those in the configuration: ADDRESS:PORT, :PORT or
+    /// Listen on this address instead of the addresses in the configuration: ADDRESS:PORT, :PORT or
     /// unix:PATH.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Pass every request to this backend, without a configuration file.
+    /// Pass every request to this backend. No configuration file is needed.
     #[arg(long, value_name = "URL", conflicts_with = "source")]
     to: Option<String>,
-    /// Number of threads that serve [default: one per core].
+    /// Number of threads that handle requests [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Log messages up to this level, whatever `level` of `[log]` says.
+    /// Log messages up to this level, instead of the level in `[log]`.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     log_level: Option<Level>,
-    /// For `check --start`: serve the tests of `expect` alone, over Unix sockets in this directory.
+    /// Used by `check --start`: serves the tests of `expect` over Unix sockets in this directory.
     #[arg(long, value_name = "DIR", hide = true, requires = "source")]
     test_sockets: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
 
 struct Failure {
     code: u8,
-    /// Includes the final line break.
+    /// Text for standard error, with its final line break.
     message: String,
 }
 
@@ -91,10 +91,10 @@ impl Failure {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    // First, because no other file may be open at this point.
+    // This call comes first, because it requires that no other file is open.
     let inherited = Inherited::take().map_err(Failure::start)?;
     keep_from_programs(3);
-    // Before the first secret is read.
+    // Memory is hidden from other processes before the first secret is read.
     hide_memory();
     record_descriptors();
     record_processors();
@@ -103,7 +103,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
-    // Keys are read before the change of user, because only root may be able to read them.
+    // Private keys are read before the change of user, because only root may be able to read them.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
     let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
@@ -146,7 +146,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     outcome.map_err(Failure::start)
 }
 
-/// Ends this process as SIGTERM does when standard input ends: `check` has gone.
+/// Ends this process when standard input ends, as after SIGTERM. `forebay check` has then ended.
 fn end_with_input() {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -154,12 +154,12 @@ fn end_with_input() {
     });
 }
 
-/// The current origins, and the threads that stop replaced ones.
+/// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
 struct Live {
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
     fixed: Fixed,
-    /// Number of started threads, which a reload does not change.
+    /// Number of threads that handle requests. A reload does not change it.
     threads: usize,
 }
 
@@ -205,7 +205,8 @@ impl Live {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again, and starts new applications and listeners.
+    /// Reads the configuration again and starts its new applications. Returns the listeners that it
+    /// needs.
     fn reload(self: &Arc<Self>, args: &ServeArgs, errors: &ErrorLog) -> Result<Reload, String> {
         let warn = |warning: &str| errors.warn(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
@@ -267,12 +268,13 @@ fn threads(args: &ServeArgs, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-/// Converts the reason why threads cannot share the connections of the configuration.
+/// Converts the reason why the configuration's connections cannot be divided among the threads.
 fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }
 
-/// Returns the plan after a check of this machine's requirements. Warnings go to `warn`.
+/// Returns the plan after it has checked that this machine meets its requirements. Warnings go to
+/// `warn`.
 fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     let mut plan = read_plan(args)?;
     if let Some(level) = args.log_level {
@@ -319,7 +321,7 @@ fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
     }
 }
 
-/// Makes all sites listen on one address. The host name selects the site.
+/// Makes all sites listen on the address of `--listen`. The host name then selects the site.
 fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
         let beside = listen.beside_for_http3();
@@ -328,7 +330,7 @@ fn override_listen(plan: &mut Plan, listen: &Listen) {
     }
 }
 
-/// Checks that every site supports the listeners of `--listen`.
+/// Checks that every site can use the address of `--listen`.
 fn check_listeners(plan: &Plan) -> Result<(), Failure> {
     let lacks = |site: &Site| site.tls.is_none() && site.listen.iter().any(Listen::is_https);
     if plan.sites.iter().any(lacks) {
@@ -364,8 +366,8 @@ fn url(listen: &Listen) -> String {
     }
 }
 
-/// Returns the default number of threads: the processors of the affinity mask, or fewer if the CPU
-/// quota of the control group (cpu.max) is smaller.
+/// Returns the default number of threads: the number of processors in the affinity mask. If the CPU
+/// quota of the control group (cpu.max) allows fewer, the result is smaller.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

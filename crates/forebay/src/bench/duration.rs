@@ -1,11 +1,12 @@
-//! Times on the command line: a number with a unit; seconds without one.
+//! Parses times on the command line: a number with a unit, or a number of seconds.
 
 use std::time::Duration;
 
 const UNITS: [(&str, f64); 5] =
     [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
 
-/// Longer times are typing errors. The limit also prevents an overflow of the clock.
+/// Maximum time in seconds. Longer times are typing errors. The limit also prevents an overflow of
+/// the clock.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
 
 /// Parses `10s`, `500ms`, `1.5m`, `250us` or `1h`; `10` is 10 s.

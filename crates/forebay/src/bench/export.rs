@@ -7,7 +7,7 @@ use std::path::Path;
 use forebay_load::Outcome;
 use serde_json::Value;
 
-/// Destinations of the results. `-` is standard output.
+/// Files for the results. `-` means standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
     pub json: Option<&'a Path>,
@@ -15,7 +15,7 @@ pub struct Outputs<'a> {
     pub hlog: Option<&'a Path>,
 }
 
-/// Columns of the CSV file: the name, and the position of the value in the JSON.
+/// Columns of the CSV file: the name, and a JSON pointer to the value in the JSON.
 const COLUMNS: &[(&str, &str)] = &[
     ("url", "/url"),
     ("protocol", "/protocol"),
@@ -60,7 +60,7 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 impl Outputs<'_> {
-    /// Checks before the run that the files can probably be written after it.
+    /// Checks before the run that the files can probably be written at its end.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());
@@ -82,8 +82,8 @@ impl Outputs<'_> {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes the results. Tries all of them and returns the first error.
-    /// The JSON gets `more`, a field with its name.
+    /// Writes all results and returns the first error. The field `more`, a name and a value, is
+    /// added to the JSON.
     pub fn write(self, outcome: &Outcome, more: Option<(&str, Value)>) -> Result<(), String> {
         let mut json = outcome.to_json();
         if let Some((name, value)) = more {
@@ -116,7 +116,7 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Returns a heading and one row (RFC 4180).
+/// Returns the CSV file: a heading and one row (RFC 4180).
 fn csv(json: &Value) -> String {
     let names: Vec<_> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let values: Vec<_> = COLUMNS

@@ -1,4 +1,4 @@
-//! `--find-rate`: the highest rate that meets goals, and how sure that is.
+//! Option `--find-rate`: finds the highest rate that meets goals, and an interval for it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,14 +15,15 @@ use super::{BenchArgs, fail, report};
 /// Default duration of a step.
 const STEP: Duration = Duration::from_secs(3);
 
-/// Exit codes: no rate meets the goals; the result is not sure.
+/// Exit codes: no rate meets the goals, or the search was inconclusive.
 const NONE: u8 = 1;
 const UNSURE: u8 = 4;
 
-/// Share of the closed loop's rate above which the connections may be the limit.
+/// Share of the closed loop's rate. If the highest rate is above it, the number of connections may
+/// be the limit.
 const ALL_OF_IT: f64 = 0.9;
 
-/// Searches for the rate, and prints and writes the result.
+/// Searches for the highest rate. Prints and writes the result.
 pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interrupt) -> ExitCode {
     let control = Control { cancelled: interrupt.flag(), ..Control::default() };
     let step = args.duration.unwrap_or(STEP);
@@ -70,7 +71,7 @@ pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interr
     ExitCode::from(code)
 }
 
-/// Returns the result as text.
+/// Returns the result as text for people.
 fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
     let [low, high] = found.interval.map(figure);
     let steps = found.steps.len();

@@ -1,7 +1,7 @@
-//! The report in the forms of other load generators, for scripts that read those.
+//! Reports in the formats of other load generators, for scripts that read these formats.
 //!
-//! Figures that Forebay does not measure are left out. A request that failed has no latency here, as
-//! in each of these programs.
+//! Figures that Forebay does not measure are left out. As in each of these programs, a failed
+//! request has no latency.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use forebay_load::{Endpoint, Outcome, Spec};
 
-/// Programs whose form of a report is known.
+/// Programs in whose format a report can be printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// wrk with --latency
+    /// wrk, with the option --latency
     Wrk,
     /// ApacheBench
     Ab,
@@ -20,11 +20,11 @@ pub enum Format {
     Siege,
     /// h2load
     H2load,
-    /// oha without its terminal interface
+    /// oha, without its terminal interface
     Oha,
 }
 
-/// Returns the report of a run in the form of another program.
+/// Returns the report of a run in the format of another program.
 pub fn text(format: Format, spec: &Spec, outcome: &Outcome) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
@@ -139,7 +139,8 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let available = 100.0 * requests.completed as f64 / tried.max(1) as f64;
     let seconds = |us: f64| us / 1e6;
     let mega = |bytes: f64| bytes / f64::from(1 << 20);
-    // Little's law: siege prints the time of all transactions, divided by the elapsed time.
+    // By Little's law, this equals siege's figure: the time of all transactions, divided by the
+    // elapsed time.
     let concurrency = outcome.rate_per_s() * seconds(latency.mean_us());
     let successful = requests.completed - outcome.error_replies();
     for (name, value) in [
@@ -248,19 +249,19 @@ fn oha(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     Ok(())
 }
 
-/// Requests per second of one thread, over the seconds of the run.
+/// Requests per second of one load thread, over the seconds of the run.
 struct Rates {
     mean: f64,
     sd: f64,
     max: f64,
-    /// Share of the seconds within one standard deviation of the mean.
+    /// Share of the seconds whose rate is within one standard deviation of the mean.
     within: f64,
 }
 
 impl Rates {
     fn of(outcome: &Outcome) -> Self {
         let threads = outcome.threads.max(1) as f64;
-        // The last second is not a whole one.
+        // The last second is left out, because it is not complete.
         let whole = outcome.series.split_last().map_or(&[][..], |(_, whole)| whole);
         let rates: Vec<f64> =
             whole.iter().map(|second| second.completed as f64 / threads).collect();

@@ -1,4 +1,4 @@
-//! Numbers on the command line, with an optional suffix: `100k`, `1.5M`.
+//! Parses numbers on the command line, which may have a suffix: `100k`, `1.5M`.
 
 const SUFFIXES: [(char, f64); 4] = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e9)];
 
@@ -6,7 +6,7 @@ const SUFFIXES: [(char, f64); 4] = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e
 pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let wrong = || format!("{text:?} is not a number: write digits, such as 500, 10k or 1M");
     let number = scaled(text).ok_or_else(wrong)?;
-    // A larger number has no exact value here.
+    // `f64` cannot represent every larger whole number exactly.
     if number.fract() != 0.0 || number > (1u64 << 53) as f64 {
         return Err(wrong());
     }
@@ -32,7 +32,7 @@ fn scaled(text: &str) -> Option<f64> {
     };
     let is_plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let number = digits.parse::<f64>().ok().filter(|_| is_plain)?;
-    // 2.3 * 1000 is a little less than 2,300 in binary.
+    // The rounding removes errors of binary fractions: 2.3 * 1000 is a little less than 2,300.
     Some((number * scale * 1e6).round() / 1e6)
 }
 

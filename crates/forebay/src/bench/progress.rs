@@ -1,4 +1,5 @@
-//! Progress bar, drawn on a separate thread so that it does not affect the load.
+//! Progress bar of `forebay bench`. A separate thread draws it, so that drawing does not affect the
+//! load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_load::{Control, Stop};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Interval of drawing.
+/// Interval at which the bar is drawn.
 const PERIOD: Duration = Duration::from_millis(200);
 
 /// Runs `load`. If `show` is true, draws its progress on standard error.

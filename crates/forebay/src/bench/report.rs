@@ -1,24 +1,24 @@
-//! Report for people.
+//! Report of `forebay bench` for people.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_load::{Handshakes, Outcome, PartCounts, Spec, Url};
 
-/// Percentiles of the table.
+/// Percentiles that the table lists.
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9)];
 
-/// Least number of latencies above a percentile that is shown.
+/// Minimum number of latencies above a percentile. With fewer, the percentile is not shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// Width of a terminal that shows the report without breaking lines.
+/// Width of the terminal for which the report is formatted.
 const WIDTH: usize = 80;
 
-/// Number of requests of a mixed load that are listed.
+/// Maximum number of requests of a mixed load that the report lists.
 const MOST_PARTS: usize = 20;
 
-/// Column of the figures.
+/// Column at which the figures start.
 const INDENT: usize = 12;
 
 /// Returns the report of a run.
@@ -153,7 +153,7 @@ fn failures(outcome: &Outcome) -> String {
     format!("{} ({})", grouped(outcome.requests.failed), kinds.join(", "))
 }
 
-/// Returns the counts of one of several requests.
+/// Formats the counts of one request of a mixed load.
 fn by_url(part: &PartCounts) -> String {
     let target = Url::parse(&part.url).map_or(part.url.clone(), |url| url.target().to_owned());
     let mut text = format!("{:>11}  {} {target}", grouped(part.completed), part.method);
@@ -251,9 +251,9 @@ fn warnings(outcome: &Outcome, out: &mut String) {
     }
 }
 
-/// Breaks text into lines of at most `width` characters, at spaces. A longer word is not broken.
+/// Breaks text at its spaces into lines of at most `width` characters. A longer word is not broken.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
-    // A row of figures is aligned by its spaces.
+    // A short line is not changed, because its spaces may align figures.
     if text.chars().count() <= width {
         return vec![text.to_owned()];
     }
@@ -269,7 +269,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Formats three significant digits, or all digits of a larger whole number.
+/// Formats a number with three significant digits, or a larger whole number with all digits.
 pub fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => grouped(v.round() as u64),
@@ -303,7 +303,7 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Formats digits in groups of three.
+/// Formats a number with a comma after each group of thousands.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);

@@ -1,7 +1,7 @@
-//! Sends the requests of `expect` to a server of their own.
+//! Sends the requests of `expect` to a separate server.
 //!
-//! The server is another process of this program. It listens on Unix sockets in a private
-//! directory, so that it needs no free port and no visitor reaches it.
+//! This server is another process of the same program. It listens on Unix sockets in a private
+//! directory, so it needs no free port, and no visitor can reach it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use forebay_conf::Plan;
 use forebay_gateway::expect::{self, Outcome, Tested};
 
-/// The longest time until the server answers, and of each reply.
+/// Maximum time until the server is ready, and maximum time of each reply.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The largest head of a reply, in bytes.
+/// Maximum size of the head of a reply, in bytes.
 const LARGEST_HEAD: u64 = 64 * 1024;
 
-/// Sends the requests, and judges the replies.
+/// Sends the request of each test and compares the reply with the expected one.
 pub(super) fn send(file: &Path, plan: &Plan, tests: &mut [Tested]) -> Result<(), String> {
     if tests.is_empty() {
         return Ok(());
@@ -39,7 +39,7 @@ pub(super) fn send(file: &Path, plan: &Plan, tests: &mut [Tested]) -> Result<(),
     Ok(())
 }
 
-/// Sends one request, and returns status and `Location` of the reply.
+/// Sends the request of a test. Returns the status and `Location` field of the reply.
 fn reply(socket: &Path, test: &Tested) -> std::io::Result<(u16, Option<String>)> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -53,7 +53,7 @@ fn reply(socket: &Path, test: &Tested) -> std::io::Result<(u16, Option<String>)>
     let mut lines = BufReader::new(stream.take(LARGEST_HEAD));
     loop {
         let (status, location) = head(&mut lines)?;
-        // An informational reply precedes the final one.
+        // Informational replies precede the final reply.
         if status >= 200 {
             return Ok((status, location));
         }
@@ -85,7 +85,7 @@ fn head(lines: &mut impl BufRead) -> std::io::Result<(u16, Option<String>)> {
     }
 }
 
-/// The server of the tests. It ends when this value is dropped.
+/// Server for the tests. Dropping this value ends the server.
 struct TestServer(Child);
 
 impl TestServer {
@@ -113,7 +113,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // The server ends when its standard input does.
+        // The server ends when its standard input ends.
         drop(self.0.stdin.take());
         let until = Instant::now() + PATIENCE;
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
@@ -124,8 +124,8 @@ impl Drop for TestServer {
     }
 }
 
-/// Returns the lines of the server's standard error as they come. They are read to the end, so that
-/// the server never waits for their reader.
+/// Returns the lines of the server's standard error as they arrive. A thread reads all of them, so
+/// that the server never waits for a reader.
 fn lines_of(stderr: ChildStderr) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

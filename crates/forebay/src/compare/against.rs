@@ -1,4 +1,4 @@
-//! References of an experiment besides its own baseline: saved results, or a git revision.
+//! References for `--against`: saved results, or a git revision.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use forebay_lab::{Experiment, Plan, Results, report};
 
 use super::{cannot_write, saving};
 
-/// Directory of saved results, next to the experiment file.
+/// Directory with saved results, next to the experiment file.
 const FOLDER: &str = "forebay-saved";
-/// File in a checkout that records its successful build. It contains the build command.
+/// File in a checkout that marks a successful build. It contains the build command.
 const BUILT: &str = ".forebay-built";
 const LONGEST_NAME: usize = 64;
 
-/// Validates a name for saved results.
+/// Validates the name of saved results, which becomes a file name.
 pub fn name(text: &str) -> Result<String, String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if text.is_empty()
@@ -31,7 +31,7 @@ fn saved_path(plan: &Plan, name: &str) -> PathBuf {
     plan.dir.join(FOLDER).join(format!("{name}.json"))
 }
 
-/// Saves the results of an experiment and returns the path.
+/// Saves the results of an experiment. Returns the path of the file.
 pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
     let path = saved_path(&experiment.plan, name);
     let text = format!("{:#}\n", report::json(experiment));
@@ -41,18 +41,18 @@ pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Directories for a comparison.
+/// Directories that a comparison with earlier results uses.
 pub struct WorkDirectories<'a> {
-    /// The experiment file, if there is one.
+    /// Path of the experiment file, if there is one.
     pub file: Option<&'a Path>,
-    /// Parent directory of checkouts.
+    /// Directory in which revisions are checked out.
     pub out: &'a Path,
-    /// Hides the output of builds.
+    /// True if the output of builds is hidden.
     pub quiet: bool,
 }
 
-/// Adds the configurations that `label` names to the plan, if they start differently now. Returns
-/// saved results of the others.
+/// Adds the earlier forms that `label` names to the plan, if they start the server in another way.
+/// Returns saved results for configurations that start in the same way.
 pub fn prepare(
     plan: &mut Plan,
     label: &str,
@@ -96,7 +96,7 @@ fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, S
     Ok(kept.map(|results| results.saved(label, &date)).collect())
 }
 
-/// Returns the experiment of a revision, which is checked out and built.
+/// Checks out a revision, builds it, and returns the plan of its experiment file.
 fn of_revision(plan: &Plan, revision: &str, place: &WorkDirectories<'_>) -> Result<Plan, String> {
     let Some(file) = place.file.and_then(Path::file_name) else {
         return Err(wrong(revision, "nothing was saved under this name"));
@@ -124,7 +124,7 @@ fn of_revision(plan: &Plan, revision: &str, place: &WorkDirectories<'_>) -> Resu
     Err(wrong(revision, &format!("it has no {prefix}{}", file.display())))
 }
 
-/// Creates a checkout that shares objects with the repository at `top`.
+/// Creates a checkout of `commit`. It shares objects with the repository at `top`.
 fn check_out(top: &Path, commit: &str, checkout: &Path) -> Result<(), String> {
     if checkout.exists() {
         fs::remove_dir_all(checkout).map_err(|error| cannot_write(checkout, &error))?;
@@ -153,12 +153,12 @@ fn run_build(build: &str, dir: &Path, quiet: bool) -> Result<(), String> {
     Err(format!("the build ([against] build = {build:?}) failed in {}: {status}", dir.display()))
 }
 
-/// Returns git's output without the final line break, or its error message.
+/// Runs git. Returns its output without the final line break, or its error message.
 fn git(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("git")
         .current_dir(dir)
         .args(arguments)
-        // A git hook sets these variables for its own repository.
+        // A git hook sets these variables for its own repository, which may be another one.
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")

@@ -1,14 +1,14 @@
-//! Decision about an experiment, for use in continuous integration: each configuration is fine, has
-//! a problem, or was not measured well enough to decide.
+//! Decisions about the configurations of an experiment, for continuous integration. Each
+//! configuration is fine, has a problem, or was not measured well enough to decide.
 
 use std::fmt::Write;
 
 use forebay_lab::{Experiment, Results, Row, report, rows};
 
-/// Decisions about all configurations.
+/// Decisions about all configurations of an experiment.
 pub struct Decisions {
     title: String,
-    /// Name of each configuration, with its decision.
+    /// Names of the configurations, with the decision about each.
     cases: Vec<(String, Decision)>,
 }
 
@@ -16,19 +16,21 @@ pub struct Decisions {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Fine,
-    /// It failed, gave wrong replies, or is slower than allowed. The text says which.
+    /// The configuration failed, gave wrong replies, or is slower than allowed. The text describes
+    /// the problem.
     Problem(String),
-    /// The measurement cannot decide. The text says what would.
+    /// The measurement cannot decide. The text describes what would help.
     Undecided(String),
 }
 
-/// Number of rounds that gives an interval if there is none yet.
+/// Number of further rounds that the advice names if there is only one round and no interval.
 const FIRST_ROUNDS: u32 = 5;
-/// Maximum number of rounds in advice.
+/// Maximum number of rounds that the advice names.
 const MOST_ROUNDS: u32 = 1000;
 
 impl Decisions {
-    /// Decides about each configuration. One that is slower by more than `threshold` has a problem.
+    /// Decides about each configuration. A configuration that is slower by more than `threshold`
+    /// has a problem.
     pub fn of(experiment: &Experiment, threshold: Option<f64>) -> Self {
         let rows = rows(experiment);
         let decide = |((row, problems), results): ((Row, Vec<String>), &Results)| {
@@ -51,12 +53,12 @@ impl Decisions {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Problem(_)))
     }
 
-    /// Returns true if there is no decision about a configuration.
+    /// Returns true if the measurement cannot decide about a configuration.
     pub fn is_undecided(&self) -> bool {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Undecided(_)))
     }
 
-    /// Returns a test case per configuration as JUnit XML. A missing decision is an error.
+    /// Returns JUnit XML with a test case for each configuration. An undecided case is an error.
     pub fn junit(&self) -> String {
         let count = |is_counted: fn(&Decision) -> bool| {
             self.cases.iter().filter(|(_, decision)| is_counted(decision)).count()
@@ -93,8 +95,8 @@ impl Decisions {
         out + "</testsuite>\n"
     }
 
-    /// Prints problems and missing decisions to standard error, as annotations on GitHub's runner.
-    /// Elsewhere, servers that did not start are left out: the caller prints them with their output.
+    /// Prints problems and undecided configurations to standard error, as annotations on GitHub
+    /// Actions. Otherwise, servers that did not start are left out, because the caller prints them.
     pub fn print(&self, experiment: &Experiment) {
         let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
         for ((name, decision), results) in self.cases.iter().zip(&experiment.results) {
@@ -104,7 +106,7 @@ impl Decisions {
                 Decision::Problem(why) => ("error", why),
                 Decision::Undecided(why) => ("warning", why),
             };
-            // Part of the text comes from servers.
+            // Servers wrote a part of this text, so control characters are replaced.
             let line = format!("{name}: {why}").replace(char::is_control, " ");
             if on_github {
                 let line = annotation(&line);
@@ -116,7 +118,7 @@ impl Decisions {
     }
 }
 
-/// Returns the reason why a configuration that was tried has no counted trial.
+/// Returns the reason why a configuration with trials has no trial that counts.
 fn uncounted(row: &Row, results: &Results) -> Option<String> {
     if row.counted > 0 {
         return None;
@@ -125,7 +127,7 @@ fn uncounted(row: &Row, results: &Results) -> Option<String> {
     Some(format!("inconclusive: no trial counts: {void}"))
 }
 
-/// Compares the rate of a configuration with that of its reference.
+/// Decides about a configuration by the ratio of its rate to that of its reference.
 fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     let Some(reference) = &row.reference else { return Decision::Fine };
     let undecided = |why: String| Decision::Undecided(format!("inconclusive: {why}"));
@@ -145,8 +147,8 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     if ratio.has_interval() && ratio.ci95[0] >= limit {
         return Decision::Fine;
     }
-    // CPU time is the steadier figure on a busy machine. It can only add a problem: a server that
-    // waits longer takes no more CPU time.
+    // On a busy machine, CPU time varies less than the rate. It can only add a problem, because a
+    // server that waits longer does not use more CPU time.
     if let Some(cpu) = &row.cpu_ratio
         && cpu.ci95[0] > 1.0
         && cpu.mean > 1.0 + threshold
@@ -181,7 +183,7 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     }
 }
 
-/// Escapes text for an attribute. Control characters are not allowed in XML.
+/// Escapes text for an XML attribute. XML does not allow control characters.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -197,7 +199,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Escapes the text of a workflow command, which ends at the end of its line.
+/// Escapes the text of a GitHub workflow command, which ends at the end of its line.
 fn annotation(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

@@ -1,18 +1,20 @@
-//! Experiment from arguments instead of a file: servers that already run, and servers that it starts.
+//! Experiment from options instead of a file: URLs of servers that already run, and commands that
+//! start servers.
 
 use std::path::Path;
 
 use forebay_lab::Plan;
 
-/// Aim for the total measured time, without starts and warm-ups. With up to six servers, the first
-/// result takes less than a minute.
+/// Total time of measurement in milliseconds, without starts and warm-ups. With up to six servers,
+/// the first result takes less than a minute.
 const MEASURED_MS: u64 = 36_000;
 const ROUNDS: u64 = 12;
-/// Longer trials take too long for a first result, shorter ones have too few slices.
+/// Limits of a trial's duration in milliseconds. Longer trials delay the first result; shorter ones
+/// have too few slices.
 const LONGEST_MS: u64 = 1500;
 const SHORTEST_MS: u64 = 500;
 
-/// Returns the plan for servers and commands.
+/// Returns the plan for the URLs and commands of the command line.
 pub fn plan(
     urls: &[String],
     commands: &[String],
@@ -49,12 +51,12 @@ pub fn plan(
     }
     let mut plan = Plan::parse(Path::new("command-line"), &text)
         .map_err(|problem| format!("error: {}", problem.plain()))?;
-    // The given URLs contain their paths, so nothing is appended.
+    // These URLs already contain their paths, so no path is appended.
     plan.configurations[..urls.len()].iter_mut().for_each(|each| each.path = Some(String::new()));
     Ok(plan)
 }
 
-/// Returns a name for each argument: its text, with a number if it is repeated.
+/// Returns a different name for each argument: its text, with a number if the text is repeated.
 fn distinct(given: &[String]) -> Vec<String> {
     let name = |(index, text): (usize, &String)| {
         let before = given[..index].iter().filter(|other| *other == text).count();
@@ -67,7 +69,7 @@ fn distinct(given: &[String]) -> Vec<String> {
     given.iter().enumerate().map(name).collect()
 }
 
-/// Quotes a TOML string. TOML accepts all escapes of JSON.
+/// Quotes text as a TOML string. TOML accepts all escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay_lab::profile::Profile;
 use forebay_lab::{Configuration, Experiment, Group, Progress, Trial, report};
 
-/// Progress output that also writes the JSON after each trial.
+/// Progress output that also writes the JSON report after each trial.
 pub struct Saving {
     shown: Box<dyn Progress>,
     path: PathBuf,
@@ -51,7 +51,7 @@ impl Progress for Saving {
     }
 }
 
-/// Writes the stacks of profiles next to the report. The error names the file.
+/// Writes the stacks of each profile next to the report. An error names the file.
 pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
     for (results, name) in experiment.results.iter().zip(report::folded_names(experiment)) {
         if let (Some(profile), Some(name)) = (&results.profile, name) {
@@ -64,7 +64,7 @@ pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces a file atomically, so that a crash leaves either the old or the new content.
+/// Replaces a file atomically: after a crash, it has either the old or the new content.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     replace_by(path, |file| file.write_all(text))
 }

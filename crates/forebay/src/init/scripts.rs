@@ -1,27 +1,27 @@
-//! Scripts of a cgi-bin directory, to name them in an experiment.
+//! Finds scripts in a cgi-bin directory, to name them in an experiment file.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-/// Placeholder of the script's name in the templates.
+/// Script name in the templates, which the name of an existing script replaces.
 const PLACEHOLDER: &str = "script.pl";
-/// Kind of the application in the template of the site.
+/// Kind of application in the template of the site.
 const PERL: &str = "\"perl-cgi\"";
 const PYTHON: &str = "\"python-cgi\"";
 
-/// Number of bytes of a script that are read to find its language.
+/// Number of bytes that are read of a script to find its language.
 const FIRST_LINE: u64 = 128;
 
-/// Names of scripts, sorted.
+/// Names of the scripts in a directory, sorted.
 #[derive(Debug, Default, PartialEq)]
 struct Scripts {
     perl: Vec<String>,
     python: Vec<String>,
 }
 
-/// Names a script of `directory` in the texts of an experiment and of its site. If there is more
-/// than one, a comment lists the others.
+/// Puts the name of a script in `directory` into the texts of the experiment and the site. If there
+/// are several scripts, a comment lists the others.
 pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) {
     let Scripts { perl, python } = find(directory);
     let (scripts, kind) = if perl.is_empty() { (python, PYTHON) } else { (perl, PERL) };
@@ -43,7 +43,7 @@ fn find(directory: &Path) -> Scripts {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.path().is_file()) {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // Other names would need an escape, in the path or in the file.
+        // Other names would need escapes in the URL path or in the file.
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         if !name.bytes().all(is_plain) || name.starts_with('.') {
             continue;
@@ -60,7 +60,7 @@ fn find(directory: &Path) -> Scripts {
     scripts
 }
 
-/// Returns the line that names the interpreter; empty without one.
+/// Returns the line that names the interpreter (`#!`); empty if there is none.
 fn first_line(path: &Path) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FIRST_LINE).read_to_end(&mut bytes));
