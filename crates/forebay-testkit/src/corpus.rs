@@ -1,11 +1,11 @@
-//! Readers of the corpora of requests with known correct replies.
+//! Readers of corpora: collections of requests with their correct replies.
 
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// One request of Http11Probe, with the expected reaction of a server.
+/// Request of Http11Probe, with the expected reaction of a server.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Identifier, such as "RFC9112-5.1-OBS-FOLD".
@@ -14,9 +14,9 @@ pub struct Case {
     pub category: String,
     /// Section of the RFC that defines the correct reaction, if there is one.
     pub rfc: Option<String>,
-    /// The probe scores the case; otherwise the case is informative.
+    /// True if Http11Probe scores the case; false if the case only informs.
     pub is_scored: bool,
-    /// Correct reactions in the probe's notation, such as "400 or close".
+    /// Correct reactions in the notation of Http11Probe, such as "400 or close".
     pub expected: String,
     /// Description of the case.
     pub description: String,
@@ -24,25 +24,25 @@ pub struct Case {
     pub raw: Vec<u8>,
 }
 
-/// Reaction of a server.
+/// Reaction of a server to a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
     /// The server replied with this status.
     Status {
         /// The status code.
         code: u16,
-        /// The server closed the connection after the reply.
+        /// True if the server closed the connection after the reply.
         closed: bool,
     },
     /// The server closed the connection without a reply.
     Closed,
-    /// The server neither replied nor closed in time.
+    /// The server neither replied nor closed the connection in time.
     Silence,
 }
 
 impl Case {
-    /// Returns true if the outcome is correct. According to the corpus, any 4xx or 5xx is as good
-    /// as the expected error, and a close is as good as an error.
+    /// Returns true if the reaction is correct. As in the corpus, any status of 4xx or 5xx may
+    /// replace the expected error, and a closed connection may replace an error.
     pub fn accepts(&self, outcome: Reaction) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));
@@ -60,7 +60,7 @@ impl Case {
     }
 }
 
-/// Reads the copy of Http11Probe's cases in this crate.
+/// Reads the copy of Http11Probe's cases that this crate contains.
 pub fn http11probe() -> Vec<Case> {
     read(concat!(env!("CARGO_MANIFEST_DIR"), "/corpora/http11probe.json"))
 }
@@ -90,7 +90,7 @@ struct Entry {
     scored: bool,
     expected: String,
     description: String,
-    /// Each character represents the byte of its code point.
+    /// Bytes to send. Each character represents the byte with the value of its code point.
     raw: String,
 }
 

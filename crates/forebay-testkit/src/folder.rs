@@ -1,4 +1,4 @@
-//! Temporary folder that servers under test can read as any user.
+//! Temporary folder that servers under test can read, even if they run as another user.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// Temporary folder, readable by all users. Dropping it removes the folder and its content.
+/// Temporary folder that all users can read. Dropping it removes the folder and its content.
 #[derive(Debug)]
 pub struct Folder {
     dir: TempDir,
 }
 
 impl Folder {
-    /// Creates an empty folder. The name is short, so that socket paths fit into the system's
-    /// limit.
+    /// Creates an empty folder. Its name is short, because the system limits the length of socket
+    /// paths.
     pub fn new() -> Self {
         let dir = TempDir::with_prefix("fb-").expect("the temporary directory can be written");
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
         Self { dir }
     }
 
-    /// Writes a file, creates missing folders, and returns the file's path.
+    /// Writes a file and the folders above it. Returns the file's path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.dir.path().join(name);
         let parent = path.parent().expect("a file stands in a folder");
@@ -30,7 +30,7 @@ impl Folder {
         path
     }
 
-    /// Writes an executable file.
+    /// Writes a file that can be executed. Returns its path.
     pub fn script(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.write(name, content);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("it is ours");

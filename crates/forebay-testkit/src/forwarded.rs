@@ -1,37 +1,37 @@
-//! Fields about the client's address, for tests of trusted proxies. Forebay, nginx and Apache get
-//! identical cases.
+//! Header fields with the client's address, for tests of trusted proxies. The tests send the same
+//! cases to Forebay, nginx and Apache.
 
-/// `X-Forwarded-For` fields of a request from 127.0.0.1, and the resulting client address if
-/// 127.0.0.0/8, 10.0.0.0/8 and fd00::/8 are trusted.
+/// Values of `X-Forwarded-For` in a request from 127.0.0.1, with the client address that a server
+/// must find. Trusted proxies are 127.0.0.0/8, 10.0.0.0/8 and fd00::/8.
 pub const CASES: [(&[&str], &str); 20] = [
     (&[], "127.0.0.1"),
     (&["192.0.2.1"], "192.0.2.1"),
     (&["  192.0.2.1  "], "192.0.2.1"),
     (&["192.0.2.1, 10.0.0.1"], "192.0.2.1"),
     (&["192.0.2.1,10.0.0.1,10.0.0.2"], "192.0.2.1"),
-    // The first untrusted address can forge the addresses to its left.
+    // The owner of the rightmost untrusted address can forge all addresses on its left.
     (&["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
     (&["10.0.0.9, 192.0.2.1, 10.0.0.1"], "192.0.2.1"),
     (&["127.0.0.1, 192.0.2.1"], "192.0.2.1"),
     (&["203.0.113.9, 192.0.2.1, 10.0.0.1, 10.1.2.3"], "192.0.2.1"),
-    // If all are trusted, the leftmost counts.
+    // If all addresses are trusted, the leftmost one counts.
     (&["10.0.0.1"], "10.0.0.1"),
     (&["10.0.0.1, 10.0.0.2"], "10.0.0.1"),
     (&["2001:db8::1"], "2001:db8::1"),
     (&["2001:db8::1, 10.0.0.1"], "2001:db8::1"),
     (&["2001:db8::1, fd00::1"], "2001:db8::1"),
     (&["192.0.2.1, fd00::1, 10.0.0.1"], "192.0.2.1"),
-    // The search ends at anything that is not an address.
+    // The search from the right ends at the first text that is not an address.
     (&["unknown"], "127.0.0.1"),
     (&["192.0.2.1, unknown, 10.0.0.1"], "10.0.0.1"),
     (&["evil.example, 192.0.2.1"], "192.0.2.1"),
-    // Several fields are one list.
+    // Several fields with this name form one list.
     (&["192.0.2.1", "10.0.0.1"], "192.0.2.1"),
     (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
 ];
 
-/// Forged fields about the origin of a request, in every spelling that a backend may map to the
-/// variable of a trusted field.
+/// Forged header fields about the origin of a request. They include every spelling that a backend
+/// may map to the variable of a trusted field.
 pub const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
     X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
     X-Forwarded-Prefix: 6.6.6.7\r\nX-Forwarded-Server: 6.6.6.8\r\nX-Forwarded-Scheme: 6.6.6.9\r\n\

@@ -1,5 +1,5 @@
-//! Raw HTTP/1.1 client. It sends arbitrary bytes and reads one reply at a time, with the message
-//! framing of RFC 9112, section 6. It follows no redirects, retries nothing and repairs nothing.
+//! Raw HTTP/1.1 client. It sends bytes unchanged, and reads one reply at a time with the message
+//! framing of RFC 9112, section 6. It follows no redirects, retries nothing and corrects nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -7,53 +7,53 @@ use std::net::SocketAddr;
 use crate::DEADLINE;
 use crate::stream::{Address, TestStream};
 
-/// Connection to a server.
+/// Connection of the raw client to a server.
 #[derive(Debug)]
 pub struct Client {
     stream: TestStream,
-    /// Bytes that were read but do not belong to a reply yet.
+    /// Received bytes that no reply has consumed yet.
     buffer: Vec<u8>,
 }
 
-/// Source of the end of a body.
+/// Rule that determines the end of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// The status or the method allows no body.
+    /// The status or the method does not allow a body.
     None,
-    /// `Content-Length`.
+    /// The field `Content-Length` gives the number of bytes.
     Length,
-    /// `Transfer-Encoding: chunked`.
+    /// The field `Transfer-Encoding: chunked` announces a last chunk.
     Chunked,
-    /// The server closed the connection.
+    /// The body ends when the server closes the connection.
     Close,
 }
 
-/// Header names and values, unchanged and in the received order.
+/// Names and values of header fields, unchanged and in the order in which they arrived.
 pub type Headers = Vec<(String, String)>;
 
 /// Reply of a server.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Version: "HTTP/1.1" or "HTTP/1.0".
+    /// HTTP version: "HTTP/1.1" or "HTTP/1.0".
     pub version: String,
     /// The status code.
     pub status: u16,
     /// Reason phrase.
     pub reason: String,
-    /// The header section.
+    /// Header fields.
     pub headers: Headers,
     /// The body, without its framing.
     pub body: Vec<u8>,
-    /// The trailer section of a chunked body.
+    /// Trailer fields of a chunked body.
     pub trailers: Headers,
-    /// Source of the end of the body.
+    /// Rule that determined the end of the body.
     pub framing: Framing,
-    /// Status and headers of each preceding 1xx reply.
+    /// Status and header fields of each 1xx reply that preceded this reply.
     pub interim: Vec<(u16, Headers)>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Panics
     /// Panics if nothing listens on the address.
@@ -62,22 +62,23 @@ impl Client {
         Self::try_connect(&address).unwrap_or_else(|error| panic!("{address:?}: {error}"))
     }
 
-    /// Connects, and returns an error if that fails.
+    /// Connects to a server. Returns an error if that fails.
     pub fn try_connect(address: &Address) -> io::Result<Self> {
         Ok(Self { stream: TestStream::connect(address, DEADLINE)?, buffer: Vec::new() })
     }
 
-    /// Uses an existing connection.
+    /// Creates a client on an existing connection.
     pub fn over(stream: TestStream) -> Self {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Returns the connection.
+    /// Returns the connection, to which a test can write directly.
     pub fn stream(&mut self) -> &mut TestStream {
         &mut self.stream
     }
 
-    /// Sends GET and reads the reply. The connection stays open if the server keeps it.
+    /// Sends a GET request and reads the reply. The connection stays open if the server keeps it
+    /// open.
     ///
     /// # Panics
     /// Panics if no complete reply arrives before the deadline.
@@ -85,7 +86,7 @@ impl Client {
         self.try_get(target).unwrap_or_else(|error| panic!("GET {target}: {error}"))
     }
 
-    /// Works as [`Client::get`], but returns an error if that fails.
+    /// Works as [`Client::get`] does, but returns an error instead of a panic.
     pub fn try_get(&mut self, target: &str) -> io::Result<Reply> {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.try_send(request.as_bytes())?;
@@ -100,19 +101,19 @@ impl Client {
         self.try_send(bytes.as_ref()).unwrap_or_else(|error| panic!("sending: {error}"));
     }
 
-    /// Works as [`Client::send`], but returns an error: a server that rejects a request may close
-    /// before it has read everything.
+    /// Works as [`Client::send`] does, but returns an error instead of a panic. A server that
+    /// rejects a request may close the connection before it has read all bytes.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)?;
         self.stream.flush()
     }
 
-    /// Closes the sending direction; replies can still be read.
+    /// Closes the sending direction. Replies can still be read.
     pub fn finish_sending(&mut self) {
         self.stream.finish_sending().expect("the connection is open");
     }
 
-    /// Reads the reply to a request other than HEAD.
+    /// Reads the reply to a request whose method is not HEAD.
     ///
     /// # Panics
     /// Panics if no complete reply arrives before the deadline.
@@ -120,14 +121,15 @@ impl Client {
         self.try_reply().unwrap_or_else(|error| panic!("no reply: {error}"))
     }
 
-    /// Works as [`Client::reply`], but returns an error if that fails.
+    /// Works as [`Client::reply`] does, but returns an error instead of a panic.
     pub fn try_reply(&mut self) -> io::Result<Reply> {
         let mut reply = self.read_head()?;
         self.read_body(&mut reply)?;
         Ok(reply)
     }
 
-    /// Reads the reply to HEAD, which never has a body, regardless of its headers.
+    /// Reads the reply to a HEAD request. Such a reply has no body, even if its header fields
+    /// announce one.
     ///
     /// # Panics
     /// Panics if no complete head arrives before the deadline.
@@ -138,24 +140,24 @@ impl Client {
     /// Reads a single 1xx reply, for a client that waits for 100 (Continue).
     ///
     /// # Panics
-    /// Panics if none arrives before the deadline.
+    /// Panics if no reply arrives before the deadline.
     pub fn interim_reply(&mut self) -> (u16, Headers) {
         let head = self.read_one_head().unwrap_or_else(|error| panic!("no reply: {error}"));
         (head.status, head.headers)
     }
 
-    /// Reads the next bytes unchanged, for a reply that is examined while it arrives.
+    /// Reads the next `count` bytes unchanged, for tests that examine a reply while it arrives.
     ///
     /// # Panics
-    /// Panics if they do not arrive before the deadline.
+    /// Panics if the bytes do not arrive before the deadline.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         self.take(count).unwrap_or_else(|error| panic!("{count} bytes: {error}"))
     }
 
-    /// Reads everything until the server closes. A reset counts as a close.
+    /// Reads all bytes until the server closes the connection. A reset counts as a close.
     ///
     /// # Panics
-    /// Panics if the server does not close before the deadline.
+    /// Panics if the server does not close the connection before the deadline.
     pub fn rest(&mut self) -> Vec<u8> {
         loop {
             match self.fill() {
@@ -169,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Returns true if the server closes without sending anything else.
+    /// Waits until the server closes the connection. Returns true if it sent nothing before.
     ///
     /// # Panics
     /// Panics as [`Client::rest`] does.
@@ -180,7 +182,7 @@ impl Client {
     /// Returns the local address of a TCP connection.
     ///
     /// # Panics
-    /// Panics for another kind of connection.
+    /// Panics if the connection is not over TCP.
     pub fn local_addr(&self) -> SocketAddr {
         match &self.stream {
             TestStream::Tls(stream) => {
@@ -193,12 +195,12 @@ impl Client {
         }
     }
 
-    /// Returns the connection, for operations below HTTP.
+    /// Returns the connection itself, for operations below HTTP.
     pub fn into_stream(self) -> TestStream {
         self.stream
     }
 
-    /// Reads the head of the final reply and the preceding 1xx replies.
+    /// Reads the head of the final reply, after all 1xx replies that precede it.
     fn read_head(&mut self) -> io::Result<Reply> {
         let mut interim = Vec::new();
         loop {
@@ -271,7 +273,7 @@ impl Client {
         }
     }
 
-    /// Reads header fields including the empty line.
+    /// Reads header fields, and the empty line after them.
     fn fields(&mut self) -> io::Result<Headers> {
         let mut fields = Vec::new();
         loop {
@@ -285,7 +287,8 @@ impl Client {
         }
     }
 
-    /// Reads a line and removes its mandatory CR LF. Non-ASCII bytes are read as Latin-1.
+    /// Reads a line and removes CR LF, which must end it. Bytes outside of ASCII are read as
+    /// Latin-1.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -310,7 +313,7 @@ impl Client {
         Ok(self.buffer.drain(..length).collect())
     }
 
-    /// Reads once. Returns 0 at the end of the connection.
+    /// Reads once from the connection into the buffer. Returns 0 at the end of the connection.
     fn fill(&mut self) -> io::Result<usize> {
         let mut bytes = [0; 16 * 1024];
         let count = self.stream.read(&mut bytes).map_err(|error| match error.kind() {
@@ -323,12 +326,12 @@ impl Client {
 }
 
 impl Reply {
-    /// Returns the value of the first header with this name, ignoring case.
+    /// Returns the value of the first header field with this name; upper and lower case are equal.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).first().copied()
     }
 
-    /// Returns the values of all headers with this name, ignoring case.
+    /// Returns the values of all header fields with this name; upper and lower case are equal.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
         let of_name = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         of_name.map(|(_, value)| value.as_str()).collect()

@@ -1,10 +1,10 @@
-//! Real servers for tests. Each runs in the foreground with its own configuration, works as root
-//! and as an ordinary user, and ends with the test.
+//! Real servers (peers) for tests. Each runs in the foreground with its own configuration, under
+//! root or an ordinary user, and ends with the test.
 //!
-//! `scripts/peers` lists all of them; a request for an unlisted one is a failure. If a server is
-//! not installed, its start function returns `None` and the test ends. The skip is then printed, or
-//! written to the file in `FOREBAY_SKIPPED`. With `FOREBAY_REQUIRE_PEERS=1`, which `scripts/test`
-//! sets after it has installed the servers, a missing one is a failure.
+//! `scripts/peers` lists all peers; a test that uses an unlisted one fails. If a peer is not
+//! installed, its start function returns `None`, and the test ends without a failure. The skip is
+//! printed, or appended to the file that `FOREBAY_SKIPPED` names. `scripts/test` installs all peers
+//! and sets `FOREBAY_REQUIRE_PEERS=1`. With this variable, a missing peer makes the test fail.
 
 mod apache;
 mod fcgiwrap;
@@ -49,13 +49,14 @@ pub use python::{grpc, wsgiref};
 pub use tomcat::{restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 
-/// Number of attempts to start a server whose port another process takes.
+/// Maximum number of starts of a server, if other processes take its port.
 const ATTEMPTS: usize = 5;
 
-/// A running server.
+/// Real server that runs during a test.
 #[derive(Debug)]
 pub struct Peer {
-    // Before the folder: fields are dropped in order, and the server writes to its folder.
+    // Declared before the folder and therefore dropped first: the server writes to its folder until
+    // it ends.
     process: Process,
     address: Address,
     folder: Folder,
@@ -67,7 +68,7 @@ impl Peer {
         &self.address
     }
 
-    /// Returns the port of a server on TCP.
+    /// Returns the server's TCP port.
     ///
     /// # Panics
     /// Panics if the server listens on a Unix socket.
@@ -89,28 +90,28 @@ impl Peer {
         }
     }
 
-    /// Returns the folder of the server's configuration, logs and temporary files.
+    /// Returns the folder with the server's configuration, logs and temporary files.
     pub fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Returns the process, for its output and for signals.
+    /// Returns the server's process, to read its output or to send signals.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Ends the server with SIGTERM.
+    /// Ends the server with SIGTERM. Returns its exit status and output.
     pub fn stop(self) -> Exit {
         self.process.stop()
     }
 }
 
-/// Kills a server in the middle of its work. Returns its folder.
+/// Kills a server with SIGKILL. Returns its folder.
 pub fn kill(peer: Peer) -> Folder {
     end(peer, Signal::KILL)
 }
 
-/// Ends a server with SIGTERM and waits for its end. Returns its folder.
+/// Ends a server with SIGTERM and waits until it has ended. Returns its folder.
 pub fn stop(peer: Peer) -> Folder {
     end(peer, Signal::TERM)
 }
@@ -122,8 +123,8 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
     folder
 }
 
-/// Starts a JVM and waits until its output contains `started`. Returns an error if that fails. The
-/// start takes seconds, and several times as long on a busy machine.
+/// Starts a program of the Java virtual machine and waits until its output contains `started`. The
+/// start takes several seconds, and several times as long on a busy machine.
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
@@ -136,7 +137,7 @@ fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     outcome.map(|()| process)
 }
 
-/// Returns true if these Debian packages are installed. If not, the test is reported as skipped.
+/// Returns true if these Debian packages are installed. Otherwise, reports the test as skipped.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks a package.
@@ -147,7 +148,7 @@ pub fn has(packages: &[&str]) -> bool {
     false
 }
 
-/// Returns the path of a program. If it is missing, the test is reported as skipped.
+/// Returns the path of a program. If it is missing, reports the test as skipped.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -160,8 +161,8 @@ pub fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns the path of a Go program of `scripts/peers`. If it has not been built, the test is
-/// reported as skipped.
+/// Returns the path of a Go program in `scripts/peers`. If it has not been built, reports the test
+/// as skipped.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -169,7 +170,8 @@ pub fn built_from_go(program: &str) -> Option<PathBuf> {
     has(&[program]).then(|| PeerEntry::of_package(program).go_program())
 }
 
-/// Returns true if Perl can load a module of this package. If not, the test is reported as skipped.
+/// Returns true if Perl can load `module`, which `package` contains. Otherwise, reports the test as
+/// skipped.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
@@ -198,11 +200,11 @@ fn skip_without(entry: &PeerEntry) {
     skip(&format!("{what} is not installed (Debian package {})", entry.package));
 }
 
-/// Reports that the running test is skipped, with the reason. For peers, use [`has`] and
-/// [`installed`].
+/// Reports that the running test is skipped, with the reason. Tests that need a peer use [`has`] or
+/// [`installed`] instead.
 ///
 /// # Panics
-/// Panics if `FOREBAY_REQUIRE_PEERS` is 1: no test may be skipped then.
+/// Panics if `FOREBAY_REQUIRE_PEERS` is 1, which means that no test may be skipped.
 pub fn skip(reason: &str) {
     let is_failure = env::var("FOREBAY_REQUIRE_PEERS").is_ok_and(|value| value == "1");
     let list = env::var_os("FOREBAY_SKIPPED").map(PathBuf::from);
@@ -215,11 +217,13 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
     assert!(!is_failure, "{test} may not be skipped: {reason}");
     let line = format!("skipped: {test}: {reason}\n");
     let Some(list) = list else {
-        // Written past the test runner's capture, which hides the output of passing tests.
+        // The line does not go through the capture of the test runner, which hides the output of
+        // passing tests.
         let _no_console = io::stderr().write_all(line.as_bytes());
         return;
     };
-    // A single write in append mode, because tests run at the same time.
+    // The line is written with a single write in append mode, because other tests write at the same
+    // time.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -228,25 +232,26 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
 }
 
-/// Returns true if servers need an unprivileged user.
+/// Returns true if the test runs as root, so that servers need an unprivileged user.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// User and group of root's servers: the one that Debian provides for web servers.
+/// User and group of servers that root starts. Debian provides it for web servers.
 const WORKER: &str = "www-data";
 
-/// Starts a TCP server on a free port. If another process takes the port, retries with another
-/// port. `start` gets the folder and the port. The server must write its process ID to `pid` in the
-/// folder when it listens.
+/// Starts a TCP server on a free port, which `start` receives with the folder. If another process
+/// takes this port, tries again with another one. When the server listens, it must write its
+/// process ID to the file `pid` in the folder.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
-    // The server itself must report that it listens: another process could answer on the port.
+    // Only the server itself can report that it listens, because another process could answer on
+    // the port.
     on_free_port_when(start, |folder, _| {
         fs::read_to_string(folder.path().join("pid")).is_ok_and(|id| !id.is_empty())
     })
 }
 
-/// Works as [`on_free_port`], for a server with another sign that it listens.
+/// Works as [`on_free_port`] does. `listens` decides if the server listens.
 fn on_free_port_when(
     start: impl Fn(&Folder, u16) -> Process,
     listens: impl Fn(&Folder, u16) -> bool,
@@ -257,7 +262,7 @@ fn on_free_port_when(
     })
 }
 
-/// Works as [`on_free_port`]; `start` returns when the server listens, or returns an error.
+/// Works as [`on_free_port`] does. `start` returns when the server listens, or returns an error.
 fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Peer {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
@@ -275,7 +280,7 @@ fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Pe
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
 }
 
-/// Restarts a server in the folder of one that was killed or stopped, on the same port.
+/// Starts a server again that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if the server does not start, for example because another process has taken the port.
@@ -288,7 +293,7 @@ fn restart(
     Peer { process, address: address.clone(), folder }
 }
 
-/// Starts a server that listens on `socket` in its folder.
+/// Starts a server that listens on a Unix socket in its folder. `start` receives the path.
 fn on_socket(start: impl FnOnce(&Folder, &Path) -> Process) -> Peer {
     let folder = Folder::new();
     let socket = folder.path().join("socket");
@@ -300,7 +305,7 @@ fn on_socket(start: impl FnOnce(&Folder, &Path) -> Process) -> Peer {
     Peer { process, address, folder }
 }
 
-/// Replaces `{port}` and `{tmp}` in a text.
+/// Replaces `{port}` and `{tmp}` in a text by the port and by the path of the folder.
 fn filled_in(text: &str, folder: &Folder, port: u16) -> String {
     let tmp = folder.path().to_str().expect("temporary folders have plain names");
     text.replace("{port}", &port.to_string()).replace("{tmp}", tmp)

@@ -3,26 +3,27 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a listener on a free loopback port, and its address.
+/// Returns a listener on a free port of the loopback address, and its address.
 pub fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     let address = listener.local_addr().expect("a bound socket has an address");
     (listener, address)
 }
 
-/// Range of ports, below the system's range for unspecified ports (from 32768 on Linux). No
-/// connection or listener of another test therefore takes a port between its choice and its use.
+/// Range from which ports are chosen. It is below the range from which the system chooses ports
+/// (from 32768 on Linux). No connection or listener of another test therefore takes a port before
+/// it is used.
 const CHOICE: std::ops::Range<u32> = 16_000..32_000;
 
-/// Returns a loopback port that was free a moment ago and that this process has not chosen before,
-/// for a program that takes its port as an argument.
+/// Returns a port of the loopback address on which nothing listens, and which this process has not
+/// returned before. Programs that need a port as an argument use it.
 ///
 /// # Panics
 /// Panics if all ports are in use.
 pub fn free_port() -> u16 {
     static CHOSEN: AtomicU32 = AtomicU32::new(0);
     let count = CHOICE.end - CHOICE.start;
-    // Test programs that run at the same time start at different ports.
+    // Test programs that run at the same time start their search at different ports.
     let first = std::process::id().wrapping_mul(97);
     let next = || {
         let chosen = CHOSEN.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Process that never outlives its test, with all its descendants.
+//! Child process that ends with its test, with all its descendants.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -17,11 +17,11 @@ use crate::http::Client;
 use crate::stream::{Address, TestStream};
 use crate::{DEADLINE, POLL};
 
-/// Number of output lines that a panic shows.
+/// Number of lines at the end of the output that a panic shows.
 const TAIL: usize = 40;
 
-/// Child process in its own process group. Its standard output and error are recorded. Dropping
-/// this kills the whole group.
+/// Child process in its own process group. Its standard output and error are recorded. Dropping it
+/// kills the whole group.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -31,14 +31,14 @@ pub struct Process {
     output: TempDir,
 }
 
-/// State of a process at its end.
+/// Results of a process that has ended.
 #[derive(Debug)]
 pub struct Exit {
-    /// Exit status.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// Everything that the process printed, on both outputs, in order.
+    /// All text that the process printed to standard output and standard error, in its order.
     pub output: String,
-    /// Command lines of the group's processes that outlived it. They have been killed.
+    /// Command lines of processes of the group that were still running. They have been killed.
     pub survivors: Vec<String>,
 }
 
@@ -52,11 +52,11 @@ impl Process {
         Self::try_start(command).unwrap_or_else(|error| panic!("{name} did not start: {error}"))
     }
 
-    /// Works as [`Process::start`], but returns an error if that fails.
+    /// Works as [`Process::start`] does, but returns an error instead of a panic.
     pub fn try_start(mut command: Command) -> io::Result<Self> {
         let output = TempDir::with_prefix("fb-")?;
-        // In append mode, both outputs and files that the child opens again share the end of the
-        // file.
+        // Append mode makes all writes go to the end of the file: those to both outputs, and those
+        // of the child if it opens the file again.
         let file =
             OpenOptions::new().create(true).append(true).open(output.path().join("output"))?;
         let child = command
@@ -74,10 +74,11 @@ impl Process {
         })
     }
 
-    /// Waits until a connection to the address succeeds.
+    /// Waits until a connection to `address` succeeds.
     ///
     /// # Panics
-    /// Panics if the process ends first or the deadline passes, with the end of the output.
+    /// Panics if the process ends first or the deadline passes. The message contains the end of the
+    /// output.
     pub fn wait_until_listening(&mut self, address: impl Into<Address>) {
         let address = address.into();
         let done = |_: &Self| TestStream::connect(&address, DEADLINE).is_ok();
@@ -85,7 +86,7 @@ impl Process {
             .unwrap_or_else(|e| panic!("{e}"));
     }
 
-    /// Waits until GET of the path is answered with a status below 500.
+    /// Waits until a GET request for `path` has a reply with a status below 500.
     ///
     /// # Panics
     /// Panics as [`Process::wait_until_listening`] does.
@@ -100,7 +101,7 @@ impl Process {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Waits until the output contains the text.
+    /// Waits until the output contains `text`.
     ///
     /// # Panics
     /// Panics as [`Process::wait_until_listening`] does.
@@ -121,7 +122,7 @@ impl Process {
     ) -> Result<(), String> {
         let until = Instant::now() + DEADLINE;
         loop {
-            // Checked first: output that precedes the end counts.
+            // The end is checked first, because output before it still counts.
             let has_ended = self.has_ended();
             if done(self) {
                 return Ok(());
@@ -136,14 +137,14 @@ impl Process {
         }
     }
 
-    /// Sends a signal to the process but not to its group. A process that has ended gets none.
+    /// Sends a signal to the process, but not to its group. Does nothing if the process has ended.
     pub fn signal(&mut self, signal: Signal) {
         if !self.has_ended() {
             kill_process(self.group, signal).expect("our child is there until we wait for it");
         }
     }
 
-    /// Sends SIGTERM and waits for the end.
+    /// Sends SIGTERM and waits until the process has ended.
     ///
     /// # Panics
     /// Panics as [`Process::wait`] does.
@@ -152,10 +153,10 @@ impl Process {
         self.wait()
     }
 
-    /// Waits for the end.
+    /// Waits until the process has ended.
     ///
     /// # Panics
-    /// Panics if the deadline passes, with the end of the output.
+    /// Panics if the deadline passes. The message contains the end of the output.
     pub fn wait(mut self) -> Exit {
         let until = Instant::now() + DEADLINE;
         while !self.has_ended() {
@@ -167,10 +168,10 @@ impl Process {
         Exit { status, output: self.output(), survivors }
     }
 
-    /// Returns true if the process has ended. Its group may still contain others.
+    /// Returns true if the process has ended. Other processes of its group may still run.
     pub fn has_ended(&mut self) -> bool {
-        // NOWAIT keeps the process in the table. Its ID, and with it the ID of the group, cannot be
-        // reused before `kill`.
+        // With NOWAIT, the ended process stays in the process table. Its ID, which is also the ID
+        // of the group, cannot be reused before `kill`.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.exit.is_some() || !matches!(waitid(WaitId::Pid(self.group), options), Ok(None))
     }
@@ -180,13 +181,13 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns everything that the process has printed so far, on both outputs.
+    /// Returns all text that the process has printed so far to both outputs.
     pub fn output(&self) -> String {
         let bytes = fs::read(self.output.path().join("output")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Kills the whole group, then reaps the process.
+    /// Kills the whole group, and waits for the process to free its ID.
     fn kill(&mut self) -> ExitStatus {
         if let Some(status) = self.exit {
             return status;
@@ -197,7 +198,7 @@ impl Process {
         status
     }
 
-    /// Returns the command lines of the group's living members, except the process itself.
+    /// Returns the command lines of the group's running processes, except this one.
     fn others_of_group(&self) -> Vec<String> {
         let folders = fs::read_dir("/proc").expect("/proc is mounted").flatten();
         folders.filter_map(|folder| member_of(&folder.path(), self.id())).collect()
@@ -222,13 +223,14 @@ impl Drop for Process {
     }
 }
 
-/// Returns a command for a program in `PATH`, or in Debian's directory of servers, `/usr/sbin`.
+/// Returns a command for a program, which is looked up as in [`find`].
 pub fn command(program: &str) -> Command {
     let found = find(program);
     Command::new(found.as_deref().unwrap_or(Path::new(program)))
 }
 
-/// Returns the path of a program in `PATH`, `/usr/sbin` or `/sbin`.
+/// Returns the path of a program in `PATH`, or in Debian's directories of servers, `/usr/sbin` and
+/// `/sbin`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -237,7 +239,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Links these programs, which every machine has, into a folder.
+/// Creates symbolic links in a folder to these programs, which every machine has.
 ///
 /// # Panics
 /// Panics if a program is missing or cannot be linked.
@@ -248,12 +250,12 @@ pub fn link_programs(programs: &[&str], folder: &Path) {
     }
 }
 
-/// Returns the command line of the process with this folder in /proc, if it is alive and a member
-/// of the group, but not its leader.
+/// Returns the command line of the process with this directory in `/proc`. Returns `None` if the
+/// process has ended, is the leader of `group`, or does not belong to it.
 fn member_of(folder: &Path, group: u32) -> Option<String> {
     let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The name in parentheses may contain spaces and parentheses.
+    // The process name is in parentheses, and may itself contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let is_alive = !matches!(fields.next()?, "Z" | "X");
@@ -265,7 +267,7 @@ fn member_of(folder: &Path, group: u32) -> Option<String> {
     Some(line.trim_end_matches('\0').replace('\0', " "))
 }
 
-/// Waits for a condition. Returns true if it held before the deadline.
+/// Waits until a condition holds. Returns false if the deadline passes first.
 pub fn eventually(mut what: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + DEADLINE;
     while !what() {

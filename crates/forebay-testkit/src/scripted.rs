@@ -1,4 +1,4 @@
-//! Peer that follows a script, for behaviour that no real server shows on demand.
+//! Server that follows a script, for behaviour that no real server shows on demand.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -15,38 +15,39 @@ use crate::port;
 use crate::stream::{Address, TestStream};
 use crate::{DEADLINE, POLL};
 
-/// Action of a scripted peer on a connection.
+/// Action of a scripted server on a connection.
 #[derive(Clone, Debug)]
 pub enum ScriptStep {
-    /// Reads until the unread bytes contain an empty line, and consumes them including that line.
+    /// Reads until the unread bytes contain an empty line. Consumes all bytes up to and including
+    /// this line.
     ReadHead,
-    /// Reads and consumes this many bytes.
+    /// Reads and consumes this number of bytes.
     Read(usize),
-    /// Reads and consumes as many bytes as these, and fails if they differ.
+    /// Reads and consumes as many bytes as these. The step fails if the bytes differ.
     Expect(Vec<u8>),
-    /// Reads until the other side stops sending. A reset is a failure.
+    /// Reads until the other side closes its sending direction. The step fails after a reset.
     ReadToEnd,
-    /// Sends bytes.
+    /// Sends these bytes.
     Send(Vec<u8>),
-    /// Sends bytes one by one, each with its own write.
+    /// Sends these bytes one by one, each with a separate write.
     SendByteByByte(Vec<u8>),
-    /// Pauses. This is the only step that takes time; tests of timeouts need it.
+    /// Waits. No other step takes time; tests of timeouts need this one.
     Pause(Duration),
-    /// Notifies the test that the script has reached this step.
+    /// Notifies the test that the script has come to this step.
     Signal(Sender<()>),
-    /// Closes the sending side (a half-close), and continues to read.
+    /// Closes the sending direction (a half-close). Later steps can still read.
     FinishSending,
-    /// Closes with RST on TCP. Ends the script.
+    /// Closes the connection, with a reset on TCP. This step ends the script.
     Reset,
 }
 
 impl ScriptStep {
-    /// Returns [`ScriptStep::Send`] of text or bytes.
+    /// Returns a [`ScriptStep::Send`] with the given text or bytes.
     pub fn send(bytes: impl AsRef<[u8]>) -> Self {
         Self::Send(bytes.as_ref().to_vec())
     }
 
-    /// Returns [`ScriptStep::Expect`] of text or bytes.
+    /// Returns a [`ScriptStep::Expect`] with the given text or bytes.
     pub fn expect(bytes: impl AsRef<[u8]>) -> Self {
         Self::Expect(bytes.as_ref().to_vec())
     }
@@ -55,14 +56,15 @@ impl ScriptStep {
 /// Record of one connection.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// All received bytes.
+    /// All bytes that the server received.
     pub received: Vec<u8>,
-    /// The first step that failed, with the reason. The connection was closed at this step.
+    /// First step that failed, with the reason. The server closed the connection at this step.
     pub failure: Option<String>,
 }
 
-/// Listening peer. The first connection follows the first script, and so on. Each connection is
-/// closed at the end of its script. Further connections are accepted and closed at once.
+/// Scripted server that listens on an address. The first connection follows the first script, the
+/// second connection the second, and so on. At the end of its script, each connection is closed. If
+/// there is no script left, a connection is accepted and closed at once.
 #[derive(Debug)]
 pub struct ScriptedBackend {
     address: Address,
@@ -73,7 +75,7 @@ pub struct ScriptedBackend {
 }
 
 impl ScriptedBackend {
-    /// Listens on a free loopback port.
+    /// Starts a server that listens on a free port of the loopback address.
     pub fn tcp(scripts: impl Into<Vec<Vec<ScriptStep>>>) -> Self {
         let (listener, address) = port::listener();
         listener.set_nonblocking(true).expect("a new socket takes the non-blocking mode");
@@ -82,7 +84,7 @@ impl ScriptedBackend {
         Self::start(Address::Tcp(address), None, scripts.into(), accept)
     }
 
-    /// Listens on a Unix socket in its own folder.
+    /// Starts a server that listens on a Unix socket in a folder of its own.
     pub fn unix(scripts: impl Into<Vec<Vec<ScriptStep>>>) -> Self {
         let folder = Folder::new();
         let path = folder.path().join("socket");
@@ -92,15 +94,15 @@ impl ScriptedBackend {
         Self::start(Address::Unix(path), Some(folder), scripts.into(), accept)
     }
 
-    /// Returns the peer's address.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns the port of a TCP peer.
+    /// Returns the port of a server on TCP.
     ///
     /// # Panics
-    /// Panics if the peer listens on a Unix socket.
+    /// Panics if the server listens on a Unix socket.
     pub fn port(&self) -> u16 {
         match &self.address {
             Address::Tcp(address) => address.port(),
@@ -108,10 +110,10 @@ impl ScriptedBackend {
         }
     }
 
-    /// Returns the path of a Unix peer.
+    /// Returns the path of a server on a Unix socket.
     ///
     /// # Panics
-    /// Panics if the peer listens on TCP.
+    /// Panics if the server listens on TCP.
     pub fn path(&self) -> &Path {
         match &self.address {
             Address::Unix(path) => path,
@@ -122,22 +124,22 @@ impl ScriptedBackend {
     /// Waits for the first connection.
     ///
     /// # Panics
-    /// Panics if none arrives before the deadline.
+    /// Panics if no connection arrives before the deadline.
     pub fn wait_for_connection(&self) {
         let has_come = || self.accepted.load(Ordering::Acquire) > 0;
         assert!(crate::process::eventually(has_come), "nobody connected to {:?}", self.address);
     }
 
-    /// Stops listening, waits for the active scripts and returns the records of all connections, in
-    /// the order of their arrival.
+    /// Stops listening, and waits until all active scripts have ended. Returns the records of all
+    /// connections, in the order in which they arrived.
     pub fn records(mut self) -> Vec<Record> {
         self.stop()
     }
 
-    /// Works as [`ScriptedBackend::records`].
+    /// Works as [`ScriptedBackend::records`] does, and requires that all scripts succeeded.
     ///
     /// # Panics
-    /// Panics if a step failed or a script did not begin.
+    /// Panics if a step failed, or if no connection came for a script.
     pub fn finish(mut self) -> Vec<Record> {
         let records = self.stop();
         for (index, record) in records.iter().enumerate() {
@@ -175,13 +177,13 @@ impl ScriptedBackend {
 
 impl Drop for ScriptedBackend {
     fn drop(&mut self) {
-        // A thread may be in a script that waits for its deadline, so it is not joined.
+        // The thread is not joined, because one of its scripts may wait until the deadline.
         self.stopping.store(true, Ordering::Release);
     }
 }
 
-/// Accepts until `stopping` is set, then collects the records. Scripts that did not begin are
-/// failures.
+/// Accepts connections until `stopping` is set, then collects the records. A script without a
+/// connection counts as a failure.
 fn serve(
     scripts: Vec<Vec<ScriptStep>>,
     stopping: &AtomicBool,
@@ -190,7 +192,8 @@ fn serve(
     let mut waiting = scripts.into_iter();
     let mut running = Vec::new();
     loop {
-        // Loaded before the accept, so that connections before the stop are still served.
+        // The flag is read before the accept. Connections that came before the stop are therefore
+        // still served.
         let is_last = stopping.load(Ordering::Acquire);
         match accept() {
             Ok(stream) => {
@@ -210,7 +213,7 @@ fn serve(
     records
 }
 
-/// Follows a script to its end or its first failure.
+/// Follows a script to its end, or to the first step that fails.
 fn follow(stream: TestStream, steps: &[ScriptStep]) -> Record {
     let mut connection = ScriptedConnection { stream, record: Record::default(), taken: 0 };
     if let Err(error) = set_up(&connection.stream) {
@@ -231,7 +234,7 @@ fn follow(stream: TestStream, steps: &[ScriptStep]) -> Record {
     connection.record
 }
 
-/// Sets blocking mode: an accepted connection may inherit the listener's non-blocking mode.
+/// Makes the connection blocking, because it may inherit the non-blocking mode of its listener.
 fn set_up(stream: &TestStream) -> io::Result<()> {
     match stream {
         TestStream::Tcp(stream) => stream.set_nonblocking(false)?,
@@ -244,7 +247,7 @@ fn set_up(stream: &TestStream) -> io::Result<()> {
 struct ScriptedConnection {
     stream: TestStream,
     record: Record,
-    /// Number of received bytes that earlier steps have consumed.
+    /// Number of received bytes that the steps so far have consumed.
     taken: usize,
 }
 
@@ -271,7 +274,7 @@ impl ScriptedConnection {
                 Ok(())
             }
             ScriptStep::Signal(test) => {
-                // The receiver no longer exists after the end of the test.
+                // If the test has ended, the receiver no longer exists.
                 let _ = test.send(());
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! Connections of tests: TCP, TLS over TCP, or a Unix socket.
+//! Connections for tests: over TCP, TLS or a Unix socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use rustls::{ClientConnection, StreamOwned};
 use socket2::SockRef;
 
-/// Address of a peer.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP address.
+    /// IP address and port.
     Tcp(SocketAddr),
-    /// The path of a Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -45,16 +45,16 @@ impl From<&Address> for Address {
 /// Connection with timeouts for reads and writes.
 #[derive(Debug)]
 pub enum TestStream {
-    /// TCP without Nagle's delay.
+    /// TCP connection, without the delay of Nagle's algorithm.
     Tcp(TcpStream),
-    /// TLS as a client.
+    /// Client's side of a TLS connection.
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-    /// Unix socket.
+    /// Connection over a Unix socket.
     Unix(UnixStream),
 }
 
 impl TestStream {
-    /// Connects. Reads and writes time out after `patience`.
+    /// Connects to a server. Reads and writes fail if they take longer than `patience`.
     pub fn connect(address: &Address, patience: Duration) -> io::Result<Self> {
         let stream = match address {
             Address::Tcp(address) => Self::Tcp(TcpStream::connect_timeout(address, patience)?),
@@ -64,7 +64,7 @@ impl TestStream {
         Ok(stream)
     }
 
-    /// Sets the timeout of reads and writes.
+    /// Sets the time limit of reads and writes.
     pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -83,7 +83,7 @@ impl TestStream {
         }
     }
 
-    /// Closes the sending direction; the other stays open.
+    /// Closes the sending direction. Data can still be received.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(stream) => {
@@ -96,7 +96,8 @@ impl TestStream {
         }
     }
 
-    /// Closes with RST instead of FIN. A Unix socket has no reset and closes normally.
+    /// Closes the connection with a reset (RST) instead of FIN. A Unix socket has no reset, so it
+    /// closes normally.
     pub fn reset(self) {
         if let Self::Tcp(stream) = &self {
             SockRef::from(stream).set_linger(Some(Duration::ZERO)).expect("the socket is open");
@@ -105,7 +106,8 @@ impl TestStream {
 }
 
 impl Read for TestStream {
-    /// The system does not restart a read with a timeout after a signal, so this loop does.
+    /// Reads again after a signal, because the system does not restart a read that has a time
+    /// limit.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = match self {

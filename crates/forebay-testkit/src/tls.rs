@@ -1,4 +1,4 @@
-//! Certificates for tests, and clients that trust them.
+//! Certificates for tests, and TLS clients that trust them.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,14 +19,14 @@ use crate::DEADLINE;
 use crate::http::Client;
 use crate::stream::TestStream;
 
-/// Certificate authority.
+/// Certificate authority of a test.
 pub struct Authority {
-    /// Its own certificate in PEM.
+    /// Certificate of the authority itself, in PEM.
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Certificate and its key, in PEM.
+/// Certificate and private key, in PEM.
 pub struct Identity {
     /// The certificate.
     pub certificate: String,
@@ -46,17 +46,19 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// Issues a certificate for these names or addresses. The first is its common name.
+    /// Issues a certificate for these host names or IP addresses. The first is also the common
+    /// name.
     pub fn issue(&self, names: &[&str]) -> Identity {
         self.sign(params(names))
     }
 
-    /// Works as [`Authority::issue`], for a certificate that expired in 2000.
+    /// Works as [`Authority::issue`] does, for a certificate that expired in 2000.
     pub fn issue_expired(&self, names: &[&str]) -> Identity {
         self.issue_until(names, 2000)
     }
 
-    /// Works as [`Authority::issue`], valid from the year 2000 to the end of `year`.
+    /// Works as [`Authority::issue`] does, for a certificate from the year 2000 to the end of
+    /// `year`.
     pub fn issue_until(&self, names: &[&str], year: i32) -> Identity {
         let mut params = params(names);
         params.not_before = date_time_ymd(2000, 1, 1);
@@ -75,7 +77,8 @@ impl Authority {
         self.client_of(None, rustls::ALL_VERSIONS)
     }
 
-    /// Works as [`Authority::client`], with a client certificate and these protocol versions.
+    /// Works as [`Authority::client`] does, with an optional client certificate and these protocol
+    /// versions.
     pub fn client_of(
         &self,
         identity: Option<&Identity>,
@@ -110,7 +113,7 @@ fn params(names: &[&str]) -> CertificateParams {
     params
 }
 
-/// Connects and performs the handshake with a server that has a certificate for `name`.
+/// Connects, and performs a TLS handshake with a server whose certificate must be for `name`.
 pub fn connect(
     address: SocketAddr,
     name: &str,

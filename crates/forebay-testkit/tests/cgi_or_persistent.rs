@@ -1,5 +1,5 @@
-//! The peers of `examples/cgi-or-persistent` give the same answers as the script run by hand, and stop
-//! without leaving anything behind.
+//! Tests of the servers in `examples/cgi-or-persistent`. They must answer as the script does when
+//! it is run by hand, and leave no process behind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +56,7 @@ fn apache_mod_perl_serves_it() {
     }
 }
 
-/// Starts a server as `forebay compare` does, asks it everything and stops it.
+/// Starts a server as `forebay compare` does, sends all requests to it and stops it.
 fn serves(templates: &[&str], script: &str, arguments: &[&str]) {
     let folder = Folder::new();
     let port = free_port();
@@ -75,7 +75,8 @@ fn serves(templates: &[&str], script: &str, arguments: &[&str]) {
     let address = Address::Tcp(([127, 0, 0, 1], port).into());
     process.wait_until_ready(&address, "/time.pl");
 
-    // Twice, as the second answer may come from a process that keeps what the first one left.
+    // Each query is sent twice. The second reply may come from a process that kept data of the
+    // first request.
     for query in QUERIES.iter().chain(&QUERIES) {
         let reply = Client::connect(&address).get(&format!("/report.pl?{query}"));
         let (head, body) = by_hand_parts("report.pl", query);

@@ -1,4 +1,4 @@
-//! The real servers start, do their work and leave nothing behind.
+//! Tests of the real servers: each starts, answers requests and leaves no process behind.
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
@@ -8,7 +8,7 @@ use forebay_testkit::process::eventually;
 const SCRIPT: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nquery %s' \"$QUERY_STRING\"\n";
 
-/// A server in front of a FastCGI socket, for files of any kind in the folder.
+/// Starts nginx in front of a FastCGI socket. The application can serve any file in the folder.
 fn front(folder: &Folder, socket: &std::path::Path) -> Option<peer::Peer> {
     peer::nginx(&format!(
         "server {{
@@ -91,6 +91,6 @@ fn fcgiwrap_runs_a_script() {
     let Some(server) = front(&folder, &socket) else { return };
     assert_eq!(Client::connect(server.address()).get("/a.cgi?x=1").text(), "query x=1");
     drop(wrap);
-    // Its children hold the socket as long as they live.
+    // The server's children keep the socket open until they have ended.
     assert!(eventually(|| Client::connect(server.address()).get("/a.cgi").status == 502));
 }

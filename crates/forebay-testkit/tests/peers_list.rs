@@ -1,9 +1,9 @@
-//! Tests name their peers through the one list, `scripts/peers`, and in no other way.
+//! Tests may name their peers only through the list in `scripts/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a test would look for a peer with, past the list.
+/// Texts in tests that look for a peer without the list.
 const PAST_THE_LIST: [&str; 3] = ["process::find(", "Debian package", "eprintln!(\"skipped"];
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Directory of Debian's modules.
 const MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Configuration before the caller's part.
+/// Configuration that precedes the configuration of the test.
 const FRAME: &str = r#"
 ServerRoot "{tmp}"
 ServerName localhost
@@ -22,12 +22,12 @@ LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 StartServers 2
 "#;
 
-/// Starts Apache with the given modules ("cgi", "perl", "proxy_fcgi") and configuration.
+/// Starts Apache with the given modules (such as "cgi", "perl" or "proxy_fcgi") and configuration.
 ///
-/// In the configuration, `{port}` is the port and `{tmp}` the folder. If the test runs as root,
-/// Debian's user for web servers must be able to read the served files: keep them in a
-/// [`Folder`](crate::folder::Folder). Returns `None` and reports a skip if Apache or a module is
-/// not installed.
+/// In the configuration, `{port}` is replaced by the port, and `{tmp}` by the path of the folder.
+/// If the test runs as root, Debian's user for web servers must be able to read the served files. A
+/// [`Folder`](crate::folder::Folder) permits that. If Apache or a module is not installed, reports
+/// the test as skipped and returns `None`.
 pub fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
     let program = installed("apache2")?;
     let mut frame = FRAME.to_owned();

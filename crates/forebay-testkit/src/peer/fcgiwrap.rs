@@ -5,8 +5,9 @@ use std::process::Command;
 use super::{Peer, installed, on_socket};
 use crate::process::Process;
 
-/// Starts fcgiwrap with this many processes on a Unix socket. It runs the script that the request's
-/// `SCRIPT_FILENAME` names. Returns `None` and reports a skip if it is not installed.
+/// Starts fcgiwrap with `children` processes on a Unix socket. It runs the script that
+/// `SCRIPT_FILENAME` of each request names. If fcgiwrap is not installed, reports the test as
+/// skipped and returns `None`.
 pub fn fcgiwrap(children: usize) -> Option<Peer> {
     let program = installed("fcgiwrap")?;
     Some(on_socket(|_, socket| {

@@ -1,12 +1,12 @@
-//! Servers in Go, of `scripts/go`.
+//! Servers written in Go, from `scripts/go`.
 
 use std::process::Command;
 
 use super::{Peer, built_from_go, on_free_port};
 use crate::process::Process;
 
-/// Starts the server of `scripts/go/routeguide`, which speaks gRPC. Returns `None`, and reports the
-/// skip, if it has not been built.
+/// Starts the gRPC server of `scripts/go/routeguide`. If it has not been built, reports the test as
+/// skipped and returns `None`.
 pub fn routeguide() -> Option<Peer> {
     let program = built_from_go("routeguide")?;
     Some(on_free_port(|folder, port| {

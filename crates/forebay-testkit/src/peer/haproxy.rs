@@ -8,7 +8,7 @@ use crate::DEADLINE;
 use crate::process::Process;
 use crate::stream::{Address, TestStream};
 
-/// Configuration before the caller's part.
+/// Configuration that precedes the sections of the test.
 const DEFAULTS: &str = "defaults
     mode http
     timeout connect 10s
@@ -16,8 +16,9 @@ const DEFAULTS: &str = "defaults
     timeout server 10s
 ";
 
-/// Starts HAProxy with the given sections, which contain `{port}` in `bind 127.0.0.1:{port}`.
-/// Returns `None` and reports a skip if HAProxy is not installed.
+/// Starts HAProxy with the given sections. They must contain `bind 127.0.0.1:{port}`, in which the
+/// port replaces `{port}`. If HAProxy is not installed, reports the test as skipped and returns
+/// `None`.
 pub fn haproxy(sections: &str) -> Option<Peer> {
     let program = installed("haproxy")?;
     let start = |folder: &_, port| {
@@ -27,7 +28,7 @@ pub fn haproxy(sections: &str) -> Option<Peer> {
         command.arg("-db").arg("-f").arg(file);
         Process::start(command)
     };
-    // In the foreground, HAProxy writes no process ID, but it ends if the port is in use.
+    // HAProxy in the foreground does not write its process ID. It ends if the port is in use.
     Some(on_free_port_when(start, |_, port| {
         let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
         TestStream::connect(&address, DEADLINE).is_ok()

@@ -7,18 +7,20 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Directory of Debian's Jetty.
+/// Directory in which Debian installs Jetty.
 const HOME: &str = "/usr/share/jetty9";
 
-/// HTTP/1.1, HTTP/2 with prior knowledge, and JSP. Jetty does not scan the folder: otherwise it
-/// would redeploy an application that writes to its own folder, which would be missing meanwhile.
+/// Options for HTTP/1.1, HTTP/2 with prior knowledge, and JSP. Another option, `scanInterval=0`,
+/// stops scans of the folder. Otherwise, Jetty would redeploy an application that writes to its own
+/// folder, which would then be missing for a moment.
 const MODULES: &str = "--module=http\n--module=http2c\n--module=deploy\n--module=jsp\n";
 
 /// Text that Jetty prints at the end of its start.
 const STARTED: &str = "Server:main: Started @";
 
-/// Starts Jetty with these JSP pages and this limit of concurrent streams per HTTP/2 connection.
-/// Returns `None` and reports a skip if it is not installed.
+/// Starts Jetty with these JSP pages, each a file name and its text. `streams` limits the
+/// concurrent streams per HTTP/2 connection. If Jetty is not installed, reports the test as skipped
+/// and returns `None`.
 pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     if !has(&["jetty9", "libjetty9-extra-java"]) {
         return None;
@@ -38,7 +40,7 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     }))
 }
 
-/// Restarts Jetty in the folder of one that was killed or stopped, on the same port.
+/// Starts a Jetty again that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if Jetty does not start, for example because another process has taken the port.

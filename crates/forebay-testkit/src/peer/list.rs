@@ -1,4 +1,4 @@
-//! The list of peers, `scripts/peers`: packages for the tests, and how to recognise them.
+//! List of peers, `scripts/peers`: packages that tests need, and how to recognize an installed one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,38 +9,38 @@ use crate::process;
 
 const LIST: &str = include_str!("../../../../scripts/peers");
 
-/// Directory of Go programs, filled by `scripts/install-peers`.
+/// Directory of Go programs, which `scripts/install-peers` builds.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin");
 
-/// Interpreter for the modules of Debian packages.
+/// Python interpreter that finds the modules of Debian packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Line of the list.
+/// Line of the list: one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerEntry {
-    /// Debian package, or name of a Go program.
+    /// Name of the Debian package, or of the Go program.
     pub(super) package: &'static str,
-    /// Sign that the package is installed.
+    /// Sign by which an installed package is recognized.
     pub(super) sign: Sign,
 }
 
-/// Sign that a package is installed.
+/// Sign by which an installed package is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// Name of a program.
+    /// Name of a program in the package.
     Program(&'static str),
-    /// Module that Perl loads.
+    /// Perl module in the package.
     Perl(&'static str),
-    /// Module that Python imports.
+    /// Python module in the package.
     Python(&'static str),
-    /// Path of a file, with `*` for any text within a path component.
+    /// Path of a file in the package. `*` matches any text within a path component.
     File(&'static str),
     /// Go package from which the program is built.
     Go(&'static str),
 }
 
 impl PeerEntry {
-    /// Returns the line of a package.
+    /// Returns the entry of a package.
     ///
     /// # Panics
     /// Panics if the list lacks the package.
@@ -48,7 +48,7 @@ impl PeerEntry {
         Self::find(&format!("the package {package}"), |entry| entry.package == package)
     }
 
-    /// Returns the line of a program.
+    /// Returns the entry of a program.
     ///
     /// # Panics
     /// Panics if the list lacks the program.
@@ -70,7 +70,7 @@ impl PeerEntry {
         }
     }
 
-    /// Returns the path of a Go program after its build.
+    /// Returns the path that a Go program has after its build.
     pub(super) fn go_program(self) -> PathBuf {
         Path::new(TOOLS).join(self.package)
     }
@@ -81,12 +81,12 @@ impl PeerEntry {
     }
 }
 
-/// Returns true if Perl loads a module.
+/// Returns true if Perl can load a module.
 pub(super) fn perl_loads(module: &str) -> bool {
     runs("perl", &[&format!("-M{module}"), "-e1"])
 }
 
-/// Returns the files that match a pattern of the list, sorted by name.
+/// Returns the files that match the pattern of a `File` entry, sorted by path.
 pub(super) fn matches(pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("/")];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {

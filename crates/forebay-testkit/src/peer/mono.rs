@@ -1,4 +1,4 @@
-//! fastcgi-mono-server4, which runs ASP.NET: <https://github.com/mono/xsp>.
+//! The server fastcgi-mono-server4, which runs ASP.NET applications: <https://github.com/mono/xsp>.
 
 use std::process::Command;
 
@@ -7,9 +7,9 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::{Address, TestStream};
 
-/// Starts the server on a Unix socket with the application in `site` and further `options` such as
-/// "/multiplex=True". The sources of handlers in `site` are compiled at their first request.
-/// Returns `None` and reports a skip if the server or the compiler is not installed.
+/// Starts the server on a Unix socket, with the application in `site` and further `options` such as
+/// "/multiplex=True". The server compiles the handlers in `site` at their first request. If the
+/// server or the compiler is not installed, reports the test as skipped and returns `None`.
 pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
     is_installed().then(|| {
         on_socket(|folder, socket| {
@@ -18,13 +18,13 @@ pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
-/// Works as [`mono_fastcgi`], on TCP.
+/// Works as [`mono_fastcgi`] does, on TCP.
 pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     is_installed().then(|| {
         let start = |folder: &Folder, port: u16| {
             start(folder, site, &format!("tcp:127.0.0.1:{port}"), options)
         };
-        // The server neither writes its process ID nor prints when it listens.
+        // The server does not write its process ID, and prints nothing when it listens.
         on_free_port_when(start, |_, port| {
             let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
             TestStream::connect(&address, crate::DEADLINE).is_ok()
@@ -32,13 +32,13 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
-/// Returns true if the server, the compiler and the runtime are installed. If not, the test is
-/// reported as skipped.
+/// Returns true if the server, the compiler and the runtime are installed. Otherwise, reports the
+/// test as skipped.
 pub fn has_mono() -> bool {
     is_installed() && has(&["mono-runtime"])
 }
 
-/// Compiles the C# `source` in the folder to `program` in the same folder.
+/// Compiles the C# file `source` in the folder to the file `program` in the same folder.
 ///
 /// # Panics
 /// Panics if the source does not compile.
@@ -53,7 +53,7 @@ fn start(folder: &Folder, site: &Folder, socket: &str, options: &[&str]) -> Proc
     let mut command = Command::new("fastcgi-mono-server4");
     command.arg(format!("/applications=/:{}", site.path().display()));
     command.arg(format!("/socket={socket}")).args(options);
-    // Directory of the compiled handlers.
+    // The server writes the compiled handlers to this directory.
     command.env("TMPDIR", folder.path()).env("HOME", folder.path());
     Process::start(command)
 }

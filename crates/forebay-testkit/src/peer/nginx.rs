@@ -4,7 +4,7 @@ use super::{Peer, filled_in, installed, is_root, on_free_port};
 use crate::process::Process;
 use std::process::Command;
 
-/// Configuration around the caller's part. The caller can enable access logs.
+/// Configuration that surrounds the configuration of the test. The test can enable access logs.
 const FRAME: &str = r#"
 daemon off;
 worker_processes 1;
@@ -22,9 +22,9 @@ http {
 }
 "#;
 
-/// Starts nginx with the given content of `http { ... }`. In it, `{port}` is a free port, for
-/// `listen 127.0.0.1:{port}`, and `{tmp}` the folder. Returns `None` and reports a skip if nginx is
-/// not installed.
+/// Starts nginx with the given content of `http { ... }`. In this text, `{port}` is replaced by a
+/// free port (for `listen 127.0.0.1:{port}`), and `{tmp}` by the path of the folder. If nginx is
+/// not installed, reports the test as skipped and returns `None`.
 pub fn nginx(http: &str) -> Option<Peer> {
     let program = installed("nginx")?;
     Some(on_free_port(|folder, port| {
@@ -33,7 +33,7 @@ pub fn nginx(http: &str) -> Option<Peer> {
         let mut command = Command::new(&program);
         command.arg("-c").arg(file).arg("-e").arg("stderr");
         if is_root() {
-            // The workers must be able to read the test's files anywhere.
+            // The workers stay root, so that they can read the test's files in any directory.
             command.args(["-g", "user root;"]);
         }
         Process::start(command)

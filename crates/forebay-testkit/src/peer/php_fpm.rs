@@ -7,16 +7,16 @@ use std::process::Command;
 use super::{Peer, WORKER, has, is_root, on_socket};
 use crate::process::{self, Process};
 
-/// Starts php-fpm with this many processes on a Unix socket.
+/// Starts php-fpm with `children` processes on a Unix socket.
 ///
-/// If the test runs as root, Debian's user for web servers must be able to read the PHP files: keep
-/// them in a [`Folder`](crate::folder::Folder). Returns `None` and reports a skip if php-fpm is not
-/// installed.
+/// If the test runs as root, Debian's user for web servers must be able to read the PHP files. A
+/// [`Folder`](crate::folder::Folder) permits that. If php-fpm is not installed, reports the test as
+/// skipped and returns `None`.
 pub fn php_fpm(children: usize) -> Option<Peer> {
     php_fpm_with(children, "")
 }
 
-/// Works as [`php_fpm`], with further lines for the pool, such as "pm.max_requests = 10".
+/// Works as [`php_fpm`] does, with further lines for the pool, such as "pm.max_requests = 10".
 pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     let program = installed_program()?;
     Some(on_socket(|folder, socket| {
@@ -43,12 +43,12 @@ pub fn php_fpm_with(children: usize, lines: &str) -> Option<Peer> {
     }))
 }
 
-/// Returns true if php-fpm is installed. If not, the test is reported as skipped.
+/// Returns true if php-fpm is installed. Otherwise, reports the test as skipped.
 pub fn has_php_fpm() -> bool {
     installed_program().is_some()
 }
 
-/// Returns true if php-cgi is installed. If not, the test is reported as skipped.
+/// Returns true if php-cgi is installed. Otherwise, reports the test as skipped.
 pub fn has_php_cgi() -> bool {
     has(&["php-cgi"])
 }
@@ -57,7 +57,8 @@ fn installed_program() -> Option<PathBuf> {
     has(&["php-fpm"]).then(program)?
 }
 
-/// Returns the newest installed version. Debian puts the version into the program's name.
+/// Returns the program of the newest installed version. In Debian, the program's name contains the
+/// version.
 fn program() -> Option<PathBuf> {
     if let Some(program) = process::find("php-fpm") {
         return Some(program);

@@ -6,14 +6,14 @@ use std::process::Command;
 use super::{Peer, has_perl, on_free_port};
 use crate::process::Process;
 
-/// Returns true if Perl has these modules, each with its Debian package. If not, the test is
-/// reported as skipped.
+/// Returns true if Perl can load these modules, each given with its Debian package. Otherwise,
+/// reports the test as skipped.
 pub fn perl_has(modules: &[(&str, &str)]) -> bool {
     modules.iter().all(|(module, package)| has_perl(module, package))
 }
 
-/// Starlet with two processes behind a proxy, as its documentation recommends. The client's
-/// address, the host and the port come from the proxy's fields.
+/// Perl program that runs Starlet with two processes behind a proxy, as Starlet's documentation
+/// recommends. The client's address, the host and the port come from fields that the proxy sets.
 const STARLET: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $ready = sub { open my $file, '>', $pid or die; print $file $$ };
@@ -22,7 +22,8 @@ const STARLET: &str = r#"
         ->run(Plack::Middleware::ReverseProxy->wrap(Plack::Util::load_psgi($app)));
 "#;
 
-/// Plack's FastCGI handler in four processes, which share the socket on their standard input.
+/// Perl program that runs Plack's FastCGI handler in four processes, which share a listening socket
+/// as their standard input.
 const FASTCGI: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
@@ -34,8 +35,8 @@ const FASTCGI: &str = r#"
     Plack::Handler::FCGI->new(keep_stderr => 1)->run($app);
 "#;
 
-/// Small SCGI server, because Plack has none. Each connection carries one request, and four
-/// processes share a socket. Plack's CGI handler writes the output.
+/// Perl program with a small SCGI server, because Plack has none. Each connection carries one
+/// request. Four processes share a listening socket. Plack's CGI handler writes the output.
 const SCGI: &str = r#"
     my ($app, $port, $pid) = @ARGV;
     my $socket = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 100,
@@ -63,8 +64,8 @@ const SCGI: &str = r#"
     }
 "#;
 
-/// Starts Starlet with the application in this file. Returns `None` and reports a skip if it is
-/// missing.
+/// Starts Starlet with the application in the file `app`. If Starlet is missing, reports the test
+/// as skipped and returns `None`.
 pub fn starlet(app: &Path) -> Option<Peer> {
     let modules = [
         ("Plack::Handler::Starlet", "starlet"),
@@ -73,8 +74,8 @@ pub fn starlet(app: &Path) -> Option<Peer> {
     perl_has(&modules).then(|| start(STARLET, &modules, app))
 }
 
-/// Starts Starman with the application in this file. Returns `None` and reports a skip if it is
-/// missing.
+/// Starts Starman with the application in the file `app`. If Starman is missing, reports the test
+/// as skipped and returns `None`.
 pub fn starman(app: &Path) -> Option<Peer> {
     const STARMAN: &str = r#"
         my ($app, $port, $pid) = @ARGV;
@@ -92,15 +93,15 @@ pub fn starman(app: &Path) -> Option<Peer> {
     Some(peer)
 }
 
-/// Starts Plack's FastCGI handler with the application in this file. Returns `None` and reports a
-/// skip if it is missing.
+/// Starts Plack's FastCGI handler with the application in the file `app`. If the handler is
+/// missing, reports the test as skipped and returns `None`.
 pub fn plack_fastcgi(app: &Path) -> Option<Peer> {
     let modules = [("Plack::Handler::FCGI", "libplack-perl"), ("FCGI", "libfcgi-perl")];
     perl_has(&modules).then(|| start(FASTCGI, &[modules[0], ("IO::Socket::INET", "perl")], app))
 }
 
-/// Starts a small SCGI server with the application in this file. Returns `None` and reports a skip
-/// if Plack is missing.
+/// Starts a small SCGI server with the application in the file `app`. If Plack is missing, reports
+/// the test as skipped and returns `None`.
 pub fn plack_scgi(app: &Path) -> Option<Peer> {
     let plack = ("Plack::Handler::CGI", "libplack-perl");
     perl_has(&[plack]).then(|| start(SCGI, &[plack, ("IO::Socket::INET", "perl")], app))

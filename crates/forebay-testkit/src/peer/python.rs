@@ -1,5 +1,5 @@
-//! Servers in Python: wsgiref of the standard library
-//! <https://docs.python.org/3/library/wsgiref.html>, and gRPC
+//! Servers written in Python: wsgiref of the standard library
+//! <https://docs.python.org/3/library/wsgiref.html>, and gRPC servers
 //! <https://grpc.io/docs/languages/python/>.
 
 use std::path::Path;
@@ -18,8 +18,8 @@ with open(pid, 'w') as file:
 server.serve_forever()
 ";
 
-/// Starts wsgiref with the `application` of this Python file. Returns `None` and reports a skip if
-/// Python is missing.
+/// Starts wsgiref with the `application` that the Python file `app` defines. If Python is missing,
+/// reports the test as skipped and returns `None`.
 pub fn wsgiref(app: &Path) -> Option<Peer> {
     has(&["python3"]).then(|| {
         on_free_port(|folder, port| {
@@ -31,8 +31,9 @@ pub fn wsgiref(app: &Path) -> Option<Peer> {
     })
 }
 
-/// Starts the gRPC server of this Python file. Its arguments are `serve`, its port, and a file for
-/// its process ID. Returns `None` and reports a skip if the library is missing.
+/// Starts the gRPC server in the Python file `script`. Its arguments are `serve`, the port, and the
+/// path of a file for its process ID. If the gRPC library is missing, reports the test as skipped
+/// and returns `None`.
 pub fn grpc(script: &Path) -> Option<Peer> {
     has(&["python3-grpcio"]).then(|| {
         on_free_port(|folder, port| {

@@ -7,10 +7,11 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Directory of Debian's Tomcat.
+/// Directory in which Debian installs Tomcat.
 const HOME: &str = "/usr/share/tomcat10";
 
-/// No shutdown port, and only JSP, which needs no compiler.
+/// Server configuration without a shutdown port. The only applications are JSP pages, which need no
+/// compiler.
 const SERVER: &str = r#"<Server port="-1">
   <Service name="Catalina">
     {connector}
@@ -24,7 +25,7 @@ const SERVER: &str = r#"<Server port="-1">
 const AJP: &str =
     r#"<Connector protocol="AJP/1.3" address="127.0.0.1" port="{port}" {attributes}/>"#;
 
-/// HTTP/1.1, and HTTP/2 with prior knowledge.
+/// Connector for HTTP/1.1 and for HTTP/2 with prior knowledge.
 const HTTP: &str = r#"<Connector protocol="HTTP/1.1" address="127.0.0.1" port="{port}" maxPostSize="-1">
       <UpgradeProtocol className="org.apache.coyote.http2.Http2Protocol" {attributes}/>
     </Connector>"#;
@@ -41,18 +42,18 @@ const WEB: &str = r#"<web-app xmlns="https://jakarta.ee/xml/ns/jakartaee" versio
 </web-app>
 "#;
 
-/// Text that Tomcat prints at the end of its start. Its connectors accept requests from then on.
+/// Text that Tomcat prints at the end of its start, when its connectors accept requests.
 const STARTED: &str = "Server startup in";
 
-/// Starts Tomcat with these JSP pages, an AJP connector with these attributes (`secret="x"
-/// packetSize="8192"`) on TCP, and this `jvmRoute`. Returns `None` and reports a skip if it is not
-/// installed.
+/// Starts Tomcat with these JSP pages and an AJP connector on TCP. `connector` contains attributes
+/// of the connector, such as `secret="x" packetSize="8192"`, and `route` is the `jvmRoute`. If
+/// Tomcat is not installed, reports the test as skipped and returns `None`.
 pub fn tomcat(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<Peer> {
     tomcat_with(pages, &AJP.replace("{attributes}", connector), route)
 }
 
-/// Works as [`tomcat`], with an HTTP connector instead of AJP. The attributes are those of its
-/// HTTP/2 (`maxConcurrentStreams="100"`).
+/// Works as [`tomcat`] does, with an HTTP connector instead of AJP. `attributes` are those for
+/// HTTP/2, such as `maxConcurrentStreams="100"`.
 pub fn tomcat_http2(pages: &[(&str, &str)], attributes: &str) -> Option<Peer> {
     tomcat_with(pages, &HTTP.replace("{attributes}", attributes), "t1")
 }
@@ -76,7 +77,7 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
     }))
 }
 
-/// Restarts Tomcat in the folder of one that was killed or stopped, on the same port.
+/// Starts a Tomcat again that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if Tomcat does not start, for example because another process has taken the port.

@@ -6,7 +6,7 @@ use super::{Peer, has, on_free_port, on_socket};
 use crate::folder::Folder;
 use crate::process::Process;
 
-/// Protocol of uWSGI's socket, named after its options.
+/// Protocol of uWSGI's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UwsgiSocket {
     /// uwsgi.
@@ -17,23 +17,23 @@ pub enum UwsgiSocket {
     Fastcgi,
 }
 
-/// Application for uWSGI, as the text of its file.
+/// Application for uWSGI, given as the text of its file.
 #[derive(Clone, Copy, Debug)]
 pub enum UwsgiApp<'a> {
-    /// A Python file with a WSGI `application`.
+    /// Text of a Python file that defines a WSGI `application`.
     Wsgi(&'a str),
-    /// A PSGI file.
+    /// Text of a PSGI file.
     Psgi(&'a str),
 }
 
-/// Starts uWSGI with two processes on a Unix socket. Returns `None` and reports a skip if uWSGI or
-/// the plugin for the application's language is not installed.
+/// Starts uWSGI with two processes on a Unix socket. If uWSGI or its plugin for the application's
+/// language is not installed, reports the test as skipped and returns `None`.
 pub fn uwsgi(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
     is_installed(app)
         .then(|| on_socket(|folder, socket| start(folder, speaks, &socket.to_string_lossy(), app)))
 }
 
-/// Works as [`uwsgi`], on TCP.
+/// Works as [`uwsgi`] does, on TCP.
 pub fn uwsgi_tcp(speaks: UwsgiSocket, app: UwsgiApp<'_>) -> Option<Peer> {
     is_installed(app).then(|| {
         on_free_port(|folder, port| start(folder, speaks, &format!("127.0.0.1:{port}"), app))
