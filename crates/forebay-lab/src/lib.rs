@@ -26,7 +26,7 @@
 //! | `rounds` | 10 | trials per configuration |
 //! | `warmup` | `"1s"` | time or number of requests before the measurement; 0: none |
 //! | `steady` | | continues the warm-up until the rate is steady, at most for this time; a note reports a rate that was still not steady |
-//! | `slice` | `"100ms"` | approximate time for which one server is loaded before the next one |
+//! | `slice` | `"100ms"` | approximate time that one server is loaded before the next one |
 //! | `think` | none | pause on each connection between a reply and the next request; servers then run one after the other |
 //! | `isolated` | false | runs one server after the other, each loaded without a break |
 //! | `threads` | 1 or 2 | client threads |

@@ -99,8 +99,8 @@ impl Results {
         problems
     }
 
-    /// Converts saved results to the results of a reference configuration, with which the current
-    /// configuration is compared. `label` is added to its name.
+    /// Converts saved results to those of a reference for the current configuration. `label` is
+    /// added to the configuration's name.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {
             name: format!("{} ({label})", self.configuration.name),
@@ -120,8 +120,8 @@ impl Experiment {
         self.results.iter().any(|results| !results.trials.is_empty())
     }
 
-    /// Returns the problems of each configuration: trials in which the server failed, more failed
-    /// requests than allowed, or a missed rate.
+    /// Returns the problems of each configuration: a failed server, more failed requests than
+    /// allowed, or a missed rate.
     pub fn problems(&self) -> Vec<Vec<String>> {
         let allowed = self.plan.check.max_failed.unwrap_or_default();
         let problems = |results: &Results| match results.configuration.saved {

@@ -29,7 +29,7 @@ pub struct Options {
     /// Results of an earlier, incomplete run of the same experiment. This run continues it with the
     /// same seed.
     pub earlier: Option<Experiment>,
-    /// Results from saved reports, with which the current configurations are compared.
+    /// Results from saved reports, to compare the current configurations with.
     pub saved: Vec<Results>,
     /// Runs a profile trial of each configuration after all rounds.
     pub profile: bool,

@@ -20,7 +20,7 @@ use crate::trial::{Halt, Trial, TrialId};
 pub struct Group<'a> {
     /// Members in the order of their start.
     pub members: Vec<Member<'a>>,
-    /// Slices of all members, in the order in which they are executed.
+    /// Slices of all members, in the order of their execution.
     pub turns: Vec<Turn>,
 }
 
@@ -231,7 +231,7 @@ fn groups<'a>(
     groups
 }
 
-/// Order in which the configurations of a matrix cell are loaded, for each slice.
+/// Order of the configurations of a matrix cell, for each slice.
 struct Sweeps<'a> {
     cell: Option<&'a Cell>,
     slices: Vec<Amount>,

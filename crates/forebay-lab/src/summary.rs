@@ -43,7 +43,7 @@ pub struct Row {
     pub leak: Option<Leak>,
     /// Number of slices of counted trials.
     pub slices: usize,
-    /// Number of slices in which other work disturbed the machine. No ratio includes them.
+    /// Number of slices that other work on the machine disturbed. No ratio includes them.
     pub disturbed: usize,
     /// Mean growth of resident memory during the load, in bytes.
     pub memory_growth: Option<f64>,
@@ -57,8 +57,8 @@ pub struct Row {
     pub requests: u64,
     /// Requests that were sent again because the server had not processed them.
     pub resent: u64,
-    /// Name of the configuration with which this one is compared, usually the baseline; `None` for
-    /// the baseline itself.
+    /// Name of the reference: the configuration to compare this one with, usually the baseline;
+    /// `None` for the baseline itself.
     pub reference: Option<String>,
     /// Ratio of the rate to the reference's, over pairs of slices or trials; `None` if either rate
     /// is missing.

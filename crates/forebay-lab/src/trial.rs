@@ -25,7 +25,7 @@ pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 pub struct TrialId {
     /// Number of the round.
     pub round: u32,
-    /// Position within the round: the order in which the servers were started.
+    /// Position within the round, in the order of server starts.
     pub order: u32,
 }
 

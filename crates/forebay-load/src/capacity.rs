@@ -50,7 +50,7 @@ pub struct Capacity {
     pub interval: [f64; 2],
     /// Rate of a closed loop over the same connections, which is measured before the first step.
     pub closed_loop: f64,
-    /// All steps, in the order in which they ran.
+    /// All steps, in the order of their execution.
     pub steps: Vec<Step>,
 }
 
@@ -73,8 +73,8 @@ const HIGHEST: f64 = 1.5;
 const LOWEST: f64 = 1.0 / 50.0;
 /// Factor between neighbouring limits that the search considers.
 const GRID: f64 = 1.005;
-/// Width of the range of rates around the limit in which chance decides about a step, as a
-/// difference of natural logarithms.
+/// Width of the range around the limit where chance decides about a step, as a difference of
+/// natural logarithms of rates.
 const FUZZ: f64 = 0.015;
 /// Probability that a step far from the limit is decided wrongly, for example because of a pause of
 /// the machine.

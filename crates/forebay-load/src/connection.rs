@@ -67,7 +67,7 @@ struct Exchange {
     write_error: Option<Errno>,
 }
 
-/// First bytes of a TLS alert, with which a TLS server answers plain text.
+/// First bytes of a TLS alert: the answer of a TLS server to plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Spec;
 use crate::spec::is_idempotent;
 
-/// Order in which a thread sends the requests of a mixed load.
+/// Order of the requests of a mixed load, for one thread.
 #[derive(Debug)]
 pub(crate) struct Mix {
     /// Indices of the requests; empty if all requests are equal.
@@ -59,9 +59,8 @@ impl Mix {
     }
 }
 
-/// Returns an order in which each request appears in proportion to its weight, evenly spread. The
-/// next request is always the one that is most behind its share, as in nginx's weighted round
-/// robin.
+/// Returns an order of the requests in proportion to their weights, evenly spread. The next request
+/// is always the one that is most behind its share, as in nginx's weighted round robin.
 fn order(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
     let total: u64 = weights.iter().map(|weight| u64::from(weight / divisor)).sum();

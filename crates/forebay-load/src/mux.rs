@@ -52,7 +52,7 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
     streams: Streams,
-    /// Number of started requests of which no byte was written yet.
+    /// Number of requests that were started, but without any byte written yet.
     unwritten: u64,
     /// After a failed connect, the earliest time of the next attempt.
     resume: Option<Instant>,

@@ -80,7 +80,7 @@ pub struct PartCounts {
 /// Counts of requests. If a run of n requests was not cancelled, `completed + failed` is n.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Requests of which at least one byte was written.
+    /// Requests with at least one byte written.
     pub sent: u64,
     /// Requests sent again, because the server had closed an idle connection or an HTTP/2 server
     /// had not processed them (GOAWAY). They are not counted in `sent` and are no failures.
@@ -130,7 +130,7 @@ pub struct Bytes {
 /// Counts and times of successful TLS handshakes.
 #[derive(Clone, Debug, Default)]
 pub struct Handshakes {
-    /// Number of full handshakes, in which the server sent its certificate.
+    /// Number of full handshakes: the server sent its certificate.
     pub full: u64,
     /// Number of handshakes that resumed an earlier session.
     pub resumed: u64,
@@ -156,7 +156,7 @@ pub struct ClientUsage {
 const SHORTFALL: f64 = 0.05;
 const BEHIND: Duration = Duration::from_millis(100);
 
-/// Age up to which an active request is not overdue at the end of a run.
+/// Maximum age of an active request at the end of a run. An older request is overdue.
 const OVERDUE: Duration = Duration::from_secs(1);
 
 impl Default for Outcome {

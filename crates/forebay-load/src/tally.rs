@@ -41,8 +41,8 @@ pub(crate) struct PartTally {
     pub latency: Option<Box<Latency>>,
 }
 
-/// Maximum number of different requests for which each has its own histogram. A histogram takes 200
-/// kB per thread.
+/// Maximum number of different requests that have their own histograms. A histogram takes 200 kB
+/// per thread.
 const HISTOGRAMS: usize = 32;
 
 /// Step at which a request failed.

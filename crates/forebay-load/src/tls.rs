@@ -223,7 +223,7 @@ fn ended_early() -> io::Error {
     )
 }
 
-/// Socket from which `rustls` reads records and to which it writes them.
+/// Socket as a source and a destination of TLS records for `rustls`.
 struct Socket<'a>(&'a OwnedFd);
 
 impl Read for Socket<'_> {

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 /// Open, non-blocking connection to the server.
 pub(crate) trait Transport: Sized + Send + fmt::Debug {
-    /// Configuration with which a connection creates its transport.
+    /// Configuration of the transport of one connection.
     type Config: Clone + Send + fmt::Debug;
 
     /// Creates the transport over a socket that is connected or connecting.

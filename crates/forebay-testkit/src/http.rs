@@ -28,7 +28,7 @@ pub enum Framing {
     Close,
 }
 
-/// Names and values of header fields, unchanged and in the order in which they arrived.
+/// Names and values of header fields, unchanged and in the order of their arrival.
 pub type Headers = Vec<(String, String)>;
 
 /// Reply of a server.
@@ -72,7 +72,7 @@ impl Client {
         Self { stream, buffer: Vec::new() }
     }
 
-    /// Returns the connection, to which a test can write directly.
+    /// Returns the connection, so that a test can read or write directly.
     pub fn stream(&mut self) -> &mut TestStream {
         &mut self.stream
     }

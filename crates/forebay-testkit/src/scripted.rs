@@ -131,7 +131,7 @@ impl ScriptedBackend {
     }
 
     /// Stops listening, and waits until all active scripts have ended. Returns the records of all
-    /// connections, in the order in which they arrived.
+    /// connections, in the order of their arrival.
     pub fn records(mut self) -> Vec<Record> {
         self.stop()
     }

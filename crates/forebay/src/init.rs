@@ -19,7 +19,7 @@ enum What {
     /// Experiment for an application with app.psgi, wsgi.py, asgi.py, cgi-bin, index.php or
     /// package.json
     Compare {
-        /// Directory of the application, in which the new files are written
+        /// Directory of the application. The new files are written there, too
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
@@ -27,7 +27,7 @@ enum What {
 
 /// Type of application, with the files to write for it.
 struct AppTemplate {
-    /// File or directory by which the type is recognized.
+    /// File or directory that identifies the type.
     mark: &'static str,
     experiment: &'static str,
     /// Configuration for `forebay serve`, if the type of application needs one.

@@ -13,8 +13,7 @@ Examples:
   forebay man                               print forebay(1)
   forebay man /usr/local/share/man/man1     write all pages into a directory")]
 pub struct ManArgs {
-    /// Directory in which all pages are written. Without it, forebay(1) is printed to standard
-    /// output
+    /// Directory for all pages. Without it, forebay(1) is printed to standard output
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }

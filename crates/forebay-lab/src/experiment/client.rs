@@ -25,7 +25,7 @@ pub struct Client {
     pub metric: Find,
     /// Unit of the result, such as `transactions/s`.
     pub unit: String,
-    /// Direction in which results get better.
+    /// Direction of better results.
     pub better: Better,
     /// Pattern or JSON pointer that finds the amount of work in the output. The server's CPU time
     /// is divided by this amount.
@@ -39,7 +39,7 @@ pub struct Client {
     pub in_slices: bool,
 }
 
-/// Direction in which results get better.
+/// Direction of better results.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {

@@ -475,8 +475,7 @@ fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
     Ok(absolute)
 }
 
-/// Returns example values for placeholders, with which a text is validated before real values
-/// exist.
+/// Returns example values for placeholders, to validate texts before real values exist.
 fn example_values(services: &[Service]) -> Values {
     let tmp = || "/tmp".to_owned();
     let at =

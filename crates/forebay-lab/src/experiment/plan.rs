@@ -49,7 +49,7 @@ pub struct Load {
     /// does not check the rate.
     #[serde(with = "seconds::option")]
     pub steady: Option<Duration>,
-    /// Approximate time for which one server is loaded before the next one.
+    /// Approximate time that one server is loaded before the next one.
     #[serde(with = "seconds")]
     pub slice: Duration,
     /// Runs servers one after the other instead of at the same time. A configuration can override
@@ -203,8 +203,8 @@ pub struct Configuration {
     pub isolated: bool,
     /// Value of `{dir}`: the directory of the experiment, or of an older revision.
     pub dir: PathBuf,
-    /// Name of the configuration with which this one is compared instead of the baseline: its
-    /// earlier form, or the baseline of the same matrix cell.
+    /// Name of the configuration to compare with instead of the baseline: an earlier form of this
+    /// one, or the baseline of the same matrix cell.
     pub reference: Option<String>,
     /// Combination of matrix values for this configuration, if there is a matrix.
     pub cell: Option<Cell>,
@@ -280,8 +280,8 @@ impl Plan {
         self.configurations.push(twin);
     }
 
-    /// Returns the name of the configuration with which this one is compared. Returns `None` for
-    /// the baseline, and for a configuration that is itself the reference of another.
+    /// Returns the name of the reference: the configuration to compare this one with. Returns
+    /// `None` for the baseline, and for a configuration that is itself the reference of another.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);

@@ -1,4 +1,4 @@
-//! Call stacks with their numbers of samples, as a tree in which stacks share their outer frames.
+//! Call stacks with their numbers of samples, as a tree: stacks share their common outer frames.
 //!
 //! Files use the folded format of Brendan Gregg's flame graphs: one line per stack, such as
 //! `main;parse;read 12`, outermost function first. Names of kernel functions end with `_[k]`.

@@ -181,8 +181,7 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// Returns the name by which perf knows a control group: its path relative to the mount point of
-/// cgroup v2.
+/// Returns the name of a control group for perf: its path relative to the mount point of cgroup v2.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;

@@ -18,8 +18,7 @@ use super::label::labels as short_names;
 use scale::Scale;
 use svg::Svg;
 
-/// Screen for which a chart is drawn. The page contains each chart for both screens and shows the
-/// suitable one.
+/// Type of screen. The page contains each chart for both types and shows the suitable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Screen {
     /// A computer's screen. Names are next to the ends of the lines.

@@ -180,7 +180,7 @@ fn command(argv: &[String]) -> String {
     argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns all trials, in the order in which they were started.
+/// Returns all trials, in the order of their starts.
 fn trials(experiment: &Experiment) -> Vec<TrialView<'_>> {
     let mut all: Vec<(&str, &Trial)> = experiment
         .results

@@ -21,7 +21,7 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(2);
 /// Resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Time for which the server had been loaded.
+    /// Loaded time of the server so far, without the pauses between slices.
     pub at: Duration,
     /// Resident memory in bytes.
     pub rss: u64,

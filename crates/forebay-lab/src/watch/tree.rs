@@ -15,7 +15,7 @@ pub enum CpuMethod {
     /// The trial's control group: exact to the microsecond.
     Cgroup,
     /// `/proc`, in clock ticks (usually 10 ms). The sum includes running processes, and ended ones
-    /// for which a parent has waited. If a process ignores SIGCHLD, its ended children are missing.
+    /// that their parent has reaped. If a process ignores SIGCHLD, its ended children are missing.
     Proc,
 }
 
@@ -102,8 +102,7 @@ impl Tree {
         glance
     }
 
-    /// Returns the total time for which threads of running processes were ready to run but had to
-    /// wait.
+    /// Returns the total time that threads of running processes were ready to run but had to wait.
     pub fn run_delay(&self) -> Duration {
         let pids: Vec<i32> = match self.cgroup.as_ref().and_then(|group| group.processes().ok()) {
             Some(pids) => pids,

@@ -7,7 +7,7 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Directory in which Debian installs Jetty.
+/// Directory of Debian's Jetty.
 const HOME: &str = "/usr/share/jetty9";
 
 /// Options for HTTP/1.1, HTTP/2 with prior knowledge, and JSP. Another option, `scanInterval=0`,

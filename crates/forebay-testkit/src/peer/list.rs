@@ -20,11 +20,11 @@ const PYTHON: &str = "/usr/bin/python3";
 pub(super) struct PeerEntry {
     /// Name of the Debian package, or of the Go program.
     pub(super) package: &'static str,
-    /// Sign by which an installed package is recognized.
+    /// Sign that the package is installed.
     pub(super) sign: Sign,
 }
 
-/// Sign by which an installed package is recognized.
+/// Sign that a package is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     /// Name of a program in the package.

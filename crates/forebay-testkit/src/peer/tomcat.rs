@@ -7,7 +7,7 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::Address;
 
-/// Directory in which Debian installs Tomcat.
+/// Directory of Debian's Tomcat.
 const HOME: &str = "/usr/share/tomcat10";
 
 /// Server configuration without a shutdown port. The only applications are JSP pages, which need no

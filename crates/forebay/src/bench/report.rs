@@ -12,7 +12,7 @@ const PERCENTILES: [(&str, f64); 6] =
 /// Minimum number of latencies above a percentile. With fewer, the percentile is not shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// Width of the terminal for which the report is formatted.
+/// Width of the terminal, in columns, that the report must fit.
 const WIDTH: usize = 80;
 
 /// Maximum number of requests of a mixed load that the report lists.

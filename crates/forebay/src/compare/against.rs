@@ -45,7 +45,7 @@ pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
 pub struct WorkDirectories<'a> {
     /// Path of the experiment file, if there is one.
     pub file: Option<&'a Path>,
-    /// Directory in which revisions are checked out.
+    /// Parent directory of the checkouts of revisions.
     pub out: &'a Path,
     /// True if the output of builds is hidden.
     pub quiet: bool,
