@@ -67,10 +67,10 @@
 //! | `notes` | | a remark for the report |
 //! | `isolated` | as in `[load]` | runs without other servers at the same time |
 //!
-//! Placeholders are `{port}` (a port that is free when the trial begins), `{dir}` (the experiment
-//! file's directory) and `{tmp}` (the trial's own directory, removed afterwards). They are replaced
-//! in `path`, `start`, `before`, `after`, `url`, `env`, `cwd`, `root`, `params` and `ca`. Other
-//! text in braces stays unchanged.
+//! The placeholders are `{port}` (a port that is free when the trial begins), `{dir}` (the
+//! experiment file's directory) and `{tmp}` (the trial's own directory, removed afterwards).
+//! Placeholders are replaced in `path`, `start`, `before`, `after`, `url`, `env`, `cwd`, `root`,
+//! `params` and `ca`. Other text in braces stays unchanged.
 //!
 //! If the server's own configuration file needs placeholders, list the file in `templates`, with a
 //! path relative to the experiment file. Each file is copied into `{tmp}` under its file name, and
@@ -81,18 +81,18 @@
 //! `[matrix]` lists values for the load's `connections`, `path`, `rate` (0: as fast as possible, a
 //! closed loop), `streams`, `http2`, `keepalive` and `body_bytes`. Any other key becomes a
 //! placeholder `{KEY}` in the configurations and their templates. Each combination of values has
-//! its own servers. These servers take turns only with each other, and are compared with the
-//! baseline of the same combination. If there is only one configuration, the first combination is
-//! the baseline of the others.
+//! its own servers. The servers of a combination take turns only with each other, and are compared
+//! with the baseline of this combination. If there is only one configuration, the first combination
+//! is the baseline of the others.
 //!
-//! The command of `[load.client]` runs once per trial, or once per `slice` if that key is given. It
-//! first runs once for the time `warmup`. Its arguments may contain `{url}`, `{duration}`
-//! (seconds), `{connections}` and `{seed}` (equal for all configurations of a round). The
-//! environment variables `URL`, `DURATION`, `CONNECTIONS`, `SEED` and `PORT` have these values,
-//! too. The command must exit with status 0 and print a number greater than 0. If `pattern` matches
-//! more than once, the last match counts. With `better = "lower"`, a ratio of 2 means that the
-//! number is half as large. For a server that does not speak HTTP, `url` is `tcp://HOST:PORT` or
-//! `unix:PATH`. Such a server is ready when it accepts connections.
+//! The command of `[load.client]` runs once per trial, or once per `slice` if that key is given.
+//! Before the measurement, the command runs once for the time `warmup`. Its arguments may contain
+//! `{url}`, `{duration}` (seconds), `{connections}` and `{seed}` (equal for all configurations of a
+//! round). The environment variables `URL`, `DURATION`, `CONNECTIONS`, `SEED` and `PORT` have these
+//! values, too. The command must exit with status 0 and print a number greater than 0. If `pattern`
+//! matches more than once, the last match counts. With `better = "lower"`, a ratio of 2 means that
+//! the number is half as large. For a server that does not speak HTTP, `url` is `tcp://HOST:PORT`
+//! or `unix:PATH`. Such a server is ready when it accepts connections.
 //!
 //! A service (a database, or the backend of a proxy) is started before the server of each trial,
 //! and ended after the server. Its resource usage is not measured. The server, its templates and

@@ -9,7 +9,7 @@ pub use functions::{Function, functions};
 pub use script::fold;
 pub use stacks::{KERNEL, Node, Stacks};
 
-/// Result of a configuration's profile trial. It has no influence on other results.
+/// Result of a configuration's profile trial. The trial has no influence on other results.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     /// Number of samples per second of CPU time.

@@ -33,8 +33,8 @@ const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf
 
 /// Runs the profile trials of `experiment`.
 ///
-/// # Errors
-/// Fails if a signal interrupts the run. This ends the profile trials; finished profiles are kept.
+/// # Errors Fails if a signal interrupts the run. The remaining profile trials are then skipped,
+/// and finished profiles are kept.
 pub fn run(
     experiment: &mut Experiment,
     runner: &Runner,
@@ -84,7 +84,7 @@ fn profile_trial(
     let ended_early = attached.ended_early();
     let recorded = attached.end(runner);
     let timings = server.spec().map_or_else(Vec::new, timing::ask);
-    // Parsing takes CPU time. It is done now, when all measurements are over.
+    // The parsing takes CPU time, so it starts only now, after all measurements.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
         return Err(ProfileFailure::Other(why.clone()));

@@ -27,8 +27,9 @@ pub struct Experiment {
     pub rounds_finished: u32,
     /// Time that the rounds took, including the rounds of earlier runs that this run resumed.
     pub elapsed: Duration,
-    /// One minus the confidence level of all intervals together: 0.05. With `Options::until`, the
-    /// part of 0.05 that the last check of the interval widths used.
+    /// Error probability of all intervals together, which is 1 minus their confidence level: 0.05.
+    /// With `Options::until`, it is the part of 0.05 that the last check of the interval widths
+    /// used.
     pub alpha: f64,
     /// Reason why the experiment ended before its last round, as text.
     pub incomplete: Option<String>,

@@ -57,7 +57,7 @@ impl Executor for Runner {
 #[expect(clippy::large_enum_variant, reason = "an experiment has few servers at a time")]
 enum ServerStart<'a> {
     Running(Standing<'a>),
-    /// The server did not start. This is the result of its trial.
+    /// The server did not start. The failure is the result of its trial.
     Failed(Trial),
 }
 

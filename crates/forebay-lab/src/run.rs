@@ -160,7 +160,7 @@ fn nothing_started(experiment: &Experiment) -> Result<(), Halt> {
     })
 }
 
-/// One minus the confidence level of the intervals: 95 %.
+/// Error probability of all intervals together: 1 minus the confidence level of 95 %.
 const ALPHA: f64 = 0.05;
 
 fn take(experiment: &mut Experiment, rounds: &Rounds) {

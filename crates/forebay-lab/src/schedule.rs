@@ -118,7 +118,7 @@ pub enum Moment {
 /// Runs all rounds of `plan`, or until `decide` ends the experiment.
 ///
 /// Configurations that are not `available` are skipped. `earlier` contains the trials of an earlier
-/// run with the same seed. They are not repeated.
+/// run with the same seed, which are not repeated.
 pub fn run(
     plan: &Plan,
     (available, earlier): (&[bool], Vec<Vec<Trial>>),

@@ -157,7 +157,7 @@ pub struct Runner {
     pub(crate) interrupt: Interrupt,
     pub(crate) cores: usize,
     pub(crate) server_cpus: Vec<usize>,
-    /// Configurations whose first start failed. They are not started again.
+    /// Configurations whose first start failed, and which are not started again.
     pub(crate) unstartable: BTreeMap<String, StartFailure>,
     /// Configurations that have started at least once.
     pub(crate) started: BTreeSet<String>,

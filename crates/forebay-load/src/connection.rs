@@ -356,8 +356,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Handles the end of the connection. It completes a reply, is the end of an idle connection,
-    /// or is a failure of the request.
+    /// Handles the end of the connection. The end completes the reply, or belongs to an idle
+    /// connection, or is a failure of the request.
     fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {

@@ -5,8 +5,7 @@ use forebay_client::Sink;
 use crate::Check;
 use crate::search::Search;
 
-/// Inspection of replies. It counts the bytes of the body, and searches them if a check requires
-/// that.
+/// Inspection of a reply: counts the bytes of the body, and searches them if a check requires that.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,

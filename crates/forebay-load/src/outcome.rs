@@ -83,7 +83,8 @@ pub struct Requests {
     /// Requests with at least one byte written.
     pub sent: u64,
     /// Requests sent again, because the server had closed an idle connection or an HTTP/2 server
-    /// had not processed them (GOAWAY). They are not counted in `sent` and are no failures.
+    /// had not processed them (GOAWAY). `sent` does not include these requests, and they are no
+    /// failures.
     pub resent: u64,
     /// Requests with a complete, well-formed reply that passed the check. Without a check, the
     /// reply may have any status.
@@ -92,7 +93,7 @@ pub struct Requests {
     pub failed: u64,
     /// For an open loop: requests that were due before the end but never got a free connection.
     pub unsent: u64,
-    /// Active requests: those without a reply when the run ended. They are neither completed nor
+    /// Active requests: those without a reply when the run ended, which are neither completed nor
     /// failed.
     pub in_flight: u64,
     /// Failed requests by kind.

@@ -103,7 +103,8 @@ impl Plan {
     fn gap(&mut self) -> Duration {
         match self.arrivals {
             Arrivals::Even => self.gap,
-            // This is the inverse of the exponential distribution function. `f64()` is less than 1.
+            // The factor is the inverse of the exponential distribution function. `f64()` is less
+            // than 1.
             Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
         }
     }

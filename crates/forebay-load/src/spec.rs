@@ -58,8 +58,8 @@ pub struct Part {
     pub url: Url,
     /// Method of the request.
     pub method: String,
-    /// Header fields in addition to those of the run. They replace fields of the run with the same
-    /// name.
+    /// Header fields in addition to those of the run. A field replaces a field of the run with the
+    /// same name.
     pub headers: Vec<(String, String)>,
     /// Body of the request.
     pub body: Vec<u8>,

@@ -11,7 +11,7 @@ use crate::target::ServerAddresses;
 use crate::transport::Handshake;
 use crate::{Bytes, Failures, Handshakes, Requests};
 
-/// Counts of one load thread. They are added to those of the other threads at the end.
+/// Counts of one load thread. At the end, the counts of all threads are added up.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub sent: u64,

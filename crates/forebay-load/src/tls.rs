@@ -34,8 +34,8 @@ pub(crate) struct Tls {
     connection: ClientConnection,
     is_http2: bool,
     begun: Option<Instant>,
-    /// Number of bytes that were encrypted, but that the kernel did not accept completely. They
-    /// count as written when the kernel has accepted all of them.
+    /// Number of bytes that were encrypted, but that the kernel did not accept completely. These
+    /// bytes count as written when the kernel has accepted all of them.
     promised: usize,
     /// True if the last read emptied the socket.
     is_emptied: bool,

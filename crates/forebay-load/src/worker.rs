@@ -23,7 +23,7 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::waiting::{BATCH, Waiting, timespec};
 
-/// Connection that a load thread drives. It carries one request at a time or several.
+/// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
     /// Starts the first request of a turn. The connection may still be open from the previous turn.
     fn begin(&mut self, now: Instant, state: &mut ThreadState);
@@ -140,7 +140,7 @@ pub(crate) struct Alarm {
     armed: Option<Instant>,
 }
 
-/// Size of the read buffer in bytes. It holds most replies; larger replies need several reads.
+/// Size of the read buffer in bytes. Most replies fit; larger replies need several reads.
 const BUFFER_SIZE: usize = 64 * 1024;
 
 /// Longest interval between two checks of time limits and cancellation, and between two updates of

@@ -1,4 +1,4 @@
-//! Failed requests are counted by kind. They never keep a run from ending.
+//! Failed requests are counted by kind. A failed request never keeps a run from ending.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{Server, load, load_without_failure, spec};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
-/// Returns a port on which nothing listens. It was free a moment ago.
+/// Returns a port without a listener. The port was free a moment ago.
 fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

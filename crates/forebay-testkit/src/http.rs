@@ -1,5 +1,6 @@
-//! Raw HTTP/1.1 client. It sends bytes unchanged, and reads one reply at a time with the message
-//! framing of RFC 9112, section 6. It follows no redirects, retries nothing and corrects nothing.
+//! Raw HTTP/1.1 client. The client sends bytes unchanged, and reads one reply at a time with the
+//! message framing of RFC 9112, section 6. Redirects are not followed, failed requests are not
+//! retried, and errors are not corrected.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;

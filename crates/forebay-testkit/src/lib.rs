@@ -19,7 +19,7 @@ pub mod tls;
 
 use std::time::Duration;
 
-/// Time limit of every wait. It is generous, because only a failing test waits for so long.
+/// Time limit of every wait. The limit is generous, because only a failing test waits for so long.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Interval between checks of a condition that sends no notification.

@@ -38,7 +38,7 @@ pub struct Exit {
     pub status: ExitStatus,
     /// All text that the process printed to standard output and standard error, in its order.
     pub output: String,
-    /// Command lines of processes of the group that were still running. They have been killed.
+    /// Command lines of processes of the group that were still running, and that have been killed.
     pub survivors: Vec<String>,
 }
 

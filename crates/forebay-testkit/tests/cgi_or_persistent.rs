@@ -1,5 +1,5 @@
-//! Tests of the servers in `examples/cgi-or-persistent`. They must answer as the script does when
-//! it is run by hand, and leave no process behind.
+//! Tests of the servers in `examples/cgi-or-persistent`. The servers must answer as the script does
+//! when it is run by hand, and leave no process behind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -91,7 +91,7 @@ impl Failure {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    // This call comes first, because it requires that no other file is open.
+    // The inherited sockets are taken first, because no other file may be open at this point.
     let inherited = Inherited::take().map_err(Failure::start)?;
     keep_from_programs(3);
     // Memory is hidden from other processes before the first secret is read.

@@ -20,8 +20,8 @@ impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
     /// one with the same name becomes its reference, marked with `label`.
     ///
-    /// Returns the names of configurations that start in the same way in both revisions. These are
-    /// not added, because that would compare a server with itself.
+    /// Returns the names of configurations that start in the same way in both revisions. Their
+    /// earlier form is not added, because a server would be compared with itself.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

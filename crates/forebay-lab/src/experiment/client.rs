@@ -11,7 +11,7 @@ use super::matrix::Matrix;
 use super::parse::Reader;
 use super::{Amount, Problem, file, seconds};
 
-/// Default of `timeout`. This time is added to the duration of the load.
+/// Default of `timeout`: time in addition to the duration of the load.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_UNIT: &str = "per second";
 

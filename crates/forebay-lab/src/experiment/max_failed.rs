@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MaxFailed {
-    /// This many requests of a configuration.
+    /// Number of requests of a configuration.
     Count(u64),
-    /// This share of a configuration's requests, from 0 to 1.
+    /// Share of a configuration's requests, from 0 to 1.
     Share(f64),
 }
 

@@ -215,7 +215,7 @@ pub struct Configuration {
 
 /// Maximum number of slices of a load given as a number of requests, and minimum number of requests
 /// per connection in a slice. At the end of each slice, connections are idle until the last reply
-/// arrives. This idle time must not dominate the result.
+/// arrives. The limits keep this idle time a small part of the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
 const FEWEST_REQUESTS: u64 = 20;
 

@@ -16,7 +16,7 @@ pub struct Function<'a> {
     pub total: [u64; 2],
 }
 
-/// Returns all functions of `stacks`. Those with the most samples in the function itself are first.
+/// Returns all functions of `stacks`, sorted by the samples in the function itself, most first.
 /// Each sample counts only once for a recursive function.
 pub fn functions(stacks: &Stacks) -> Vec<Function<'_>> {
     let totals = stacks.totals();

@@ -35,8 +35,8 @@ const QUOTED_LINES: usize = 2;
 /// Number of free bytes below which a full disk is the probable cause of perf's failure.
 const LEAST_ROOM: u64 = 256 * 1024;
 
-/// Shell command that perf runs and whose end stops the sampling. It creates the file `started`
-/// when sampling has started, and waits for the file `stop`.
+/// Shell command that perf runs and whose end stops the sampling. The command creates the file
+/// `started` when sampling has started, and waits for the file `stop`.
 const UNTIL_STOPPED: &str = r#": >"$1/started"; until [ -e "$1/stop" ]; do sleep 0.02; done"#;
 const SCRIPT: &str = r#"ulimit -f "$2"; exec perf script -i "$1/perf.data" --no-inline -F comm,tid,ip,sym,dso >"$1/stacks""#;
 

@@ -1,5 +1,5 @@
-//! Signs of other work during a measurement. They are read from the machine's counters, never from
-//! the measured rate.
+//! Signs that other work disturbed a measurement. All signs come from the machine's counters, never
+//! from the measured rate.
 
 use std::fs;
 use std::hint::black_box;

@@ -40,7 +40,7 @@ pub struct Tree {
 
 /// Processes from which all others of a server descend.
 enum Top {
-    /// The keeper that started the server. It is not part of the server.
+    /// Keeper process that started the server. The keeper itself is not part of the server.
     Keeper(i32),
     /// The first processes of a server that Forebay did not start.
     Server(Vec<i32>),

@@ -52,8 +52,8 @@ struct Shared {
 }
 
 impl Http2Server {
-    /// Starts the server. It calls `script` with the indices of connection and request, both from
-    /// 0.
+    /// Starts the server. The server calls `script` with the indices of connection and request,
+    /// both from 0.
     pub fn start(
         options: Options,
         script: impl Fn(u64, u64) -> Act + Send + Sync + 'static,

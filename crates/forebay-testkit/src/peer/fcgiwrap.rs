@@ -5,9 +5,9 @@ use std::process::Command;
 use super::{Peer, installed, on_socket};
 use crate::process::Process;
 
-/// Starts fcgiwrap with `children` processes on a Unix socket. It runs the script that
-/// `SCRIPT_FILENAME` of each request names. If fcgiwrap is not installed, reports the test as
-/// skipped and returns `None`.
+/// Starts fcgiwrap with `children` processes on a Unix socket. For each request, fcgiwrap runs the
+/// script that `SCRIPT_FILENAME` names. If fcgiwrap is not installed, reports the test as skipped
+/// and returns `None`.
 pub fn fcgiwrap(children: usize) -> Option<Peer> {
     let program = installed("fcgiwrap")?;
     Some(on_socket(|_, socket| {

@@ -1,7 +1,7 @@
 //! Sends the requests of `expect` to a separate server.
 //!
-//! This server is another process of the same program. It listens on Unix sockets in a private
-//! directory, so it needs no free port, and no visitor can reach it.
+//! This server is another process of the same program. The server listens on Unix sockets in a
+//! private directory. It therefore needs no free port, and no visitor can reach it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -10,7 +10,7 @@ use super::{cannot_write, saving};
 
 /// Directory with saved results, next to the experiment file.
 const FOLDER: &str = "forebay-saved";
-/// File in a checkout that marks a successful build. It contains the build command.
+/// File in a checkout that marks a successful build. The file contains the build command.
 const BUILT: &str = ".forebay-built";
 const LONGEST_NAME: usize = 64;
 
@@ -124,7 +124,7 @@ fn of_revision(plan: &Plan, revision: &str, place: &WorkDirectories<'_>) -> Resu
     Err(wrong(revision, &format!("it has no {prefix}{}", file.display())))
 }
 
-/// Creates a checkout of `commit`. It shares objects with the repository at `top`.
+/// Creates a checkout of `commit`. The checkout shares objects with the repository at `top`.
 fn check_out(top: &Path, commit: &str, checkout: &Path) -> Result<(), String> {
     if checkout.exists() {
         fs::remove_dir_all(checkout).map_err(|error| cannot_write(checkout, &error))?;

@@ -147,8 +147,8 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     if ratio.has_interval() && ratio.ci95[0] >= limit {
         return Decision::Fine;
     }
-    // On a busy machine, CPU time varies less than the rate. It can only add a problem, because a
-    // server that waits longer does not use more CPU time.
+    // On a busy machine, CPU time varies less than the rate. CPU time can only add a problem,
+    // because a server that waits longer does not use more CPU time.
     if let Some(cpu) = &row.cpu_ratio
         && cpu.ci95[0] > 1.0
         && cpu.mean > 1.0 + threshold

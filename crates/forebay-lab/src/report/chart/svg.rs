@@ -1,4 +1,4 @@
-//! Builder of the charts' SVG elements. It escapes all text.
+//! Builder of the charts' SVG elements. The builder escapes all text.
 
 use std::fmt::Write;
 
