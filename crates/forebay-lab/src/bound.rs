@@ -1,4 +1,4 @@
-//! Limits of a trial: the server should be the limit, not the clients.
+//! Checks that the server limited the rate of a trial, and not the load generator.
 
 use forebay_load::Outcome;
 
@@ -6,15 +6,15 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// Share above which a party counts as busy: a server of the cores it could use, and clients of the
-/// rate that their pauses allow.
+/// Share of the usable cores above which a server counts as busy. Also the share of the rate
+/// allowed by pauses above which the pauses count as the limit.
 const BUSY: f64 = 0.9;
 
-/// Returns a reason if the load generator, not the server, limited the rate.
+/// Returns a reason if the load generator limited the rate, and not the server.
 ///
-/// The generator is the limit if its threads were busy for more than 85 % of the time while the
-/// server used less than 90 % of the cores it could use. If both were busy, the trial counts: they
-/// share the machine, so a faster server would still have been faster.
+/// The generator is the limit if two conditions hold: its threads were busy for more than 85 % of
+/// the time, and the server used less than 90 % of the cores that it could use. If both were busy,
+/// the trial counts. They share the machine, so a faster server would still have had a higher rate.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,
@@ -30,8 +30,8 @@ pub(crate) fn client_bound(
     Some(reason.to_owned())
 }
 
-/// Returns a reason if the clients' pauses, not the server, limited the rate. By Little's law, `c`
-/// clients that pause for `z` seconds after instant replies send `c / z` requests/s.
+/// Returns a reason if the clients' pauses limited the rate, and not the server. If replies take no
+/// time, `c` clients with pauses of `z` seconds send `c / z` requests/s (Little's law).
 pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     let most = f64::from(load.connections) / load.think?.as_secs_f64();
     let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);
@@ -43,9 +43,9 @@ pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// Returns the number of cores that a server could use: its own `cpus`, else the machine's cores
-/// minus those of the client's threads (at least one). The number of the server's threads is an
-/// upper bound.
+/// Returns the number of cores that a server could use, at most one per thread of the server.
+/// Without `cpus`, the client's threads have one core each, and the server has the remaining ones
+/// (at least one).
 pub(crate) fn usable_cores(
     cores: usize,
     configuration: &Configuration,

@@ -29,12 +29,12 @@
 //! | `slice` | `"100ms"` | approximate time that one server is loaded before the next one |
 //! | `think` | none | pause on each connection between a reply and the next request; servers then run one after the other |
 //! | `isolated` | false | runs one server after the other, each loaded without a break |
-//! | `threads` | 1 or 2 | client threads |
+//! | `threads` | 1 or 2 | threads of the load generator |
 //! | `rate` | | requests per second at a fixed rate (open loop) |
 //! | `http2`, `streams` | false, 1 | HTTP/2 with prior knowledge, and concurrent requests per connection |
 //! | `root`, `params` | | for FastCGI, SCGI, uwsgi: directory of scripts, further variables (a table) |
 //! | `secret` | | for AJP: secret that the servlet container requires from web servers |
-//! | `keepalive` | true | reuses connections |
+//! | `keepalive` | true | sends further requests over open connections |
 //! | `method`, `headers`, `body` | GET | the request; `headers` is a table |
 //! | `timeout` | `"10s"` | time limit of one request |
 //! | `cpus` | all | cores of the load generator, such as `[1]` |

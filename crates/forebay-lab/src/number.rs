@@ -1,4 +1,4 @@
-//! Formatting of figures: significant digits and a suitable unit.
+//! Formats figures with about three significant digits and a suitable unit.
 
 use forebay_stat::{Latency, Ratio, Verdict};
 

@@ -63,7 +63,8 @@ pub struct Row {
     /// Ratio of the rate to the reference's, over pairs of slices or trials; `None` if either rate
     /// is missing.
     pub ratio: Option<Ratio>,
-    /// Unit of a client's number; `None` for the rate of the built-in load generator.
+    /// Unit of the number that a client command printed; `None` for the rate of the built-in load
+    /// generator.
     pub unit: Option<String>,
     /// Further notes.
     pub notes: Vec<String>,

@@ -1,4 +1,4 @@
-//! Observation of processes: their descent, and the CPU time and memory of a server.
+//! Observes processes: finds the processes of a server, and reads their CPU time and memory.
 
 mod evidence;
 mod listener;

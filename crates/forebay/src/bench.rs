@@ -78,8 +78,8 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
     arrivals: Spread,
     /// Search for the highest rate that meets these conditions, such as 'p99<50ms,failed<0.1%', in
-    /// steps of -d [default: 3s]. Metrics: p50, p99.9 or another percentile, mean, max, failed
-    /// (requests without a reply, and replies with 4xx or 5xx), rate
+    /// steps that take -d each [default: 3s]. Metrics: p50, p99.9 or another percentile, mean, max,
+    /// failed (requests without a reply, and replies with 4xx or 5xx), rate
     #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with_all = ["rate", "requests", "think"], group = "paced")]
     find_rate: Vec<Goal>,
     /// Exit with 1 if one of these conditions holds, such as 'p99>50ms,rate<500'. Exit with 4 if

@@ -7,7 +7,7 @@ use super::Stacks;
 /// Numbers of samples of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Function<'a> {
-    /// Its name.
+    /// Name of the function.
     pub name: &'a str,
     /// Samples in the function itself: of this profile, and of the profile merged with
     /// [`Stacks::beside`].

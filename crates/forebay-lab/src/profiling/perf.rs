@@ -51,7 +51,7 @@ pub enum ProfileFailure {
     Other(String),
 }
 
-/// Running perf. Dropping it ends perf and removes its files.
+/// Handle of a running perf process. Dropping it ends perf and removes its files.
 pub struct Attached {
     keeper: Keeper,
     dir: PathBuf,

@@ -12,7 +12,8 @@ use crate::profile::{KERNEL, Stacks};
 const ROW: f64 = 17.0;
 /// Width of a character in a label, for a monospaced font of 12 pixels.
 const CHARACTER: f64 = 7.3;
-/// Minimum width of a box, about a tenth of a percent. Narrower boxes are not drawn.
+/// Minimum width of a box: about a tenth of a percent of the chart's width. Narrower boxes are not
+/// drawn.
 const NARROWEST: f64 = 1.0;
 /// Number of standard errors below which a difference may be due to chance. Counts of samples have
 /// a Poisson distribution.
