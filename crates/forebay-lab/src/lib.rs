@@ -88,11 +88,12 @@
 //! The command of `[load.client]` runs once per trial, or once per `slice` if that key is given.
 //! Before the measurement, the command runs once for the time `warmup`. Its arguments may contain
 //! `{url}`, `{duration}` (seconds), `{connections}` and `{seed}` (equal for all configurations of a
-//! round). The environment variables `URL`, `DURATION`, `CONNECTIONS`, `SEED` and `PORT` have these
-//! values, too. The command must exit with status 0 and print a number greater than 0. If `pattern`
-//! matches more than once, the last match counts. With `better = "lower"`, a ratio of 2 means that
-//! the number is half as large. For a server that does not speak HTTP, `url` is `tcp://HOST:PORT`
-//! or `unix:PATH`. Such a server is ready when it accepts connections.
+//! round). The environment variables `URL`, `DURATION`, `CONNECTIONS` and `SEED` have these values,
+//! too, and `PORT` has the server's port. The command must exit with status 0 and print a number
+//! greater than 0. If `pattern` matches more than once, the last match counts. With `better =
+//! "lower"`, a ratio of 2 means that the number is half as large. For a server that does not speak
+//! HTTP, `url` is `tcp://HOST:PORT` or `unix:PATH`. Such a server is ready when it accepts
+//! connections.
 //!
 //! A service (a database, or the backend of a proxy) is started before the server of each trial,
 //! and ended after the server. Its resource usage is not measured. The server, its templates and
@@ -112,8 +113,9 @@
 //! limit (exact rule: `bound.rs`). The report states the reason. Failed requests are reported next
 //! to the rate. More than `max_failed` of them are a problem of the configuration.
 //!
-//! If a configuration cannot start, its row has no figures, and the others are measured. If the
-//! file gives no `start`, Forebay watches the processes that listen at `url` on this machine.
+//! If a configuration cannot start, its row has no figures, and the others are measured. If a
+//! configuration has no `start`, Forebay watches the processes that listen at `url` on this
+//! machine.
 #![forbid(unsafe_code)]
 
 mod bound;

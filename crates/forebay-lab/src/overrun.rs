@@ -26,8 +26,9 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// Adds a slice. Its expected duration is the given one. If a number of requests is given, it
-    /// is the time that they take with every connection busy, at their median latency.
+    /// Adds a slice. If `amount` is a duration, the slice is expected to last as long. If `amount`
+    /// is a number of requests, the expected duration comes from their median latency, with every
+    /// connection busy.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,

@@ -10,9 +10,9 @@
 //! - `worker` is the load thread: it passes each event to its connection and checks timeouts;
 //! - `waiting` waits for events: it polls briefly before it sleeps;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
-//! a connection with several requests at once;
+//!   a connection with several requests at once;
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket or with
-//! `tls`;
+//!   `tls`;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
