@@ -50,7 +50,7 @@ impl Machine {
 }
 
 /// Returns the first non-empty line that a version command prints, from standard output or else
-/// from standard error. Returns `None` if the command cannot be started.
+/// from standard error. Returns `None` if the command cannot be started or prints nothing.
 pub fn version_line(argv: &[String]) -> Option<String> {
     let (program, arguments) = argv.split_first()?;
     let output = Command::new(program)
