@@ -1,4 +1,5 @@
-//! Issue of one certificate: account, order, challenges, certificate request.
+//! Obtains one certificate: opens the account, places the order, answers the challenges, and sends
+//! the certificate request.
 
 use std::time::Duration;
 
@@ -13,16 +14,19 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::state::{self, Issued};
 
-/// Time limit for an order from the account to the certificate, with its retries.
+/// Time limit for obtaining one certificate, from the request for the account to the download, with
+/// all retries.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Number of immediate retries of an order that failed with a stale nonce.
+/// Number of times that an order is retried at once after the authority rejected its nonce as too
+/// old.
 const STALE: u32 = 3;
 
 /// Time limit for polling the state of an order.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// Obtains a certificate from the authority. The error is the reason for the log.
+/// Obtains a certificate from the authority. The error is the reason of the failure, as text for
+/// the log.
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
@@ -45,8 +49,8 @@ pub async fn issue(
 /// Reason why an order failed.
 struct OrderFailure {
     why: String,
-    /// The authority rejected the nonce as too old, which says nothing about the names. The client
-    /// library has already retried with three fresh nonces.
+    /// The authority rejected the nonce as too old. This failure says nothing about the names, so
+    /// the order is retried. The client library has already retried with three fresh nonces.
     is_stale: bool,
 }
 
@@ -206,7 +210,8 @@ fn show(challenges: &Challenges, name: &str, digest: &[u8]) -> Result<(), String
     shown.map_err(|error| error.to_string())
 }
 
-/// Returns the reason why the authority rejected the order: the first failed challenge.
+/// Returns the reason why the authority rejected the order: the error of the first failed
+/// challenge.
 async fn refusal(order: &mut Order) -> String {
     let mut authorizations = order.authorizations();
     while let Some(Ok(authorization)) = authorizations.next().await {

@@ -1,12 +1,12 @@
-//! Certificates over ACME (RFC 8555). A thread ([`Manager`]) obtains and renews a certificate for
-//! each site that needs one ([`Wanted`]).
+//! Obtains and renews certificates with ACME (RFC 8555). One thread ([`Manager`]) does this for all
+//! sites that need a certificate ([`Wanted`]).
 //!
-//! - `issue` talks to the authority: account, order, challenges, certificate;
+//! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
-//! This crate serves no requests. The server answers challenges, and `Challenges` passes them to
-//! the server.
+//! This crate serves no requests. The authority sends its challenges to the server, which takes the
+//! answers from `Challenges`.
 #![forbid(unsafe_code)]
 
 mod issue;
@@ -27,9 +27,9 @@ pub use state::{Stored, load};
 /// Site that needs a certificate.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Names of the certificate, and the authority.
+    /// Names in the certificate, and settings of the authority.
     pub acme: Acme,
-    /// Certificate that the listeners serve; the manager replaces it.
+    /// Certificate that the listeners present. The manager replaces it with each new certificate.
     pub certificate: Arc<SiteCertificate>,
 }
 
@@ -39,17 +39,18 @@ pub struct Manager {
     stop: watch::Sender<bool>,
 }
 
-/// Longest sleep between two looks at the clock: an administrator may set the clock, and the
-/// machine may have been suspended.
+/// Longest sleep before the thread reads the clock again. The clock may jump: an administrator may
+/// set it, and the machine may be suspended.
 const LOOK: Duration = Duration::from_secs(3600);
 
 impl Manager {
     /// Starts the thread.
     ///
-    /// `has_plain` is true if a listener without TLS exists, which http-01 needs.
+    /// `has_plain` is true if a listener without TLS exists. The challenge http-01 needs such a
+    /// listener.
     ///
     /// # Errors
-    /// Fails if the system refuses a thread or an event loop.
+    /// Returns an error if the system cannot create the thread or its event loop.
     pub fn start(
         wanted: Vec<Wanted>,
         challenges: Arc<Challenges>,
@@ -73,7 +74,8 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // Not joined: the caller may be a thread that serves requests.
+        // The thread is not joined, because the caller may be a thread that serves requests and
+        // must not wait.
         self.stop.send_replace(true);
     }
 }
@@ -125,8 +127,8 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         let stored = state::parse(&text, acme).ok_or_else(|| {
             "the authority's certificate has other names than the order".to_owned()
         })?;
-        // The certificate is served even if it cannot be saved: another order would only consume
-        // the authority's rate limit.
+        // The certificate is served even if it cannot be saved, because another order would only
+        // count toward the authority's rate limit.
         if let Err(error) = state::save(acme, &text) {
             errors.warn(&format!(
                 "ACME: {names}: {error}; the next start orders another certificate"
@@ -138,7 +140,8 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the new certificate could be due at once.
+            // With a wrong clock or a short lifetime, the new certificate could be due at once. The
+            // manager therefore waits at least `LOOK` before it renews a certificate.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
         }
         Err(why) => {
@@ -154,8 +157,8 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
     }
 }
 
-/// Returns the challenge for the next attempt. Without a configured challenge, attempts alternate
-/// between http-01 (if a plaintext listener exists) and tls-alpn-01.
+/// Returns the challenge for the next attempt. If no challenge is configured, attempts alternate
+/// between http-01 and tls-alpn-01. Without a plaintext listener, every attempt uses tls-alpn-01.
 fn challenge(acme: &Acme, has_plain: bool, failures: u32) -> AcmeChallenge {
     match acme.challenge {
         Some(challenge) => challenge,

@@ -1,4 +1,4 @@
-//! Times of renewals and of retries.
+//! Computes the times of renewals and retries.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,17 +8,19 @@ use crate::state::Stored;
 const PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// Returns the time of the renewal: after two thirds of the certificate's lifetime, plus up to a
-/// thirtieth. The random part spreads the renewals of certificates that were issued together.
+/// Returns the time of the renewal: two thirds of the certificate's lifetime after its start, plus
+/// a random part of up to a thirtieth. The random part spreads the renewals of certificates that
+/// were issued together.
 pub fn renewal(stored: &Stored) -> SystemTime {
     let life = stored.not_after.duration_since(stored.not_before).unwrap_or_default();
     stored.not_before + life * 2 / 3 + (life / 30).mul_f64(fastrand::f64())
 }
 
-/// Returns the pause after a failure that follows `failures` failures in a row.
+/// Returns the pause after a failure. `failures` is the number of failures in a row before this
+/// one.
 ///
-/// Authorities allow about five failed validations per hour. Up to a quarter of the pause is
-/// subtracted at random.
+/// Authorities allow about five failed validations per hour, so each failure doubles the pause. A
+/// random part of up to a quarter is subtracted from the pause.
 pub fn pause(failures: u32) -> Duration {
     let doubled = PAUSE.saturating_mul(1 << failures.min(16)).min(PAUSE_LIMIT);
     doubled.mul_f64(1.0 - fastrand::f64() / 4.0)

@@ -1,10 +1,11 @@
-//! The directory of accounts, certificates and keys: `STATE/AUTHORITY/account.json` and
-//! `STATE/AUTHORITY/NAME.pem`.
+//! Reads and writes the files of accounts, certificates and keys: `STATE/AUTHORITY/account.json`
+//! and `STATE/AUTHORITY/NAME.pem`. STATE is the configured directory; AUTHORITY is made from the
+//! authority's URL.
 //!
-//! A `.pem` file contains the key, then the chain, so that one rename replaces both. For a
-//! certificate with several names, NAME is the first in alphabetical order plus a hash of all:
-//! `a.example-0123456789abcdef.pem`. Only the owner can read the files. Each is written to a
-//! temporary file and renamed.
+//! A `.pem` file contains the key, then the chain, so that one rename replaces both. NAME is the
+//! certificate's name. For several names, NAME is the first name in alphabetical order plus a hash
+//! of all names: `a.example-0123456789abcdef.pem`. Only the owner can read the files. Forebay
+//! writes each file under a temporary name and then renames it.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -37,12 +38,14 @@ pub struct Stored {
     pub not_after: SystemTime,
 }
 
-/// Size limit for files that are read; Forebay never writes a larger one.
+/// Size in bytes of the largest certificate file that is read. Forebay itself writes much smaller
+/// files.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// Returns the saved certificate for exactly the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // Older versions named the file of several names after the first configured name.
+    // If a certificate had several names, older versions named its file after the first configured
+    // name.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))
@@ -139,8 +142,8 @@ fn file_name(text: &str) -> String {
     name.trim_start_matches('.').to_owned()
 }
 
-/// Writes a file, readable only by its owner. After a crash, the file has either the old or the new
-/// content.
+/// Writes a file that only its owner can read. After a crash, the file has either the old or the
+/// new content.
 fn write(path: &Path, text: &str) -> Result<(), String> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let fail = |error: io::Error| {

@@ -1,4 +1,5 @@
-//! AJP 1.3 as a web server. The connection is reused if the container's end packet allows it.
+//! AJP 1.3 client, in the role of a web server. A connection is reused if the container's end
+//! packet allows it.
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use forebay_wire::ajp13::{
 
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
-/// Request in the form that [`crate::ajp_request`] returns.
+/// AJP request, as [`crate::ajp_request`] returns it.
 #[derive(Debug, Default)]
 pub struct AjpRequest {
     /// The head, and the first data packet, which a container receives without asking for it.
     pub(crate) packets: Vec<u8>,
-    /// Rest of the body.
+    /// Rest of the body, which is sent in pieces as the container asks for them.
     pub(crate) rest: Vec<u8>,
-    /// The method is HEAD.
+    /// True if the method is HEAD.
     pub(crate) to_head: bool,
 }
 
@@ -26,7 +27,7 @@ pub struct AjpClient<S> {
     request: Arc<AjpRequest>,
     /// Data packet that the container asked for.
     packet: Vec<u8>,
-    /// Number of bytes written: of the request's packets, and of `packet`.
+    /// Numbers of bytes written: first of the request's `packets`, second of `packet`.
     written: (usize, usize),
     /// Number of bytes of `AjpRequest::rest` that were put into packets.
     sent: usize,

@@ -1,8 +1,8 @@
-//! The web server's side of SCGI and uwsgi. Each request has its own connection. The connection's
-//! end ends the reply, unless the reply has a length of its own.
+//! Client of SCGI and uwsgi, in the role of a web server. Each request has its own connection. The
+//! reply ends when the connection closes, unless it is an HTTP reply that states its length.
 //!
 //! With either protocol, some applications send an HTTP reply and others a CGI reply. The first
-//! bytes show the form.
+//! bytes of a reply show its form.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct AppServer<S> {
     sink: S,
 }
 
-/// Form of a reply.
+/// Form of a reply: that of HTTP or that of CGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// The bytes received so far fit both forms.
@@ -34,8 +34,8 @@ enum Form {
 const HTTP: &[u8] = b"HTTP/";
 
 impl<S: Sink> AppServer<S> {
-    /// Creates the session for connections that each carry `request`, which [`crate::scgi_request`]
-    /// or [`crate::uwsgi_request`] returned.
+    /// Creates a session whose connections each carry `request`. [`crate::scgi_request`] and
+    /// [`crate::uwsgi_request`] return such requests.
     pub fn new(request: HttpRequest, sink: S) -> Self {
         let (http, script) = (ReplyReader::new(request.to_head), ScriptReader::default());
         let request = request.bytes;

@@ -1,4 +1,5 @@
-//! FastCGI as a web server: one request at a time per connection, always with request ID 1.
+//! FastCGI client, in the role of a web server. A connection carries one request at a time, always
+//! with request ID 1.
 
 use std::sync::Arc;
 
@@ -20,9 +21,9 @@ pub struct FastcgiClient<S> {
 }
 
 impl<S: Sink> FastcgiClient<S> {
-    /// Creates the session of a connection that sends `request`, which [`crate::fastcgi_request`]
-    /// returned, repeatedly. `keepalive` is true if the request asks the application to keep the
-    /// connection.
+    /// Creates the session of a connection that sends `request` repeatedly.
+    /// [`crate::fastcgi_request`] returns such requests. `keepalive` is true if the request asks
+    /// the application to keep the connection open.
     pub fn new(request: Arc<[u8]>, keepalive: bool, sink: S) -> Self {
         let (decoder, script) = (Decoder::new(ID), ScriptReader::default());
         Self { request, written: 0, keepalive, decoder, script, sink }

@@ -1,4 +1,4 @@
-//! HTTP/2 (RFC 9113) as a client: one request, sent repeatedly on many streams at once.
+//! HTTP/2 client (RFC 9113) that sends requests on many streams of one connection at once.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPs
 use crate::request::parse;
 use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError};
 
-/// Request in the parts that HTTP/2 sends.
+/// Request, split into the parts that HTTP/2 sends separately.
 #[derive(Clone, Debug)]
 pub struct Http2Request {
     method: Vec<u8>,
@@ -21,19 +21,19 @@ pub struct Http2Request {
     body: Vec<u8>,
 }
 
-/// HTTP/2 connection with prior knowledge (or after ALPN).
+/// HTTP/2 connection, with prior knowledge or after ALPN.
 #[derive(Debug)]
 pub struct Http2<S> {
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
-    /// Stream of each exchange; 0 if none is active. Separate from `exchanges` because `find`
-    /// searches the whole list for each event.
+    /// Stream identifier of each exchange; 0 if the exchange is not active. This list is separate
+    /// from `exchanges`, because `find` searches it for each event.
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,
-    /// At least one request has a body.
+    /// True if at least one request has a body.
     has_bodies: bool,
-    /// The server's SETTINGS frame has arrived.
+    /// True after the server's SETTINGS frame has arrived.
     is_settled: bool,
     /// Number of requests that this connection has carried.
     carried: u32,
@@ -45,15 +45,16 @@ struct Exchange<S> {
     request: Arc<Http2Request>,
     sink: S,
     status: u16,
-    /// Bytes of the request's body that were passed to the connection.
+    /// Number of bytes of the request's body that were passed to the connection.
     sent: usize,
     interim: u32,
 }
 
-/// Limit of 1xx replies per request. A server may report progress in them, but not without end.
+/// Limit of 1xx replies per request. A server may report progress with 1xx replies, but not without
+/// end.
 const INTERIM_LIMIT: u32 = 16;
 
-/// No request starts while this many bytes wait to be written.
+/// No request starts while at least this many bytes wait to be written.
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
 /// A client's stream identifiers are odd and 31 bits long, so a connection has fewer than 2^30 of
@@ -61,7 +62,7 @@ const OUTPUT_LIMIT: usize = 128 * 1024;
 const STREAMS_LIMIT: u32 = (1 << 30) - 1;
 
 impl Http2Request {
-    /// Converts `http`, a complete HTTP/1.1 request.
+    /// Converts a complete HTTP/1.1 request.
     ///
     /// Field names become lower case, `Host` becomes `:authority`, and fields about the HTTP/1.1
     /// connection are dropped. `is_tls` is true if the connection uses TLS.
@@ -94,8 +95,8 @@ impl Http2Request {
 }
 
 impl<S: Sink> Http2<S> {
-    /// Creates the session of a connection that sends `request` in as many concurrent exchanges as
-    /// `sinks` has items. If `keepalive` is false, each connection carries one exchange.
+    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
+    /// `request`. If `keepalive` is false, each connection carries one exchange.
     pub fn new(
         request: Arc<Http2Request>,
         keepalive: bool,
@@ -117,7 +118,7 @@ impl<S: Sink> Http2<S> {
         }
     }
 
-    /// Returns the exchange of a stream; `None` if it has ended.
+    /// Returns the index of a stream's exchange; `None` if that exchange has ended.
     fn find(&self, stream: u32) -> Option<usize> {
         self.streams.iter().position(|&other| other == stream)
     }
@@ -134,7 +135,8 @@ impl<S: Sink> Http2<S> {
 
     /// Ends an exchange whose reply is complete.
     fn answer(&mut self, exchange: usize, now: Instant) -> Ended {
-        // A server that has already replied does not need the rest of the body.
+        // A server that has already replied does not need the rest of the body, so the stream is
+        // reset.
         let Exchange { request, sent, .. } = &self.exchanges[exchange];
         if *sent < request.body.len() {
             self.connection.reset(self.streams[exchange], ErrorCode::CANCEL, now);
@@ -149,7 +151,7 @@ impl<S: Sink> Http2<S> {
         Ended { exchange, result: Err(error) }
     }
 
-    /// Processes an event. Returns the end of an exchange if the event caused one.
+    /// Processes an event. If the event ends an exchange, returns the result of that exchange.
     fn handle(&mut self, event: Event, input: &[u8], now: Instant) -> Option<Ended> {
         match event {
             Event::Head { stream, head, end } => {
@@ -253,8 +255,8 @@ impl<S: Sink> MuxSession for Http2<S> {
         if self.is_spent() || self.connection.output().len() >= OUTPUT_LIMIT {
             return 0;
         }
-        // The stream limit of the server is unknown before its SETTINGS, so only one request is
-        // sent.
+        // The server's limit of streams is unknown before its SETTINGS frame, so only one request
+        // is sent until then.
         let allowed = if self.is_settled { self.exchanges.len() } else { 1 };
         allowed.saturating_sub(self.under_way).min(self.connection.available())
     }

@@ -1,10 +1,11 @@
-//! Client roles of protocols on one connection, without sockets and without a clock. They convert
-//! requests to bytes to write, and received bytes to replies.
+//! Clients of several protocols, each for one connection. They convert requests to bytes to write,
+//! and received bytes to replies. They use neither sockets nor a clock.
 //!
-//! The owner of the connection drives a [`Session`]: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for
-//! FastCGI, [`AppServer`] for SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the parts of a
-//! reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The traits are separate
-//! so that a session with one exchange neither looks up exchanges nor reads the clock.
+//! The caller owns the socket and drives a [`Session`], which carries one exchange (a request and
+//! its reply) at a time: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for FastCGI, [`AppServer`] for
+//! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the
+//! parts of a reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The two traits
+//! are separate, so that a [`Session`] neither looks up exchanges nor needs the time.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -38,20 +39,21 @@ pub use request::{
 };
 pub use websocket::{WEBSOCKET_KEY, WebSocket, WebSocketRequest};
 
-/// Client's side of one connection, for one exchange at a time.
+/// Client's side of one connection that carries one exchange at a time.
 pub trait Session {
     /// Receiver of the parts of replies.
     type Sink: Sink;
     /// Encoded request.
     type Request: Clone;
 
-    /// Replaces the request of the following exchanges.
+    /// Replaces the request that the following exchanges send.
     fn set_request(&mut self, request: &Self::Request);
 
-    /// Starts on a new connection, before its first exchange is started or repeated.
+    /// Resets the session for a new connection. The caller calls this method before it starts or
+    /// repeats an exchange on the connection.
     fn connect(&mut self) {}
 
-    /// Starts the next exchange, or repeats the current one on a new connection.
+    /// Starts the next exchange, or repeats the current exchange on a new connection.
     fn start(&mut self);
 
     /// Returns the bytes to write next; empty if there is nothing to write.
@@ -60,8 +62,8 @@ pub trait Session {
     /// Reports that the first `n` bytes of the output were written.
     fn wrote(&mut self, n: usize);
 
-    /// Returns true if output remains to be written although the reply is complete, and the
-    /// connection can carry another exchange after it.
+    /// Returns true if output remains to be written although the reply is complete. The connection
+    /// can carry another exchange after that output.
     fn has_late_output(&self) -> bool {
         false
     }
@@ -70,7 +72,7 @@ pub trait Session {
     /// the unconsumed rest again, followed by newly received bytes.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed>;
 
-    /// Reports that the peer closed the connection. Returns the reply if the close is a valid end
+    /// Reports that the peer closed the connection. Returns the reply if this close is a valid end
     /// of the reply.
     fn closed(&mut self) -> Option<Answer>;
 
@@ -87,8 +89,7 @@ pub trait Sink {
     fn begin(&mut self);
     /// Receives a field of the head.
     fn field(&mut self, name: &[u8], value: &[u8]);
-    /// Returns true if [`Sink::field`] is needed. If not, a head identical to the previous one is
-    /// not parsed again.
+    /// Returns true if the sink needs [`Sink::field`]. If false, a session may skip these calls.
     fn wants_fields(&self) -> bool {
         true
     }
@@ -108,7 +109,7 @@ pub struct Receipt {
 /// Complete reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// The status, 200 to 999.
+    /// The status: 101 for a message over WebSocket, else 200 to 999.
     pub status: u16,
     /// The connection may carry another exchange.
     pub reusable: bool,
@@ -121,7 +122,7 @@ pub enum Malformed {
     Head(HeadError),
     /// Invalid HTTP body.
     Body(HttpError),
-    /// Invalid head of a script's reply.
+    /// Invalid head of a CGI script's reply.
     Script(CgiError),
     /// Invalid FastCGI record.
     Record(FastcgiError),
@@ -135,7 +136,7 @@ pub enum Malformed {
     Upgrade,
     /// Too many interim (1xx) replies.
     Interim,
-    /// A WebSocket handshake with a wrong or missing `Sec-WebSocket-Accept`.
+    /// Reply to a WebSocket handshake with a wrong or missing `Sec-WebSocket-Accept`.
     Accept,
     /// Invalid WebSocket frame.
     Frame(FrameError),
@@ -145,7 +146,7 @@ pub enum Malformed {
     Surplus,
     /// Violation of an HTTP/2 rule.
     Http2(Rule),
-    /// HTTP/1.1 on a connection that should use HTTP/2.
+    /// HTTP/1.1 reply on a connection that should use HTTP/2.
     NotHttp2,
 }
 

@@ -9,8 +9,8 @@ use crate::{Answer, Malformed, Sink};
 
 /// Client's side of one connection that carries several exchanges at once.
 ///
-/// An exchange is identified by an index, smaller than the number of exchanges that the session was
-/// created for. Output can exist without an active exchange: replies to SETTINGS and PING.
+/// Each exchange has an index from 0 to N - 1, if the session was created for N exchanges. A
+/// session without an active exchange can still have output, such as replies to SETTINGS and PING.
 pub trait MuxSession {
     /// Receiver of the parts of replies.
     type Sink: Sink;
@@ -20,7 +20,8 @@ pub trait MuxSession {
     /// Replaces the request of an inactive exchange.
     fn set_request(&mut self, exchange: usize, request: &Self::Request);
 
-    /// Starts on a new connection. Active exchanges of the previous connection are dropped.
+    /// Resets the session for a new connection. Exchanges that were active on the previous
+    /// connection are dropped.
     fn connect(&mut self);
 
     /// Returns the number of exchanges that may start now.
@@ -43,14 +44,15 @@ pub trait MuxSession {
 
     /// Processes received bytes. `bytes` begin with the first unconsumed byte.
     ///
-    /// The caller repeats the call until no exchange ends. The next call after that passes the
-    /// unconsumed rest again, followed by newly received bytes.
+    /// Each call ends at most one exchange. The caller repeats the call with the unconsumed bytes
+    /// until a call ends no exchange. After that, the next call passes the unconsumed rest again,
+    /// followed by newly received bytes.
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed>;
 
     /// Returns true if no exchange is active and none can start.
     fn is_finished(&self) -> bool;
 
-    /// Returns the reason in the peer's GOAWAY.
+    /// Returns the reason that the peer gave in GOAWAY; `None` if the peer has not sent GOAWAY.
     fn farewell(&self) -> Option<String>;
 
     /// Returns true if the peer's first message has arrived (HTTP/2: SETTINGS).
@@ -72,7 +74,7 @@ pub struct MuxReceipt {
     pub ended: Option<Ended>,
 }
 
-/// End of one exchange of several.
+/// End of one exchange on a connection that carries several.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// Index of the exchange.
@@ -81,7 +83,7 @@ pub struct Ended {
     pub result: Result<Answer, StreamError>,
 }
 
-/// Reason why one exchange of several has no reply.
+/// Reason why one exchange has no reply although its connection remains usable.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamError {
     /// The peer reset the stream.
@@ -90,8 +92,8 @@ pub enum StreamError {
     Refused,
     /// The reply violated the protocol.
     Malformed(Malformed),
-    /// The peer sent GOAWAY and did not process the request, which may be sent again on another
-    /// connection.
+    /// The peer sent GOAWAY and did not process the request. The caller may send the request again
+    /// on another connection.
     Unprocessed,
 }
 

@@ -1,6 +1,6 @@
-//! Conversion of an HTTP/1.1 request into a FastCGI, SCGI, uwsgi or AJP request.
+//! Converts an HTTP/1.1 request into a FastCGI, SCGI, uwsgi or AJP request.
 //!
-//! The variables are those that Forebay, as a gateway, sends to such applications.
+//! The converted request has the same variables that Forebay sends to applications as a gateway.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,15 +18,15 @@ use crate::ajp::AjpRequest;
 /// Request ID of the only request on a FastCGI connection.
 pub(crate) const ID: u16 = 1;
 
-/// Facts that a gateway knows in addition to the request.
+/// Settings of a gateway that it needs in addition to the HTTP request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {
-    /// Directory of the scripts. Without a directory there is no script, and the path becomes
+    /// Directory of the scripts. If it is `None`, there is no script, and the whole path becomes
     /// PATH_INFO.
     pub root: Option<String>,
-    /// Additional variables. They override variables with equal names.
+    /// Additional variables. They replace variables of the request with the same names.
     pub variables: Vec<(String, String)>,
-    /// Secret that a servlet container requires from web servers.
+    /// Secret that a servlet container requires from web servers over AJP.
     pub secret: Option<String>,
 }
 
@@ -53,7 +53,8 @@ impl fmt::Display for EncodeError {
 
 impl std::error::Error for EncodeError {}
 
-/// Returns a FastCGI request. `keepalive` asks the application to keep the connection.
+/// Returns a FastCGI request. If `keepalive` is true, the request asks the application to keep the
+/// connection open.
 pub fn fastcgi_request(
     http: &[u8],
     gateway: &Gateway,
@@ -150,7 +151,8 @@ fn append_variables(
 ) {
     let target = head.path_and_query.of(http);
     let mut decoded = Vec::new();
-    // The application decides about a path that cannot be decoded.
+    // A path that cannot be decoded is passed on unchanged, so that the application decides about
+    // it.
     if path::normalize(target, &mut decoded).is_err() {
         decoded = target.to_vec();
     }
@@ -172,7 +174,8 @@ fn append_variables(
         server: here,
         https: false,
         connection: &[],
-        // The user typed these fields on the command line, so they are passed on unchanged.
+        // The user typed `X-Forwarded-*` fields on the command line, so they are passed on
+        // unchanged.
         claims: Claims::XForwarded,
         user: b"",
     };
@@ -182,7 +185,7 @@ fn append_variables(
     }
 }
 
-/// Skips variables that `by` overrides: SCGI allows each name only once.
+/// Skips variables that `by` replaces, because SCGI allows each name only once.
 struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a [(String, String)],

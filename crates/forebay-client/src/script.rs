@@ -1,4 +1,4 @@
-//! Output of a script: the head of a CGI reply (RFC 3875 section 6), then the body.
+//! Reads the output of a script: the head of a CGI reply (RFC 3875 section 6), then the body.
 
 use forebay_wire::cgi::{CgiError, ReplyHead, ReplyParser};
 use forebay_wire::http1::Http1Limits;
@@ -11,7 +11,7 @@ use crate::{Malformed, Sink};
 pub struct ScriptReader {
     heads: ReplyReader<ReplyParser>,
     head: ReplyHead,
-    /// Output up to the end of the head.
+    /// Output that has arrived before the head is complete.
     pending: Vec<u8>,
     has_head: bool,
     body: u64,
@@ -55,7 +55,7 @@ impl ScriptReader {
         if self.has_head { self.head.status } else { 0 }
     }
 
-    /// Ends the output. Returns the status, or the rule that the output violated.
+    /// Marks the end of the output. Returns the status, or the rule that the output violated.
     pub fn end(&self) -> Result<u16, CgiError> {
         let is_short = self.head.content_length.is_some_and(|length| length > self.body);
         if self.has_head && !is_short { Ok(self.head.status) } else { Err(CgiError::Premature) }

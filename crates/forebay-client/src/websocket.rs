@@ -1,5 +1,5 @@
-//! WebSocket (RFC 6455) as a client. An exchange is a message and the server's message that answers
-//! it, as an echo server sends it. The first exchange of a connection includes the handshake.
+//! WebSocket client (RFC 6455). An exchange is one message to the server and one message back, as
+//! from an echo server. The first exchange of a connection includes the handshake.
 
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use forebay_wire::websocket::{Decoder, FrameEvent, MessageKind, append_masked};
 use crate::http1::malformed;
 use crate::{Answer, Malformed, Receipt, Session, Sink};
 
-/// Key of every handshake, and the answer to it: those of RFC 6455, section 1.3. The key only shows
-/// that the server understands the protocol.
+/// `Sec-WebSocket-Key` of every handshake: the example of RFC 6455, section 1.3. The key only
+/// proves that the server understands the protocol, so it may be constant.
 pub const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &[u8] = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// Status of the reply to a message, because WebSocket has none: that of the handshake.
+/// Status of the handshake's reply. Sessions report it for each message too, because WebSocket
+/// messages have no status.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// Handshake and message of a connection.
+/// Handshake request, and the message that each exchange sends.
 #[derive(Clone, Debug)]
 pub struct WebSocketRequest {
-    /// Request of the handshake.
+    /// HTTP/1.1 request of the handshake.
     pub handshake: Arc<[u8]>,
     /// Frame with the message.
     frame: Arc<[u8]>,
@@ -32,9 +33,9 @@ pub struct WebSocketRequest {
 pub struct WebSocket<S> {
     request: WebSocketRequest,
     keepalive: bool,
-    /// The handshake is complete.
+    /// True after the handshake.
     is_open: bool,
-    /// Bytes to write, and the number of those that were written.
+    /// Bytes to write. The first `written` of them are already written.
     output: Vec<u8>,
     written: usize,
     heads: Heads<ResponseParser>,
@@ -44,7 +45,8 @@ pub struct WebSocket<S> {
 }
 
 impl WebSocketRequest {
-    /// Creates a request from its handshake and its message, which is sent as text if it is UTF-8.
+    /// Creates a request from its handshake and its message. The message is sent as text if it is
+    /// UTF-8, else as binary data.
     pub fn new(handshake: Arc<[u8]>, message: &[u8]) -> Self {
         let kind = if std::str::from_utf8(message).is_ok() {
             MessageKind::Text
@@ -52,13 +54,14 @@ impl WebSocketRequest {
             MessageKind::Binary
         };
         let mut frame = Vec::new();
-        // A fixed key keeps the frame the same. Its purpose is to confuse proxies less.
+        // A fixed masking key makes all frames identical, so the frame is encoded only once. Random
+        // keys would only protect proxies (RFC 6455, section 10.3).
         append_masked(&mut frame, kind, message, MASK);
         Self { handshake, frame: frame.into() }
     }
 }
 
-/// Key of all masks.
+/// Masking key of all frames.
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 impl<S: Sink> WebSocket<S> {
@@ -78,8 +81,8 @@ impl<S: Sink> WebSocket<S> {
         }
     }
 
-    /// Reads the reply to the handshake. Returns the number of bytes consumed, and the answer if the
-    /// server refuses.
+    /// Reads the reply to the handshake. Returns the number of bytes consumed, and the answer if
+    /// the server refuses the handshake.
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<(usize, Option<Answer>), Malformed> {
         let mut at = 0;
         let mut head = ResponseHead::default();
@@ -99,7 +102,8 @@ impl<S: Sink> WebSocket<S> {
                     self.output.extend_from_slice(&self.request.frame);
                     return Ok((at + len, None));
                 }
-                // The body of a refusal is not read; the connection is closed instead.
+                // The body of a refusal is not read. The connection is closed instead, because it
+                // is not reusable.
                 ReplyStep::Final(_) => {
                     self.status = head.status;
                     let answer = Answer { status: head.status, reusable: false };
@@ -150,7 +154,7 @@ impl<S: Sink> Session for WebSocket<S> {
     }
 
     fn has_late_output(&self) -> bool {
-        // A pong.
+        // The output that remains is a pong.
         !self.output.is_empty()
     }
 
@@ -167,7 +171,7 @@ impl<S: Sink> Session for WebSocket<S> {
         loop {
             let mut decoder = self.decoder.clone();
             let step = decoder.decode(&bytes[at..]).map_err(Malformed::Frame)?;
-            // A second message is not an answer to anything.
+            // Each exchange has one reply, so a second message is left unconsumed.
             if answer.is_some() && matches!(step.event, Some(FrameEvent::Data { .. })) {
                 return Ok(Receipt { consumed: at, answer });
             }

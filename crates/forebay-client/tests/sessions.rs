@@ -1,5 +1,5 @@
-//! Replies of each protocol, read whole, byte by byte and in pieces, give identical results.
-//! Malformed replies are detected.
+//! Tests that replies of each protocol give identical results if they are read whole, byte by byte
+//! or in pieces. Also tests that malformed replies are detected.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,7 +34,7 @@ fn request(bytes: &[u8]) -> HttpRequest {
     HttpRequest { bytes: bytes.into(), to_head: false }
 }
 
-/// Status, body, and true if the connection may be used again; `None` if the reply did not end.
+/// Status, body, and true if the connection may be used again. `None` if the reply did not end.
 type Read = Result<Option<(u16, Vec<u8>, bool)>, String>;
 
 /// Reads `reply` in pieces of `size`, then closes the connection.
@@ -86,7 +86,7 @@ fn ajp(body: &str) -> AjpClient<Collected> {
     AjpClient::new(Arc::new(request), true, Collected::default())
 }
 
-/// Encodes a packet of a servlet container.
+/// Encodes an AJP packet from a servlet container.
 fn packet(payload: &[u8]) -> Vec<u8> {
     [b"AB\0", &[payload.len() as u8][..], payload].concat()
 }

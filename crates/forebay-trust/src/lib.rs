@@ -1,7 +1,8 @@
-//! Verification of servers' certificates, for the TLS clients of the gateway and of the load
+//! Verifies the certificates of TLS servers, for the clients in the gateway and in the load
 //! generator.
 //!
-//! The callers read files of certificates, because each has its own form of error messages.
+//! This crate reads no certificate files. Each caller reads them, because each caller has its own
+//! form of error messages.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -18,13 +19,14 @@ use rustls::{
 /// Certificates that a client trusts.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// Certificates of authorities.
+    /// Certificates of the authorities (CAs) that the client trusts.
     pub authorities: Vec<CertificateDer<'static>>,
-    /// Also accepts a server that presents one of `authorities` itself, under any name.
+    /// If true, the client also accepts a server that presents one of `authorities` as its own
+    /// certificate, under any name.
     ///
-    /// `openssl req -x509` makes such certificates: of an authority, and without a name in them.
-    /// Set it only for certificates that a user has named, because an authority of the machine is
-    /// no server.
+    /// `openssl req -x509` makes such certificates: they are marked as authorities and contain no
+    /// server name. Set this field only for certificates that a user has named. The authorities
+    /// that the machine trusts are never servers themselves.
     pub are_servers: bool,
 }
 
@@ -35,10 +37,10 @@ impl Trust {
         Self { authorities, are_servers: false }
     }
 
-    /// Returns the verifier of certificates; `None` if no authority is usable.
+    /// Returns the verifier of servers' certificates; `None` if no authority is usable.
     ///
     /// # Errors
-    /// The error of rustls if it cannot make a verifier of them.
+    /// Returns the error of rustls if rustls cannot build a verifier from the authorities.
     pub fn verifier(
         self,
         provider: Arc<CryptoProvider>,
@@ -58,18 +60,20 @@ impl Trust {
     }
 }
 
-/// Returns a verifier that accepts each certificate, but checks that the server has its key.
+/// Returns a verifier that accepts every certificate. The verifier only checks that the server has
+/// the private key of its certificate.
 pub fn unverified(provider: Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
     Arc::new(Anyone(provider))
 }
 
-/// Returns true if the server's certificate is that of an authority. `openssl req -x509` makes such
-/// certificates.
+/// Returns true if the error says that the server's own certificate is marked as an authority.
+/// `openssl req -x509` makes such certificates.
 pub fn is_authority(error: &OtherError) -> bool {
     error.to_string() == "CaUsedAsEndEntity"
 }
 
-/// Accepts certificates of authorities, and certificates that a user has named.
+/// Verifier that accepts certificates issued by the authorities, and the certificates in `servers`,
+/// which a user has named.
 #[derive(Debug)]
 struct Named {
     chains: Arc<WebPkiServerVerifier>,
@@ -92,8 +96,8 @@ impl ServerCertVerifier for Named {
             ocsp_response,
             now,
         );
-        // The user named this very certificate, so its form and its name add nothing. A certificate
-        // that has expired is refused.
+        // The user named exactly this certificate, so it may be marked as an authority or lack the
+        // server's name. An expired certificate is still refused.
         let is_form = |error: &CertificateError| match error {
             CertificateError::Other(other) => is_authority(other),
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -134,7 +138,7 @@ impl ServerCertVerifier for Named {
     }
 }
 
-/// Accepts each certificate whose key the server has.
+/// Verifier that accepts every certificate whose private key the server has.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
