@@ -1,9 +1,10 @@
-//! The configuration as typed: one type per table, one field per key, nothing resolved.
+//! The configuration as the user types it: one type per table and one field per key. Nothing is
+//! resolved.
 //!
 //! The doc comments of fields are the descriptions of the JSON Schema and of the manual's
-//! reference. They address the person who writes the file. Each value keeps its position in the
-//! file ([`At`]). `resolve` parses every text that has a meaning of its own, such as an address or
-//! a duration.
+//! reference. These comments address the person who writes the file. Each value keeps its position
+//! in the file ([`At`]). The module `resolve` parses every text with inner structure, such as an
+//! address or a duration.
 
 mod ajp;
 mod app;
@@ -67,7 +68,8 @@ fn root_schema() -> Schema {
     schema
 }
 
-/// Adapts a schema to TOML, which has no null, and joins the lines of its description.
+/// Adapts a schema to TOML, which has no null. Also joins the lines of the description, and copies
+/// the default that the description states.
 fn as_toml(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
@@ -97,8 +99,8 @@ fn as_toml(schema: &mut Schema) {
     }
 }
 
-/// Returns the default that a description names: the text from "Default: " to the end of that
-/// sentence, if it is a TOML value. A default in words remains only in the description.
+/// Returns the default that a description states: the text after "Default: ", up to the end of the
+/// sentence. Returns `None` if that text is no TOML value, such as a default in words.
 fn documented_default(description: &str) -> Option<Value> {
     let (_, default) = description.split_once("Default: ")?;
     let end = default.find(". ").or_else(|| default.strip_suffix('.').map(str::len))?;
@@ -106,27 +108,28 @@ fn documented_default(description: &str) -> Option<Value> {
     serde_json::to_value(table.get("value")?).ok()
 }
 
-/// A configuration file of Forebay. Paths in it are relative to the file.
+/// A configuration file of Forebay. Relative paths start at the directory of the file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["site"]))]
 pub struct File {
-    /// Files to read as parts of this one, such as "conf.d/*.toml": paths or patterns, relative to
-    /// the file that names them. The files of a pattern are read in alphabetical order. Paths in an
-    /// included file are relative to that file. Default: none.
+    /// Files to read as parts of this file: paths, or patterns such as "conf.d/*.toml". Relative
+    /// paths start at the directory of the file that contains them, also in included files. The
+    /// files of a pattern are read in alphabetical order. Default: none.
     pub include: Option<At<OneOrMany<String>>>,
     /// Settings of the whole process.
     pub server: Table<Server>,
-    /// The access log. Errors always go to standard error.
+    /// The access log, and the messages in the error log. The error log always goes to standard
+    /// error.
     pub log: Table<Log>,
-    /// Keys for every route of every site, unless the route has the key itself. Tables are merged
-    /// key by key; `false` leaves out a key. Options of an answer (such as `files`) apply to the
-    /// routes that have the answer. Keys of sites, such as `listen` and `tls`, are for every site
-    /// without the key.
+    /// Keys that every route of every site gets, unless the route has the key itself. Tables are
+    /// merged key by key. A route with `false` for a key does not get the key. Options of an answer
+    /// (such as `files`) apply only to routes with that answer. Keys of sites, such as `listen` and
+    /// `tls`, apply to every site without the key.
     pub defaults: Table<Defaults>,
-    /// Sets of route keys, each under a name that you choose. A route takes them with `use`.
+    /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
-    /// Sites: listeners, their host names, and the routes that answer each path.
+    /// The sites. Each has listeners, host names, and routes that answer requests.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
     /// Applications that Forebay starts and supervises. You choose the name of each.
@@ -143,31 +146,32 @@ pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor. Workers whose requests only compute are bound to the
-    /// processor of the thread that uses them. Takes effect only with more than one thread, and one
-    /// thread for each processor that Forebay may use. Default: true.
+    /// Binds each thread to one processor. A worker whose requests only compute is bound to the
+    /// processor of the thread that uses the worker. Takes effect only with more than one thread,
+    /// and with exactly one thread for each processor that Forebay may use. Default: true.
     pub affinity: Option<At<bool>>,
-    /// The address and port of /status, /metrics and /healthz. Default: they are not served.
+    /// The address and port that serve /status, /metrics and /healthz. Default: they are not
+    /// served.
     pub admin: Option<At<NumberOrText>>,
-    /// Host names that clients of `admin` may use, besides addresses and "localhost". Requests with
-    /// another host name get 421, so that a web page cannot read `admin` through a host name of its
-    /// own. Default: none.
+    /// Host names that clients of `admin` may use, besides IP addresses and "localhost". Requests
+    /// with another host name get 421, so that a web page cannot read `admin` through a host name
+    /// of its own. Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The secret that a client sends to `admin` with POST /apps/NAME/restart, at least 16
-    /// characters. Default: no application can be restarted there.
+    /// characters. Default: no application can be restarted through `admin`.
     pub admin_token: Option<At<String>>,
-    /// The user that Forebay switches to after it has opened sockets and logs; needs root. Default:
+    /// The user that Forebay switches to after it has opened sockets and logs. Needs root. Default:
     /// the user that starts Forebay.
     pub user: Option<At<String>>,
-    /// The group that Forebay switches to; it drops all other groups. Default: the groups of
-    /// `user`.
+    /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
+    /// of `user`.
     pub group: Option<At<String>>,
-    /// The directory for request bodies that are too large for memory. Their files have no name.
-    /// Default: the value of TMPDIR, else /tmp.
+    /// The directory for request bodies that are too large for memory. The directory does not list
+    /// their files, because they have no names. Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
-    /// The DNS servers that resolve the names of backends, such as "127.0.0.1:53". The port is 53 if
-    /// it is left out. Forebay resolves a name again at its time to live. Default: the servers of
-    /// the system.
+    /// The DNS servers that resolve the names of backends, such as "127.0.0.1:53". Without a port,
+    /// Forebay uses port 53. Forebay resolves a name again when its time to live has passed.
+    /// Default: the DNS servers of the system.
     pub dns_servers: Option<At<OneOrMany<String>>>,
     /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
     pub cache_memory: Option<Size>,
@@ -193,10 +197,10 @@ pub struct Timeouts {
     /// The longest time between two reads of a backend's reply, including the wait for its head.
     /// Default: "60s".
     pub reply_idle: Option<Time>,
-    /// The longest time between two writes to a client that reads nothing. Default: "60s".
+    /// The longest time that a write waits because the client reads nothing. Default: "60s".
     pub write: Option<Time>,
-    /// The longest time between two requests on one connection; "0s" closes it after each reply.
-    /// Default: "75s".
+    /// The longest time between two requests on one connection. "0s" closes the connection after
+    /// each reply. Default: "75s".
     pub keep_alive: Option<Time>,
     /// The longest time to connect to a backend. Default: "10s".
     pub connect: Option<Time>,
@@ -216,34 +220,34 @@ pub struct Limits {
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// The lowest average rate of a request body, in bytes per second. Forebay checks it once it
-    /// has waited for `body_idle` of [server.timeouts] in total. 0: no limit. Default: 0.
+    /// The lowest average rate of a request body, in bytes per second. Forebay checks the rate
+    /// after it has waited for the body for `body_idle` of [server.timeouts] in total. 0: no limit.
+    /// Default: 0.
     pub body_rate: Option<Size>,
-    /// The largest number of open client connections; 0: as many as the limit on open files allows.
+    /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
     pub connections: Option<At<usize>>,
-    /// The largest number of open client connections from one address; 0: no limit. Default: 0.
+    /// The largest number of open client connections from one address. 0: no limit. Default: 0.
     pub connections_per_address: Option<At<usize>>,
-    /// Accepts GET and HEAD requests with a body, which clients of search engines send. Otherwise
-    /// they get 400, because a backend that does not expect the body can take it for another
-    /// request. Default: false.
+    /// Accepts GET and HEAD requests with a body. Clients of search engines, such as Elasticsearch,
+    /// send such requests. With false they get 400, because a backend that does not expect the body
+    /// can take it for another request. Default: false.
     pub get_body: Option<At<bool>>,
-    /// The number of requests on one client connection before it is closed; 0: no limit. Default:
-    /// 0.
+    /// The number of requests on one client connection, after which Forebay closes the connection.
+    /// 0: no limit. Default: 0.
     pub keepalive_requests: Option<At<u64>>,
-    /// The memory for one reply that its client has not read yet (`buffer` of a route). The rest
-    /// goes to a file. Default: "64KiB".
+    /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
+    /// route). If the part is larger, the rest goes to a file. Default: "64KiB".
     pub buffer_memory: Option<Size>,
-    /// The file space for one reply that its client has not read yet, once `buffer_memory` is full.
-    /// The file is in `spool_dir` and has no name. When it is full, Forebay stops reading from the
-    /// origin until the client reads. 0: no file. Default: "256MiB".
+    /// The file space for the part of one reply that the client has not read yet, after
+    /// `buffer_memory` is full. The file is in `spool_dir` and has no name. When the file is full,
+    /// Forebay stops reading from the origin until the client reads. 0: no file. Default: "256MiB".
     pub buffer_file: Option<Size>,
-    /// The memory and file space for all replies that their clients have not read yet. Default:
-    /// "2GiB".
+    /// The memory and file space, in total, for the unread parts of all replies. Default: "2GiB".
     pub buffer_total: Option<Size>,
 }
 
-/// The access log. Errors always go to standard error.
+/// The access log, and the messages in the error log. The error log always goes to standard error.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
@@ -252,12 +256,12 @@ pub struct Log {
     /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
     /// directives. Needs `access`. Default: "combined".
     pub format: Option<At<String>>,
-    /// The last level of messages in the error log. "error": needs the administrator. "warn": faults
-    /// of backends and applications, too. "info": also changes of state, and faults of clients.
-    /// "debug": everything. Default: "info".
+    /// The least severe messages in the error log. "error": failures that need the administrator.
+    /// "warn": also faults of backends and applications. "info": also changes of state, and faults
+    /// of clients. "debug": everything. Default: "info".
     pub level: Option<At<Level>>,
-    /// The form of messages in the error log: "text", or "json" with an object for each line.
-    /// Default: "text".
+    /// The form of messages in the error log: lines of "text", or "json" with one object on each
+    /// line. Default: "text".
     pub error_format: Option<At<ErrorFormat>>,
 }
 
@@ -289,7 +293,7 @@ pub enum ErrorFormat {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardedFields {
-    /// Either kind of field, or both if they agree.
+    /// Either kind of field, or both kinds if they agree.
     Either,
     /// X-Forwarded-For and X-Forwarded-Proto.
     #[serde(rename = "x-forwarded")]
@@ -304,12 +308,12 @@ pub enum ForwardedFields {
 pub enum EncodedSlashes {
     /// Such a path gets 404.
     Refuse,
-    /// Such a path is passed on unchanged, unless another route would match it with slashes in
-    /// their place.
+    /// Such a path is passed on unchanged, unless another route would match it with real slashes
+    /// instead.
     Pass,
 }
 
-/// A site in few keys.
+/// The kind of a site that needs only a few keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SiteKind {
@@ -317,32 +321,33 @@ pub enum SiteKind {
     Php,
 }
 
-/// The treatment of the names with and without "www.".
+/// The treatment of host names with and without "www.".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Www {
-    /// The other name redirects to the name in `hosts`.
+    /// The name that is not in `hosts` redirects to the name in `hosts`.
     Redirect,
 }
 
-/// Listeners, their host names, and the routes that answer each path.
+/// A site: its listeners, its host names, and the routes that answer its requests.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 // More than 20 fields: one for each key of the table. The schema is generated from them, and serde
 // reports the position of an error only for keys that it does not flatten.
 pub struct Site {
     /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
-    /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager
-    /// passes on under that name. Prefix "https://": with TLS. Prefix "ajp://": for web servers
-    /// that speak AJP 1.3 (mod_jk, mod_proxy_ajp).
+    /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager passes
+    /// on under that name. With the prefix "https://", the listener uses TLS. With the prefix
+    /// "ajp://", it serves web servers that speak AJP 1.3 (mod_jk, mod_proxy_ajp).
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
-    /// An access log of the site: its file, or a table. Default: that of `[log]`.
+    /// The access log of the site: a file, or a table. Default: that of `[log]`.
     pub log: Option<At<TextOr<LogFile>>>,
-    /// The host names of the site, such as "example.org" or "*.example.org". Default: any.
+    /// The host names of the site, such as "example.org" or "*.example.org". Default: any host
+    /// name.
     pub hosts: Option<At<OneOrMany<String>>>,
-    /// A site in few keys. "php": PHP scripts below `root`, files beside them, and /index.php for
-    /// every other path; scripts in `uploads` never run. The routes of the site come first. Default:
-    /// the routes alone.
+    /// Adds the usual routes of a kind of site, after the site's own routes. "php" serves PHP
+    /// scripts below `root`, other files there, and /index.php for every other path. Scripts in
+    /// `uploads` never run. Default: only the site's own routes.
     pub kind: Option<At<SiteKind>>,
     /// The directory of a site with `kind`.
     pub root: Option<At<String>>,
@@ -352,30 +357,32 @@ pub struct Site {
     /// The FastCGI server that runs the scripts of a site with `kind`, instead of `app`: its
     /// address, or a table as in a route. Default: none.
     pub fastcgi: Option<At<TextOr<Fastcgi>>>,
-    /// Directories with files of visitors, as paths that end in "/*". Their scripts get 404 on a
-    /// site with `kind`. Default: those of well-known applications, such as "/wp-content/uploads/*"
-    /// and "/files/*".
+    /// Directories with files that visitors upload, as URL paths that end in "/*". On a site with
+    /// `kind`, requests for scripts in them get 404. Default: the directories of well-known
+    /// applications, such as "/wp-content/uploads/*" and "/files/*".
     pub uploads: Option<At<OneOrMany<String>>>,
-    /// Redirects www.example.org to example.org if `hosts` has "example.org", or the other way
-    /// round. A certificate of ACME then has both names. Default: no redirect.
+    /// Redirects www.example.org to example.org if `hosts` has "example.org", and the other way
+    /// round if `hosts` has "www.example.org". A certificate from ACME then contains both names.
+    /// Default: no redirect.
     pub www: Option<At<Www>>,
-    /// Tests of the rules, run by `forebay check`: `[METHOD] PATH-OR-URL -> ANSWER`. The answer is a
-    /// status, a status with a Location, the kind of route ("proxy", "app blog"), or "route NAME".
-    /// Default: none.
+    /// Tests of the site's routes, which `forebay check` runs: `[METHOD] PATH-OR-URL -> ANSWER`.
+    /// The answer is a status, a status with a Location, the kind of route ("proxy", "app blog"),
+    /// or "route NAME". Default: none.
     pub expect: Option<At<OneOrMany<String>>>,
-    /// Keys for every route of this site, unless the route has the key itself. They precede those of
-    /// the file's [defaults].
+    /// Keys that every route of this site gets, unless the route has the key itself. They have
+    /// precedence over the keys in [defaults].
     pub defaults: Option<At<Table<RouteKeys>>>,
     /// Addresses or networks ("10.0.0.0/8") of proxies. Forebay believes their X-Forwarded-For,
     /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
     /// Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
-    /// The fields that trusted proxies write. Forebay ignores the other fields, which a client may
-    /// have sent. Default: "either", which refuses a request whose fields contradict each other.
+    /// The fields that trusted proxies write. Forebay ignores other fields about the client,
+    /// because the client may have sent them. Default: "either", which refuses a request whose
+    /// fields contradict each other.
     pub forwarded: Option<At<ForwardedFields>>,
     /// Expects a PROXY header (version 1 or 2) at the start of each connection, and closes
-    /// connections without one. If `trusted_proxies` is set, only these peers may connect. Default:
-    /// false.
+    /// connections without one. If `trusted_proxies` is set, only those proxies may connect.
+    /// Default: false.
     pub proxy_protocol: Option<At<bool>>,
     /// The secret that web servers send with each request to an ajp:// listener: `secret` of
     /// mod_jk's workers and of ProxyPass. Required unless all ajp:// listeners are on loopback
@@ -389,24 +396,25 @@ pub struct Site {
     pub socket_mode: Option<At<String>>,
     /// The owner of unix: sockets; needs root. Default: `user` of `[server]`.
     pub socket_user: Option<At<String>>,
-    /// The group of unix: sockets, such as the group of the proxy that connects. Needs root, or a
-    /// group of the user that starts Forebay. Default: `group` of `[server]`, or that of the owner.
+    /// The group of unix: sockets, such as the group of the proxy that connects. Needs root, unless
+    /// the user that starts Forebay is in that group. Default: `group` of `[server]`, else the
+    /// group of the owner.
     pub socket_group: Option<At<String>>,
     /// The treatment of paths that contain %2F, a backslash or %5C, which a backend may read as a
-    /// slash. "refuse" answers 404. "pass" passes them on if no other route would match them with
-    /// slashes. Default: "refuse".
+    /// slash. "refuse" answers 404. "pass" passes such a path on, unless another route would match
+    /// it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get them as the client sent them, for
-    /// paths that contain a URL. A path that another route would match with merged slashes then
-    /// gets 404. Default: true.
+    /// Merges repeated slashes in paths. With false, backends get the slashes as the client sent
+    /// them, which paths that contain a URL need. A path then gets 404 if another route would match
+    /// it with merged slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
-    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. A route's own pages
-    /// come first. Default: short pages that name the status.
+    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. A route's own
+    /// pages have precedence. Default: short pages that name the status.
     pub error_pages: ErrorPages,
-    /// Replaces errors that applications and servers reply with by `error_pages`, too. Default:
+    /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.
     pub intercept: Option<At<bool>>,
     /// Closes the site: all requests get this page with status 503. A route with `maintenance =
@@ -415,8 +423,8 @@ pub struct Site {
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
     /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. Replies
-    /// over HTTP/1.1 and HTTP/2 then announce it in an Alt-Svc field, unless they have one.
-    /// Default: false.
+    /// over HTTP/1.1 and HTTP/2 then announce HTTP/3 in an Alt-Svc field, unless they already have
+    /// that field. Default: false.
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,

@@ -1,20 +1,21 @@
-//! `compress` as typed.
+//! The keys of `compress`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Size, Table};
 
-/// Compression of replies: the replies to compress, and the codings.
+/// The replies to compress, and the codings to use.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Compress {
-    /// The content codings, with the preferred one first. Default: ["zstd", "br", "gzip"].
+    /// The content codings. The preferred coding comes first. Default: ["zstd", "br", "gzip"].
     pub algorithms: Option<At<Vec<At<Coding>>>>,
     /// The media types of replies to compress, such as "text/html", "text/*" or "*+json". Default:
     /// texts, JSON, XML, scripts, SVG, WebAssembly, icons and uncompressed fonts.
     pub types: Option<At<OneOrMany<String>>>,
-    /// The smallest reply to compress, if its length is known in advance. Default: 512.
+    /// The length of the smallest reply to compress. Applies only to replies whose length is known
+    /// in advance. Default: 512.
     pub min_size: Option<Size>,
     /// The compression level of each coding. Higher levels compress more and need more CPU time.
     pub levels: Option<At<Table<Levels>>>,

@@ -1,4 +1,5 @@
-//! `[defaults]`, `[site.defaults]` and `[set.NAME]`: the keys of a route, none of them required.
+//! The tables `[defaults]`, `[site.defaults]` and `[set.NAME]`. They have the keys of a route, and
+//! no key is required.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::{Route, Site};
 
-/// The keys that say what answers, and the key that a text alone means.
+/// The keys of a route that select its answer. The second value is the key of the answer's table
+/// that a text sets: `files = "x"` means `files = { root = "x" }`.
 pub(crate) const ANSWERS: [(&str, Option<&str>); 10] = [
     ("files", Some("root")),
     ("cgi", Some("dir")),
@@ -38,12 +40,13 @@ pub(crate) const SITE_KEYS: [&str; 11] = [
     "error_pages",
 ];
 
-/// Keys of a route. Only their form is checked: `merge` has added them to the routes.
+/// Keys of a route. This type only checks their form, because `merge` has already added them to the
+/// routes.
 #[derive(Debug, Default)]
 pub struct RouteKeys;
 
-/// Keys of a route, and keys of a site that all sites may share. `merge` has moved the keys of sites
-/// when this is read.
+/// Keys of a route, and keys of a site that all sites may share. Before this type is read, `merge`
+/// has moved the keys of a site to the sites.
 #[derive(Debug, Default)]
 pub struct Defaults;
 

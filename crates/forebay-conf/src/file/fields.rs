@@ -1,4 +1,4 @@
-//! Changes to the fields of requests and replies, as typed.
+//! Changes to the fields of requests and replies, as the user types them.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,19 @@ pub type RequestFields = BTreeMap<String, At<TextOr<RequestField>>>;
 /// Reply fields by name.
 pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 
-/// A field of requests.
+/// A request field to set or add.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["value"]))]
 pub struct RequestField {
-    /// The value, with placeholders. If it is empty, the request has no such field.
+    /// The value, with placeholders. If the value is empty, Forebay sets and adds no field.
     pub value: Option<At<String>>,
-    /// Adds the field to those of the client. Otherwise it replaces them. Default: false.
+    /// Adds the field to the client's fields of this name. With false, the field replaces them.
+    /// Default: false.
     pub add: Option<bool>,
 }
 
-/// A field of replies.
+/// A reply field to set or add.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["value"]))]

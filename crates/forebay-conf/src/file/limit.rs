@@ -1,24 +1,24 @@
-//! Limits on the number of requests, as typed.
+//! The keys of `rate_limit`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::At;
 
-/// A limit on the number of requests that equal each other in a key.
+/// A limit on the number of requests with the same key.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateLimit {
-    /// The number of requests in a time, such as "10/s", "100/m", "1000/h" or "5/10s".
+    /// The largest number of requests in a period, such as "10/s", "100/m", "1000/h" or "5/10s".
     pub rate: Option<At<String>>,
-    /// The number of requests that may come at once, beyond the next one. Default: the number of
-    /// `rate` less one.
+    /// The number of requests that may arrive earlier than the rate allows. Default: the number in
+    /// `rate` minus one.
     pub burst: Option<At<u32>>,
-    /// Requests with the same key are counted together; requests with an empty key are not limited.
-    /// Placeholders are filled in. {client} counts the addresses of an IPv6 network (/64) together.
-    /// Default: "{client}".
+    /// A text with placeholders. Requests with the same text are counted together, and requests
+    /// with an empty text are not limited. {client} counts all addresses of an IPv6 network (/64)
+    /// as one client. Default: "{client}".
     pub key: Option<At<String>>,
-    /// Lets the requests of a burst wait, so that they reach the application at the rate. Default:
-    /// false.
+    /// Delays requests that arrive earlier than the rate allows, so that they reach the application
+    /// at the rate. Default: false.
     pub delay: Option<At<bool>>,
 }

@@ -1,4 +1,4 @@
-//! An access log of a site or route as typed.
+//! The keys of a site's or route's `log`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,6 +11,6 @@ use super::shape::At;
 pub struct LogFile {
     /// The file of the log: a path, "stdout" or "off". Default: that of `[log]`.
     pub access: Option<At<String>>,
-    /// The format, as in `[log]`. Default: that of `[log]`.
+    /// The format of the log, with the values of `format` in `[log]`. Default: that of `[log]`.
     pub format: Option<At<String>>,
 }

@@ -1,4 +1,4 @@
-//! Error pages, maintenance pages and cross-origin requests, as typed.
+//! The keys of `error_pages`, `maintenance` and `cors`, as the user types them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Time};
 
-/// Files by status ("404") or class of statuses ("5xx").
+/// Files of error pages, by status ("404") or class of statuses ("5xx").
 pub type ErrorPages = BTreeMap<String, At<String>>;
 
-/// A page for all requests while a site is closed.
+/// A page that answers all requests while a site or route is closed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["page"]))]
@@ -19,10 +19,10 @@ pub struct Maintenance {
     pub page: Option<At<String>>,
     /// The time after which clients should try again (Retry-After). Default: "10m".
     pub retry_after: Option<Time>,
-    /// Addresses or networks of clients that may use the site nevertheless. Default: none.
+    /// Addresses or networks of clients that may still use the site. Default: none.
     pub except: Option<At<OneOrMany<String>>>,
-    /// The site is closed only while this file exists, so that `touch` closes it. Forebay looks once
-    /// a second. Default: it is closed until the next reload.
+    /// A file. The site is closed only while this file exists, so that `touch` can close the site.
+    /// Forebay checks once a second. Default: the site is always closed.
     pub while_exists: Option<At<String>>,
 }
 

@@ -18,9 +18,9 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    /// Searches a table and the tables in it. `path` is the prefix of its header, `name` the table
-    /// as a user would write it. The search does not enter `not`, which contains the
-    /// same table again, so it ends.
+    /// Searches a table and the tables in it. `path` is the path of the table in the file, and
+    /// `name` is the table as a user would write it. The search does not enter `not`, because that
+    /// table contains itself again.
     fn table(&mut self, table: &Value, path: &str, name: &str) {
         if path.ends_with(".not") {
             return;

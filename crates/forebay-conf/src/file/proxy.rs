@@ -1,4 +1,4 @@
-//! A route to HTTP servers as typed.
+//! The keys of `proxy`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,29 +12,31 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Proxy {
-    /// The addresses of the servers: "http://host:port", "https://host:port", "h2c://host:port"
-    /// (HTTP/2 without TLS) or "unix:path", or tables with `url`, at most 64. Or "@NAME" for the
-    /// group [upstream.NAME], which then has all keys that concern the servers.
+    /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
+    /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for
+    /// the group [upstream.NAME]. All keys that concern the servers then belong to the group.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
-    /// The text that selects the server with `balance = "hash"`. Placeholders are filled in. Default:
+    /// The text, with placeholders, that selects the server if `balance` is "hash". Default:
     /// "{client}".
     pub hash_key: Option<At<String>>,
     /// Sends a client to the same server each time, with a cookie. Default: no.
     pub sticky: Option<At<Table<Sticky>>>,
-    /// The number of failures within `fail_timeout` after which a server is left out, unless it is
-    /// the only one. 0: never. Failures are: no connection, no timely answer, and an answer that is
-    /// not HTTP. Default: 1.
+    /// The number of failures within `fail_timeout` after which a server gets no requests for
+    /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
+    /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// The period for counting failures. Default: "10s".
+    /// The period in which failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// The time that a failed server is left out. After that, one request tries the server
-    /// again. If all servers are left out, all are tried. Default: as `fail_timeout`.
+    /// The time for which a failed server gets no requests. After that time, one request tries the
+    /// server again. If all servers have failed, Forebay tries all of them. Default: as
+    /// `fail_timeout`.
     pub recover_time: Option<Time>,
     /// Checks the health of each server at regular intervals. Default: no checks.
     pub health: Option<At<Table<Health>>>,
-    /// The Host that servers get: the client's, or that of their URL. Default: "client".
+    /// The Host field that servers get: "client" for the client's own, "backend" for the host and
+    /// port of the server's URL. Default: "client".
     pub host: Option<HostField>,
     /// The prefix that is removed from the path. Default: nothing.
     pub strip_prefix: Option<At<String>>,
@@ -42,13 +44,13 @@ pub struct Proxy {
     /// `Content-Location`, `Refresh`, the path and domain of `Set-Cookie`). Clients then see the
     /// host that they used, and the prefix that `strip_prefix` removes. Default: "rewrite".
     pub redirect: Option<Redirects>,
-    /// The largest number of idle connections per server and thread. Default: as many as were in
+    /// The largest number of idle connections per server and thread. Default: the largest number in
     /// use at once during the last minute.
     pub keepalive: Option<At<usize>>,
-    /// The number of connections to each server, over all threads and all routes to it. Further
-    /// requests wait for one, at most `connect_timeout`. Upgraded connections count; those of
-    /// `health` do not. With HTTP/2, a thread that has no connection opens one in any case.
-    /// Default: no limit.
+    /// The largest number of connections to each server, over all threads and all routes to it.
+    /// Further requests wait for a connection, at most `connect_timeout`. Upgraded connections
+    /// count, but health checks do not. With HTTP/2, a thread without a connection opens one even
+    /// above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
     /// connection then carries one request. Not for HTTP/2 servers. Default: none.
@@ -56,10 +58,11 @@ pub struct Proxy {
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
     /// The version of HTTP: "1.1", "2", or "auto". With "2", servers without TLS must accept HTTP/2
-    /// directly (prior knowledge), as with h2c://. With "auto", https:// servers choose. Requests
-    /// share HTTP/2 connections. Default: "auto" for https://, else "1.1".
+    /// directly (prior knowledge), as with h2c://. With "auto", each https:// server chooses.
+    /// Several requests share one HTTP/2 connection. Default: "auto" for https://, else "1.1".
     pub http_version: Option<At<HttpVersion>>,
-    /// The verification of https:// servers. Default: by the authorities that this machine trusts.
+    /// Settings for TLS with https:// servers. Default: Forebay verifies servers with the
+    /// authorities that this machine trusts.
     pub tls: Option<At<Table<BackendTls>>>,
     /// The longest time between two reads of a reply, including the wait for its head. Default:
     /// `reply_idle` of [server.timeouts].
@@ -76,12 +79,12 @@ pub enum Redirects {
     Off,
 }
 
-/// The `Host` that servers get.
+/// The `Host` field that servers get.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HostField {
     /// The client's Host.
     Client,
-    /// Host and port of the server's URL.
+    /// The host and port of the server's URL.
     Backend,
 }

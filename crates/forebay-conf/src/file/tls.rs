@@ -1,4 +1,4 @@
-//! `[site.tls]`, as typed.
+//! The keys of `[site.tls]` and of `tls` for backends, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,9 +13,11 @@ pub struct Tls {
     pub certificate: Option<At<String>>,
     /// A file with the private key of the certificate, in PEM.
     pub key: Option<At<String>>,
-    /// Obtains the certificate from an authority instead, and renews it (RFC 8555). Default: none.
+    /// Obtains the certificate from an authority, instead of from files, and renews it (ACME, RFC
+    /// 8555). Default: none.
     pub acme: Option<At<Table<Acme>>>,
-    /// A file with an OCSP response in DER, which is sent with the certificate. Default: none.
+    /// A file with an OCSP response in DER, which Forebay sends with the certificate. Default:
+    /// none.
     pub ocsp_staple: Option<At<String>>,
     /// A PEM file with the certificates of the authorities that issue client certificates. Default:
     /// clients are not asked for a certificate.
@@ -32,7 +34,7 @@ pub struct Tls {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Acme {
-    /// The address for mail from the authority. Default: none.
+    /// The mail address for messages from the authority. Default: none.
     pub email: Option<At<String>>,
     /// The URL of the authority's directory. Default: that of Let's Encrypt.
     pub directory: Option<At<String>>,
@@ -68,7 +70,7 @@ pub enum ClientAuth {
     Request,
 }
 
-/// The verification of https:// servers.
+/// Settings for TLS with https:// servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackendTls {
@@ -81,7 +83,7 @@ pub struct BackendTls {
     pub client_certificate: Option<At<String>>,
     /// A PEM file with the private key of `client_certificate`.
     pub client_key: Option<At<String>>,
-    /// Verifies the servers' certificates. Without this, anyone on the network path can pose as the
+    /// Verifies the servers' certificates. With false, anyone on the network path can pose as the
     /// server. Default: true.
     pub verify: Option<At<bool>>,
 }

@@ -1,4 +1,4 @@
-//! Conditions of a route on other parts of a request than its path, as typed.
+//! The keys of `when`: conditions of a route on parts of a request other than its path.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,28 +10,29 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use super::shape::{At, OneOrMany, Table};
 
-/// Conditions on a request. It must meet all of them.
+/// Conditions on a request. The request must meet all of them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct When {
-    /// Methods, such as "GET" (which includes HEAD).
+    /// The method, or a list of methods, such as "GET" (which includes HEAD).
     pub method: Option<At<OneOrMany<String>>>,
-    /// Request headers by name: a value, a list of values, true for any value, or false if there is
-    /// no such header. A value that begins with "~" is a regular expression, one with "~*" ignores
-    /// case.
+    /// Request headers by name: a value, a list of values, true if the header must exist, or false
+    /// if it must not exist. A value that begins with "~" is a regular expression; with "~*", the
+    /// expression ignores case.
     pub header: BTreeMap<String, At<Values>>,
     /// Cookies by name, with values as in `header`.
     pub cookie: BTreeMap<String, At<Values>>,
     /// Parameters of the query by name, with values as in `header`.
     pub query: BTreeMap<String, At<Values>>,
-    /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" is a client of a unix: socket.
+    /// Addresses or networks of clients, such as "10.0.0.0/8". "unix" matches the clients of a
+    /// unix: socket.
     pub client: Option<At<OneOrMany<String>>>,
     /// "https" for clients that use TLS, "http" for all others.
     pub scheme: Option<At<Scheme>>,
-    /// The subject of the client's certificate, with values as in `header`: true for clients with a
-    /// certificate that the site has verified.
+    /// The subject of the client's certificate, with values as in `header`. true matches every
+    /// client whose certificate the site has verified.
     pub client_certificate: Option<At<Values>>,
-    /// Conditions that the request must not meet together.
+    /// Conditions on the request. It must fail to meet at least one of them.
     pub not: Option<Box<At<Table<When>>>>,
 }
 
@@ -45,12 +46,12 @@ pub enum Scheme {
     Http,
 }
 
-/// Any value, none, or one of these.
+/// A condition on a value: it exists, it does not exist, or it is one of a list.
 #[derive(Clone, Debug)]
 pub enum Values {
-    /// `true` for any value, `false` for none.
+    /// `true` if a value must exist, `false` if it must not exist.
     Any(bool),
-    /// A value, or several.
+    /// The value must be this one, or one of a list.
     OneOf(OneOrMany<String>),
 }
 
