@@ -1,4 +1,4 @@
-//! An application as typed.
+//! The keys of `[app.NAME]`, as the user types them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,12 +28,14 @@ pub struct App {
     /// cgi. python-cgi: fresh (default) or fork.
     #[schemars(with = "Option<ModeOfAnyKind>")]
     pub mode: Option<At<String>>,
-    /// cgi-bin: the way to run Perl scripts, as `mode` of perl-cgi. Default: registry.
+    /// cgi-bin: the way to run Perl scripts, with the values of `mode` for perl-cgi. Default:
+    /// registry.
     pub perl_mode: Option<At<String>>,
-    /// cgi-bin: the way to run Python scripts, as `mode` of python-cgi. Default: fresh.
+    /// cgi-bin: the way to run Python scripts, with the values of `mode` for python-cgi. Default:
+    /// fresh.
     pub python_mode: Option<At<String>>,
-    /// cgi-bin, perl-cgi, python-cgi: the number of processes at once for scripts that no worker
-    /// can run, such as shell scripts. Further requests wait. Default: 64.
+    /// cgi-bin, perl-cgi, python-cgi: the largest number of processes at the same time for scripts
+    /// that no worker can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
     /// psgi: the file whose last value is the application. rack: the config.ru. Default: for rack,
     /// config.ru in `dir`.
@@ -42,19 +44,20 @@ pub struct App {
     pub ruby: Option<At<String>>,
     /// wsgi, asgi: "module:callable", or "module:factory()" if a function returns the application.
     pub module: Option<At<String>>,
-    /// python-cgi, cgi-bin, wsgi, asgi: the interpreter, such as that of a virtual environment. Default:
-    /// the virtual environment that the #! lines of all Python scripts name, else python3 from
-    /// PATH.
+    /// cgi-bin, python-cgi, wsgi, asgi: the interpreter, such as that of a virtual environment.
+    /// Default: the virtual environment that the #! lines of all Python scripts name, else python3
+    /// from PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
-    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with. Without it, the whole path is PATH_INFO.
+    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with. Without `root`, the whole path is
+    /// PATH_INFO.
     pub root: Option<At<String>>,
     /// php, and command that speaks fastcgi: endings of the files that may be run, such as [".php",
-    /// ".phtml"]. A command may also have "*" for any file below `root`. Default: [".php"], but "*"
-    /// for a command that is not PHP.
+    /// ".phtml"]. For a command, "*" allows any file below `root`. Default: [".php"], but "*" for a
+    /// command that is not PHP.
     pub scripts: Option<At<OneOrMany<String>>>,
-    /// command: the program and its arguments, with {dir}, {socket} and {port} replaced. The
-    /// program must remain in the foreground.
+    /// command: the program and its arguments. Forebay replaces {dir}, {socket} and {port} in them.
+    /// The program must remain in the foreground.
     pub run: Option<At<Vec<At<String>>>>,
     /// command: the protocol of the program; h2c is HTTP/2 without TLS (prior knowledge).
     pub speaks: Option<At<AppProtocol>>,
@@ -64,38 +67,40 @@ pub struct App {
     /// command that speaks ajp: the secret that the program requires, as `secret` of Tomcat's
     /// connector. Default: none.
     pub secret: Option<At<String>>,
-    /// command that speaks http or h2c: the Host that the program gets. "client" is the client's;
-    /// "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket. Default:
-    /// "client".
+    /// command that speaks http or h2c: the Host that the program gets. "client" is the client's
+    /// own Host; "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket.
+    /// Default: "client".
     pub host: Option<At<HostField>>,
-    /// php, and command that speaks fastcgi and has a `root`: the start of paths that is removed
-    /// before the script is looked up, such as "/phpmyadmin" for a `root` of
-    /// "/usr/share/phpmyadmin". It stays in SCRIPT_NAME; other paths get 404. command that speaks
-    /// http or h2c: the prefix that is removed from paths. Forebay adds it again to the program's
-    /// redirects and cookie paths, and sends it in X-Forwarded-Prefix. Default: none.
+    /// php, and command that speaks fastcgi and has a `root`: the prefix that is removed from a
+    /// path before the script is looked up, such as "/phpmyadmin" for a `root` of
+    /// "/usr/share/phpmyadmin". The prefix stays in SCRIPT_NAME. Paths without the prefix get 404.
+    /// command that speaks http or h2c: the prefix that is removed from paths. Forebay adds it
+    /// again to the program's redirects and cookie paths, and sends it in X-Forwarded-Prefix.
+    /// Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the start of
-    /// paths that becomes SCRIPT_NAME, such as "/shop"; the rest is PATH_INFO. "" means none: the
-    /// application gets the whole path. Default: the part of the route's `path` before its "/*".
+    /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
+    /// prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO. With
+    /// "", the whole path is PATH_INFO. Default: the part of the route's `path` before its "/*".
     pub mount: Option<At<String>>,
-    /// asgi, and command that speaks http or h2c: sends a client to the same process each time, with a
-    /// cookie. The process must still run and have a free connection. Default: no.
+    /// asgi, and command that speaks http or h2c: sends a client to the same process each time,
+    /// with a cookie, if the process still runs and has a free connection. Default: no.
     pub sticky: Option<At<Table<ProcessSticky>>>,
     /// php: settings as in php.ini, such as { upload_max_filesize = "64M" }. Default: none.
     pub ini: BTreeMap<String, At<String>>,
     /// php: the version, such as "8.2". Default: the newest installed version.
     pub version: Option<At<String>>,
-    /// mono, rack: the number of requests at once in each process. Default: 16 for mono, 1 for rack.
+    /// mono, rack: the number of requests that each process serves at the same time. Default: 16
+    /// for mono, 1 for rack.
     pub threads: Option<At<usize>>,
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command, rack, asgi: the number of connections at once to each process. rack: requests above
-    /// `threads` wait for a thread, but WebSockets that have taken over their connection need none.
-    /// asgi: the number of requests and WebSockets at once. Default: 1000 for asgi, 100 for a command
-    /// that speaks http, `threads` for rack, else 1.
+    /// command, rack, asgi: the largest number of open connections to each process. rack: requests
+    /// above `threads` wait for a thread, but a WebSocket that has taken over its connection needs
+    /// no thread. asgi: each request or WebSocket needs one connection. Default: 1000 for asgi, 100
+    /// for a command that speaks http, `threads` for rack, else 1.
     pub connections: Option<At<usize>>,
-    /// asgi: the size of one WebSocket message. A client that sends a larger one is disconnected
+    /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".
     pub max_message: Option<Size>,
     /// command, php, mono, rack, asgi: the longest time from the start of a process until it
@@ -104,14 +109,14 @@ pub struct App {
     /// command, php, mono, rack, asgi: the time from SIGTERM to SIGKILL. Default: "10s".
     pub stop_timeout: Option<Time>,
 
-    /// The number of processes, or { min, max } to start them on demand. For php, the number of
-    /// php-fpm's children. Default: 4; 1 for asgi and mono, which run many requests at once, and for
-    /// command, which may have its own workers.
+    /// The number of processes, or { min, max } to start and stop processes on demand. For php, the
+    /// number of php-fpm's children. Default: 4; 1 for asgi and mono, which run many requests at
+    /// once, and for command, which may have its own workers.
     pub workers: Option<At<Workers>>,
     /// The number of requests after which a worker is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
-    /// The age at which a worker is replaced, reduced by a random part of up to a tenth. Default:
-    /// no limit.
+    /// The age at which a worker is replaced. For each worker, a random part of up to a tenth is
+    /// subtracted. Default: no limit.
     pub max_age: Option<Time>,
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
     /// one. Forebay checks once a second. Default: none.
@@ -123,33 +128,36 @@ pub struct App {
     pub queue: Option<At<usize>>,
     /// The longest time that a request may wait for a worker. Default: "10s".
     pub queue_timeout: Option<Time>,
-    /// Variables added to the workers' environment. If requests set the same variable, such as
-    /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces theirs.
+    /// Variables added to the workers' environment. If a request sets the same variable, such as
+    /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces the value of the request.
     pub env: BTreeMap<String, At<String>>,
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
     pub lib: Option<At<OneOrMany<String>>>,
-    /// The user that the workers run as, with its groups; needs root. Default: the user that
-    /// Forebay runs as.
+    /// The user that the workers run as, with the groups of that user. Needs root. Default: the
+    /// user that Forebay runs as.
     pub user: Option<At<String>>,
-    /// The group that the workers run as, without any other group; needs root. Default: the groups
+    /// The group that the workers run as, without any other group. Needs root. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
     /// Resource limits of each process. Default: those of Forebay.
     pub limits: Table<Limits>,
-    /// Limits for all processes of the application together, with a control group (Linux, version
-    /// 2). If Forebay may not create one, the log and /status say so. Default: no limit.
+    /// Limits for all processes of the application together. Forebay sets them with a control group
+    /// (Linux, version 2). If Forebay may not create the group, the log and /status report this.
+    /// Default: no limit.
     pub cgroup: Table<Cgroup>,
-    /// The idle time after which a worker above `min` is stopped; php: only with `min` 0. Default:
-    /// "60s".
+    /// The idle time after which a worker is stopped, if more than `min` workers run. php: only
+    /// with `min` 0. Default: "60s".
     pub idle_timeout: Option<Time>,
     /// The resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
-    /// The CPU time after which a worker is replaced, including processes that it has started, and
-    /// reduced by a random part of up to a tenth. Default: no limit.
+    /// The CPU time after which a worker is replaced. The CPU time of processes that the worker has
+    /// started counts, too. For each worker, a random part of up to a tenth is subtracted. Default:
+    /// no limit.
     pub max_cpu: Option<Time>,
-    /// The size of one reply, including its head. A longer reply is cut off, and its worker is
-    /// ended. Not for rack, asgi and a command that speaks http or ajp. Default: no limit.
+    /// The largest size of one reply, including its head. A longer reply is cut off, and the worker
+    /// that sent it is ended. Not for rack, asgi and a command that speaks http or ajp. Default: no
+    /// limit.
     pub max_output: Option<Size>,
 }
 
@@ -157,8 +165,8 @@ pub struct App {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Unchanged CGI scripts in several languages. Workers run Perl and Python scripts; every other
-    /// script gets one process for each request.
+    /// Unchanged CGI scripts in several languages. Workers run the Perl and Python scripts. For
+    /// every other script, Forebay starts one process for each request.
     CgiBin,
     /// Unchanged Perl CGI scripts.
     PerlCgi,
@@ -180,7 +188,7 @@ pub enum Kind {
     Command,
 }
 
-/// A combination of keys that an application can have. Only the schema uses it.
+/// A combination of keys that an application can have. Only the schema uses this type.
 struct Form {
     kind: &'static str,
     /// The values of `speaks` that this form is for.
@@ -328,7 +336,7 @@ const FORMS: [Form; 13] = [
     },
 ];
 
-/// Returns one schema for each form. It forbids the keys of the other forms.
+/// Returns one schema for each form. Each schema forbids the keys that only other forms have.
 fn by_form() -> Vec<Schema> {
     let keys = || FORMS.iter().flat_map(|form| form.must.iter().chain(form.may));
     let of_form = |form: &Form| {
@@ -354,7 +362,8 @@ fn by_form() -> Vec<Schema> {
     FORMS.iter().map(of_form).collect()
 }
 
-/// All values of `mode`. The schema lists the modes of all kinds here.
+/// The schema of `mode`, with the modes of all kinds. `by_form` then limits each kind to its own
+/// modes.
 struct ModeOfAnyKind;
 
 impl JsonSchema for ModeOfAnyKind {
@@ -416,7 +425,7 @@ pub enum Listening {
     /// Forebay opens a Unix socket and passes it on as descriptor 3, announced in LISTEN_FDS
     /// (systemd) and SERVER_STARTER_PORT (Server::Starter).
     Inherit,
-    /// Like inherit, with a TCP port of 127.0.0.1.
+    /// Like inherit, but with a TCP port of 127.0.0.1.
     InheritPort,
     /// Forebay opens a Unix socket and passes it on as descriptor 0, as FastCGI specifies.
     Stdin,
@@ -426,16 +435,17 @@ pub enum Listening {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The number of open files.
+    /// The largest number of open files.
     pub open_files: Option<At<u64>>,
-    /// The address space. The kernel refuses a process more memory.
+    /// The largest address space. The kernel gives no further memory to a process that has reached
+    /// the limit.
     pub memory: Option<Size>,
-    /// The CPU time. The kernel kills a process that has used it up.
+    /// The CPU time after which the kernel kills a process.
     pub cpu_time: Option<Time>,
-    /// The number of processes and threads of the worker's user, including those of other programs.
-    /// Has no effect for root.
+    /// The largest number of processes and threads of the worker's user, including those of other
+    /// programs. Has no effect for root.
     pub processes: Option<At<u64>>,
-    /// The size of a core dump; 0: none.
+    /// The largest size of a core dump. 0: no core dump.
     pub core: Option<Size>,
 }
 
@@ -443,11 +453,12 @@ pub struct Limits {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cgroup {
-    /// memory.max: the memory of the group. The kernel kills processes of a group that uses more.
+    /// memory.max: the memory of the group. If the group uses more, the kernel kills processes of
+    /// the group.
     pub memory: Option<Size>,
     /// cpu.max: the CPU time in percent of one core; 150 is one and a half cores.
     pub cpu_percent: Option<At<u64>>,
-    /// pids.max: the number of processes and threads.
+    /// pids.max: the largest number of processes and threads.
     pub processes: Option<At<u64>>,
 }
 

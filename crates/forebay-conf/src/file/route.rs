@@ -1,4 +1,4 @@
-//! A route as typed.
+//! The keys of a route, as the user types them.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
 use super::upstream::Backend;
 use super::when::When;
 
-/// Conditions on the request, and exactly one of: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
-/// app, respond, redirect. A route with `rewrite` may have none of them.
+/// Conditions on the request, and exactly one answer: files, cgi, fastcgi, scgi, uwsgi, ajp, proxy,
+/// app, respond or redirect. A route with `rewrite` may have no answer.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
@@ -52,8 +52,8 @@ use super::when::When;
 pub struct Route {
     /// A name of the route, for `expect` and `explain`. Default: none.
     pub name: Option<At<String>>,
-    /// Sets [set.NAME] whose keys the route takes, unless it has a key itself. A later set precedes
-    /// an earlier one. Default: none.
+    /// The names of sets ([set.NAME]). The route takes the keys of these sets that it does not have
+    /// itself. If several sets have a key, the last of them in this list counts. Default: none.
     pub r#use: Option<At<OneOrMany<String>>>,
     /// A path such as "/favicon.ico", or "/x/*" for all paths that begin with "/x/" ("/x" itself
     /// does not match).
@@ -62,9 +62,10 @@ pub struct Route {
     pub paths: Option<At<OneOrMany<String>>>,
     /// Ends of paths, such as ".php". The route matches if the path ends in one of them.
     pub suffix: Option<At<OneOrMany<String>>>,
-    /// A regular expression that the decoded path must match, besides `path` and `suffix`, such as
-    /// `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. "~*" before the expression
-    /// ignores case. The time to match grows only with the length of the path. Default: none.
+    /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
+    /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
+    /// the expression, case is ignored. The time of a match grows only linearly with the length of
+    /// the path. Default: none.
     pub path_regex: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
     /// them.
@@ -87,60 +88,62 @@ pub struct Route {
     pub ajp: Option<At<TextOr<Ajp>>>,
     /// Passes requests to HTTP servers: a URL, or a table with `to`.
     pub proxy: Option<At<TextOr<Proxy>>>,
-    /// Passes requests to an application [app.NAME] of this file, by its name.
+    /// Passes requests to the application [app.NAME] that this name selects.
     pub app: Option<At<String>>,
-    /// Answers with a fixed text, or a table with `status`, `body` and `content_type`.
+    /// Answers with a fixed reply: its text, or a table with `status`, `body` and `content_type`.
     pub respond: Option<At<TextOr<Respond>>>,
     /// Answers with a redirect: its target, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
-    /// Gives the request another path, and a query if the text has a `?`. With an answer in the
-    /// same route, such as `fastcgi`, that answers the new path. Without one, the routes are asked
-    /// again from the first one. Access rules for the old and for the new path both hold. The
-    /// client's query is appended, unless the text has {query} or {uri} or ends in `?`. Each route
-    /// rewrites a request once. Placeholders are filled in. Default: none.
+    /// The new path of the request, and a new query if the text has a `?`. The text may have
+    /// placeholders. If the route has an answer, such as `fastcgi`, that answer gets the new path.
+    /// Otherwise Forebay searches the routes again, from the first one. The access rules of the old
+    /// path and of the new path both apply. The client's query is appended, unless the text has
+    /// {query} or {uri} or ends in `?`. Each route rewrites a request at most once. Default: none.
     pub rewrite: Option<At<String>>,
 
     /// Addresses or networks ("10.0.0.0/8") of clients that may use the route; all others get 403.
     /// "unix" allows clients of a unix: socket, which have no address. "all" allows every client.
     /// Default: all may.
     pub allow: Option<At<OneOrMany<String>>>,
-    /// Addresses or networks of clients that may not use the route, even if `allow` has them; "all"
-    /// for every client. Clients of a unix: socket are refused as well, unless `allow` has "unix".
-    /// Default: none.
+    /// Addresses or networks of clients that may not use the route, even if `allow` has them. "all"
+    /// refuses every client. Any address here also refuses the clients of a unix: socket, unless
+    /// `allow` has "unix". Default: none.
     pub deny: Option<At<OneOrMany<String>>>,
-    /// Users that may use the route, with a name and password (Basic authentication): a table with
-    /// `file` and `realm`. Default: no password is needed.
+    /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
+    /// Default: no password is needed.
     pub basic_auth: Option<At<Table<BasicAuth>>>,
-    /// A server that decides about each request, such as oauth2-proxy or Authelia: its URL, or a
-    /// table. A status of 2xx lets the request pass; any other answer goes to the client. Default:
-    /// none.
+    /// A server that permits or refuses each request, such as oauth2-proxy or Authelia: its URL, or
+    /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
+    /// goes to the client. Default: none.
     pub forward_auth: Option<At<TextOr<ForwardAuth>>>,
-    /// The rules that a request must meet: "all", or "any" for one of `allow` and `deny`,
-    /// `basic_auth` and `forward_auth`. Default: "all".
+    /// With "all", a request must meet all access rules. With "any", it must meet one of three: the
+    /// address rules (`allow` and `deny`), `basic_auth`, or `forward_auth`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
-    /// threads: a table with `rate`, or a list of such tables. Other requests get 429 with
-    /// Retry-After, before passwords are checked. Default: no limit.
+    /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with
+    /// Retry-After. Limits whose key does not contain {user} apply before passwords are checked.
+    /// Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
 
-    /// Writes the requests of the route to the access log: true, false, or a table for a log of
-    /// its own. Default: true, for the log of the site.
+    /// Writes the requests of the route to the access log of the site: true or false. Or a table
+    /// for a separate log of this route. Default: true.
     pub log: Option<At<BoolOr<LogFile>>>,
     /// The time that clients may cache the reply, such as "30d". Default: no caching header is
     /// added.
     pub expires: Option<Time>,
-    /// Request headers to set before the request reaches an application or server: names and
-    /// values with placeholders, such as "X-Real-IP" = "{client}". An empty value removes the
-    /// header. The client's own header of that name is removed in any case, also if its name has
-    /// underscores for hyphens. A table with `value` and `add` adds to the client's headers.
+    /// Request headers to set before the request reaches an application or server: names and values
+    /// with placeholders, such as "X-Real-IP" = "{client}". An empty value removes the header. The
+    /// client's own header of that name is removed, even if it has underscores instead of hyphens.
+    /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
     pub request_headers: RequestFields,
-    /// Reply headers to set, with placeholders. They replace those of the origin. Replies with a
-    /// status of 400 or more stay as they are, unless `always` is true. A table with `value` and
-    /// `always` sets one header.
+    /// Reply headers to set, with placeholders. They replace headers of the same name from the
+    /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true. A
+    /// table with `value` and `always` sets one header.
     pub set_headers: ReplyFields,
-    /// Reply headers to add to those of the origin. Otherwise like `set_headers`.
+    /// Reply headers to add to those of the origin. Apart from that, this key is like
+    /// `set_headers`.
     pub add_headers: ReplyFields,
-    /// Reply headers to remove, from replies with any status.
+    /// Names of reply headers to remove from all replies, with any status.
     pub remove_headers: Vec<At<String>>,
     /// Applies `set_headers` and `add_headers` also to replies with a status of 400 or more.
     /// Default: false.
@@ -149,52 +152,52 @@ pub struct Route {
     /// {reason}, {host} and {path} are filled in and escaped for .html and .json. Default: those of
     /// the site.
     pub error_pages: ErrorPages,
-    /// Replaces errors that the application or server replies with by `error_pages`, too. Default:
+    /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
     pub intercept: Option<At<bool>>,
-    /// Closes the route: all requests get this page with status 503. false opens a route of a closed
-    /// site. Default: that of the site.
+    /// Closes the route: all requests get this page with status 503. With false, the route stays
+    /// open while its site is closed. Default: that of the site.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
-    /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay answers
-    /// preflight requests before access rules, and replaces the application's own headers about
-    /// this. Default: browsers let no other page read the replies.
+    /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
+    /// answers preflight requests before it checks access rules, and replaces the CORS headers of
+    /// the application. Default: browsers let no page of another origin read the replies.
     pub cors: Option<At<Table<Cors>>>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
-    /// Passes a request for a missing file or script on to the routes below, like nginx's
+    /// Passes a request for a missing file or script on to the routes below this one, like nginx's
     /// try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi, python-cgi or php.
     /// Default: false.
     pub fallback: Option<At<bool>>,
     /// The path that answers a request for a missing file or script: "/index.php" for an
     /// application with one entry script, "/index.html" for a single-page application. The
     /// application still sees the original method, REQUEST_URI, query and body. Placeholders are
-    /// filled in, as in "/doku.php?id={rest}". The client's query follows a query of the text,
-    /// unless the text has {query} or {uri} or ends in `?`. For the routes that may have
-    /// `fallback`. Default: none.
+    /// filled in, as in "/doku.php?id={rest}". The client's query is appended, unless the text has
+    /// {query} or {uri} or ends in `?`. Only routes that may have `fallback` may have this key.
+    /// Default: none.
     pub fallback_to: Option<At<String>>,
     /// Stores the part of a reply that a slow client has not read, so that the client does not keep
     /// the application busy. Memory is used first, then a file ([server.limits] `buffer_memory`,
-    /// `buffer_file`, `buffer_total`). Does not apply to event streams and replies with
+    /// `buffer_file`, `buffer_total`). Does not apply to event streams, nor to replies with
     /// `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp` and
-    /// `app`, false for `proxy` and for an `app` of
-    /// the kind asgi.
+    /// `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,
-    /// Compresses replies for clients that accept it: true, or a table. Default: false.
+    /// Compresses replies for clients that accept a content coding: true, or a table. Default:
+    /// false.
     pub compress: Option<At<BoolOr<Compress>>>,
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,
-    /// Receives the whole request body, in memory and then in a file, before the request is sent to
-    /// a server. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or ajp; all
-    /// other routes except files always do so. Default: true for `app`, unless it speaks h2c; false
-    /// for `proxy` and `ajp`.
+    /// Receives the whole request body, in memory and then in a file, before Forebay sends the
+    /// request to a server. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or
+    /// ajp. All other routes except `files` always receive the whole body first. Default: true for
+    /// `app`, unless it speaks h2c; false for `proxy` and `ajp`.
     pub request_buffering: Option<At<bool>>,
     /// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route
     /// that restricts access or answers with `respond` or `redirect`. Java servers remove path
-    /// parameters, so that a path could evade a rule. "match": a rule applies to the path with and
-    /// without parameters. "refuse": such a path gets 404. "ignore": a parameter is part of the
-    /// path. For `ajp`, `proxy` and `app` of kind command that speaks http, h2c or ajp. Default:
-    /// "match".
+    /// parameters, so a path with a parameter could evade a rule. "match": a rule applies if it
+    /// matches the path with parameters or without them. "refuse": a path with a parameter gets
+    /// 404. "ignore": rules treat a parameter as part of the path. For `ajp`, `proxy` and `app` of
+    /// kind command that speaks http, h2c or ajp. Default: "match".
     pub path_parameters: Option<At<PathParameters>>,
     /// The directory of files that the origin may send with X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
@@ -202,19 +205,20 @@ pub struct Route {
     pub sendfile_root: Option<At<String>>,
 }
 
-/// The treatment of path parameters by the rules above a route.
+/// The treatment of path parameters by rules: earlier routes that restrict access or answer
+/// themselves.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PathParameters {
-    /// A rule applies to the path with and without parameters.
+    /// A rule applies if it matches the path with parameters or without them.
     Match,
-    /// A path that has parameters gets 404.
+    /// A path with a parameter gets 404.
     Refuse,
-    /// Parameters are part of the path.
+    /// Rules treat a parameter as part of the path.
     Ignore,
 }
 
-/// Users and their passwords.
+/// A file of users and their passwords.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["file"]))]
@@ -231,7 +235,7 @@ pub struct BasicAuth {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["root"]))]
 pub struct Files {
-    /// The directory.
+    /// The directory of the files.
     pub root: Option<At<String>>,
     /// Names of index files, tried in turn for a directory. Default: ["index.html"].
     pub index: Option<At<OneOrMany<String>>>,
@@ -242,19 +246,20 @@ pub struct Files {
     pub hidden: Option<bool>,
     /// The symbolic links that are followed. Default: "owner".
     pub follow_symlinks: Option<Symlinks>,
-    /// Sends FILE.br, FILE.zst or FILE.gz to clients that accept the coding: true, or a list of
-    /// endings with the preferred first, such as ["br", "gz"]. Default: false.
+    /// Sends FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept the coding: true,
+    /// or a list of endings such as ["br", "gz"]. The preferred ending comes first. Default: false.
     pub precompressed: Option<At<AllOrList<Precompressed>>>,
-    /// The script routes below this one that still run their scripts when this route matches first.
-    /// "below": all of them. "refuse": none, a script gets 404. Default: the routes whose every
-    /// request this route matches first, which would never run otherwise.
+    /// The script routes below this route that still run their scripts if this route matches the
+    /// request first. "below": all of them. "refuse": none; requests for scripts get 404. Default:
+    /// only script routes that would otherwise never run, because this route matches all their
+    /// requests first.
     pub scripts: Option<ScriptsBelow>,
-    /// The number of ranges in one request, at most 1000. A request for more gets the whole file.
-    /// 0: ranges are ignored. Default: 16.
+    /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
+    /// the whole file. 0: ranges are ignored. Default: 16.
     pub max_ranges: Option<At<usize>>,
 }
 
-/// The script routes below a files route that still run their scripts.
+/// The script routes below a `files` route that still run their scripts.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptsBelow {
@@ -295,22 +300,23 @@ pub enum Symlinks {
 pub struct Cgi {
     /// The directory of the scripts.
     pub dir: Option<At<String>>,
-    /// A program for all paths of the route, instead of `dir`, like Apache's ScriptAlias. The
-    /// part of the path that the route's `*` matched is its PATH_INFO.
+    /// One program that answers all paths of the route, instead of `dir`, like Apache's
+    /// ScriptAlias. PATH_INFO is the part of the path that the route's `*` matched.
     pub program: Option<At<String>>,
     /// The longest time from the start of the script to the last byte of its reply. Default: "60s".
     pub timeout: Option<Time>,
-    /// The number of processes at once; further requests wait. Default: 64.
+    /// The largest number of processes at the same time. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
-    /// The size of one reply, including its head. A longer reply is cut off. Default: no limit.
+    /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
+    /// limit.
     pub max_output: Option<Size>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
     pub env: BTreeMap<String, At<String>>,
-    /// The user that the scripts run as, with its groups; needs root. Default: the user that
-    /// Forebay runs as.
+    /// The user that the scripts run as, with the groups of that user. Needs root. Default: the
+    /// user that Forebay runs as.
     pub user: Option<At<String>>,
-    /// The group that the scripts run as, without any other group; needs root. Default: the groups
+    /// The group that the scripts run as, without any other group. Needs root. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
     /// Resource limits of each process. Default: those of Forebay.
@@ -325,19 +331,20 @@ pub struct Cgi {
     { "required": ["mount"] },
 ]))]
 pub struct Fastcgi {
-    /// The addresses of the application: "host:port" or "unix:path", or tables with `url`, at most
-    /// 64. Or "@NAME" for the group [upstream.NAME], which then has `max_connections`.
+    /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
+    /// the group.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
-    /// The directory of the scripts, as the application sees it. With `mount`, only the directory
-    /// that the application gets as DOCUMENT_ROOT.
+    /// The directory of the scripts, as the application sees it. With `mount`, `root` is only the
+    /// value of DOCUMENT_ROOT.
     pub root: Option<At<String>>,
-    /// The start of paths that is removed before the script is looked up below `root`, such as
-    /// "/phpmyadmin" for a `root` of "/usr/share/phpmyadmin". It stays in SCRIPT_NAME. Other paths
-    /// get 404. Default: none.
+    /// The prefix that is removed from a path before the script is looked up below `root`, such as
+    /// "/phpmyadmin" for a `root` of "/usr/share/phpmyadmin". The prefix stays in SCRIPT_NAME.
+    /// Paths without the prefix get 404. Default: none.
     pub strip_prefix: Option<At<String>>,
-    /// For an application without script files, such as one of Plack, uWSGI or flup, instead of
-    /// `index` and `scripts`: the start of the path that becomes its SCRIPT_NAME, such as "/shop";
-    /// the rest is its PATH_INFO. "" means none: the whole path is PATH_INFO. Default: the path
+    /// The prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO.
+    /// With "", the whole path is PATH_INFO. Use this key, instead of `index` and `scripts`, for an
+    /// application without script files, such as one of Plack, uWSGI or flup. Default: the path
     /// names a script below `root`.
     pub mount: Option<At<String>>,
     /// The script for a path that ends in a slash. Default: "index.php".
@@ -347,23 +354,25 @@ pub struct Fastcgi {
     pub scripts: Option<At<OneOrMany<String>>>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, At<String>>,
-    /// Uses a connection for more than one request. Default: true.
+    /// Uses each connection for more than one request. Default: true.
     pub keep_conn: Option<bool>,
-    /// The size of one reply, including its head. A longer reply is cut off. Default: no limit.
+    /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
+    /// limit.
     pub max_output: Option<Size>,
-    /// The number of connections to each address, including idle ones, over all routes to it. Use
-    /// at most the number of php-fpm's processes. Default: no limit.
+    /// The largest number of connections to each address, including idle ones, over all routes to
+    /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
-    /// Sends several requests at once over one connection: "on", "off", or "auto" if the
-    /// application says that it supports this. Each thread then has its own connections, an equal
-    /// share of `max_connections` for each route. If that share is zero, "auto" means "off" and
-    /// "on" is refused. Default: "off".
+    /// Sends several requests at once over one connection: "on", "off", or "auto" (on if the
+    /// application reports that it can do this). Each thread then has its own connections.
+    /// `max_connections` is divided equally among all threads and routes. If the share is zero,
+    /// "auto" means "off", and "on" is an error. Default: "off".
     pub multiplex: Option<Multiplex>,
-    /// The number of requests at once on a shared connection (`multiplex`). Further requests open
-    /// another connection. Default: 64.
+    /// The largest number of requests at the same time on one connection, with `multiplex`. Further
+    /// requests open another connection. Default: 64.
     pub max_streams: Option<At<usize>>,
-    /// The part of one reply that waits for a slow client on a shared connection. A larger part
-    /// aborts the reply, because FastCGI cannot pause a single request. Default: "1M".
+    /// With `multiplex`, the memory for the part of one reply that a slow client has not read. If
+    /// that part grows larger, Forebay aborts the reply, because FastCGI cannot pause a single
+    /// request. Default: "1M".
     pub max_buffered: Option<Size>,
 }
 
@@ -375,7 +384,7 @@ pub enum Multiplex {
     Off,
     /// Always, unless the application refuses.
     On,
-    /// If the application says that it supports this.
+    /// If the application reports that it can do this.
     Auto,
 }
 
@@ -384,21 +393,23 @@ pub enum Multiplex {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Scgi {
-    /// The addresses of the application: "host:port" or "unix:path", or tables with `url`, at most
-    /// 64. Or "@NAME" for the group [upstream.NAME], which then has `max_connections`.
+    /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
+    /// the group.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
-    /// The start of the path that becomes the application's SCRIPT_NAME, such as "/shop"; the rest
-    /// is its PATH_INFO. Default: "", the whole path is PATH_INFO.
+    /// The prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO.
+    /// Default: "", the whole path is PATH_INFO.
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
     pub params: BTreeMap<String, At<String>>,
-    /// The size of one reply, including its head. A longer reply is cut off. Default: no limit.
+    /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
+    /// limit.
     pub max_output: Option<Size>,
-    /// The number of connections to each address, over all routes to it. Each connection carries
-    /// one request. Default: no limit.
+    /// The largest number of connections to each address, over all routes to it. Each connection
+    /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,
 }
 
@@ -407,13 +418,14 @@ pub struct Scgi {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Uwsgi {
-    /// The addresses of the application: "host:port" or "unix:path", or tables with `url`, at most
-    /// 64. Or "@NAME" for the group [upstream.NAME], which then has `max_connections`.
+    /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
+    /// the group.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
-    /// The start of the path that becomes the application's SCRIPT_NAME, such as "/shop"; the rest
-    /// is its PATH_INFO. Default: "", the whole path is PATH_INFO.
+    /// The prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO.
+    /// Default: "", the whole path is PATH_INFO.
     pub mount: Option<At<String>>,
     /// Variables added to those of the request. They replace variables of the request with the same
     /// name.
@@ -422,10 +434,11 @@ pub struct Uwsgi {
     pub modifier1: Option<At<usize>>,
     /// A number whose meaning depends on `modifier1`. Default: 0.
     pub modifier2: Option<At<usize>>,
-    /// The size of one reply, including its head. A longer reply is cut off. Default: no limit.
+    /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
+    /// limit.
     pub max_output: Option<Size>,
-    /// The number of connections to each address, over all routes to it. Each connection carries
-    /// one request. Default: no limit.
+    /// The largest number of connections to each address, over all routes to it. Each connection
+    /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,
 }
 
@@ -446,13 +459,13 @@ pub struct Respond {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["to"] }, { "required": ["file"] }]))]
 pub struct Redirect {
-    /// The target: a URL, or a path that begins with a slash. Placeholders: {host} is the request's
-    /// host, {path} its path, {query} its query, {uri} path and query, {rest} the part that the `*`
-    /// matched, and all others. The client's query is appended, unless the text has {query} or
-    /// {uri} or ends in `?`.
+    /// The target: a URL, or a path that begins with a slash. Placeholders are filled in, such as
+    /// {host}, {path}, {query}, {uri} (path and query) and {rest} (the part of the path that the
+    /// `*` matched). The client's query is appended, unless the text has {query} or {uri} or ends
+    /// in `?`.
     pub to: Option<At<String>>,
-    /// A file with many old addresses, instead of `to`: on each line the old path and the new path
-    /// or URL, and perhaps a status. Paths that are not in the file are left to the routes below.
+    /// A file with many redirects, instead of `to`. Each line has an old path, a new path or URL,
+    /// and optionally a status. Requests for other paths go on to the routes below.
     pub file: Option<At<String>>,
     /// The status code: 301, 302, 303, 307 or 308. Default: 302; with `file` it is 301.
     pub status: Option<At<u16>>,

@@ -1,4 +1,5 @@
-//! Shapes of values: a value with its position, one or many, a text or a table, a number or a text.
+//! Types for the shapes of values: with a position, one or many, a text or a table, a number or a
+//! text.
 //!
 //! Serde's `untagged` and `flatten` would do most of this. However, they copy the value first and
 //! lose its position, so that every error would point at the whole table.
@@ -43,8 +44,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// A table and nothing else. (A derived `Deserialize` also takes a list of the values of its
-/// fields.)
+/// A value that is read only from a table. A derived `Deserialize` would also accept a list of the
+/// values of the fields.
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 
@@ -77,7 +78,7 @@ pub struct NumberOrText(pub String);
 /// A single value, or a list of them.
 #[derive(Clone, Debug)]
 pub enum OneOrMany<T> {
-    /// A single value, whose position is that of the whole.
+    /// A single value. Its position is that of the enclosing [`At`].
     One(T),
     /// A list of values, each with its own position.
     Many(Vec<At<T>>),
@@ -93,7 +94,7 @@ impl<T> At<OneOrMany<T>> {
     }
 }
 
-/// All possible values, none, or those of a list.
+/// All possible values, no value, or the values of a list.
 #[derive(Clone, Debug)]
 pub enum AllOrList<T> {
     /// `true` for all, `false` for none.
@@ -102,12 +103,12 @@ pub enum AllOrList<T> {
     List(Vec<At<T>>),
 }
 
-/// The short form of a table, or the table.
+/// A table, or a text as its short form.
 #[derive(Clone, Debug)]
 pub enum TextOr<T> {
-    /// The value of the most important key.
+    /// The value of the table's most important key.
     Text(String),
-    /// All keys.
+    /// The table with all its keys.
     Table(T),
 }
 

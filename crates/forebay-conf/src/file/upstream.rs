@@ -1,4 +1,4 @@
-//! A group of backends as typed.
+//! The keys of `[upstream.NAME]`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,48 +12,53 @@ use super::tls::BackendTls;
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
 pub struct Upstream {
-    /// The addresses of the servers: "http://host:port", "https://host:port" or "h2c://host:port";
-    /// "host:port" for other protocols; or "unix:path". Each may be a table with `url`. At most 64.
+    /// The addresses of the servers, at most 64: "http://host:port", "https://host:port" or
+    /// "h2c://host:port" for HTTP; "host:port" for other protocols; or "unix:path". Each may also
+    /// be a table with `url`.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,
-    /// The text that selects the server with `balance = "hash"`. Placeholders are filled in. Default:
+    /// The text, with placeholders, that selects the server if `balance` is "hash". Default:
     /// "{client}".
     pub hash_key: Option<At<String>>,
-    /// Sends a client to the same server each time, with a cookie. For HTTP servers and servlet
-    /// containers (AJP). Containers use JSESSIONID if each entry of `to` has a `route`. Default:
-    /// no.
+    /// Sends a client to the same server each time, with a cookie. Only for HTTP servers and
+    /// servlet containers (AJP). Default: no; for containers, the cookie JSESSIONID if each entry
+    /// of `to` has a `route`.
     pub sticky: Option<At<Table<Sticky>>>,
-    /// The number of failures within `fail_timeout` after which a server is left out, unless it is
-    /// the only one. 0: never. Failures are: no connection, no timely answer, and an answer that is
-    /// not HTTP. Default: 1.
+    /// The number of failures within `fail_timeout` after which a server gets no requests for
+    /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
+    /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// The period for counting failures. Default: "10s".
+    /// The period in which failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// The time that a failed server is left out. After that, one request tries the server
-    /// again. If all servers are left out, all are tried. Default: as `fail_timeout`.
+    /// The time for which a failed server gets no requests. After that time, one request tries the
+    /// server again. If all servers have failed, Forebay tries all of them. Default: as
+    /// `fail_timeout`.
     pub recover_time: Option<Time>,
-    /// Checks the health of each server at regular intervals. For HTTP servers. Default: no checks.
+    /// Checks the health of each server at regular intervals. Only for HTTP servers. Default: no
+    /// checks.
     pub health: Option<At<Table<Health>>>,
-    /// The largest number of idle connections per server and thread; scgi and uwsgi keep none.
-    /// Default: as many as were in use at once during the last minute, for FastCGI during the last
-    /// 2 seconds.
+    /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
+    /// servers are never kept. Default: the largest number in use at once during the last minute
+    /// (for FastCGI, during the last 2 seconds).
     pub keepalive: Option<At<usize>>,
-    /// The number of connections to each server, over all threads and all routes to it. Further
-    /// requests wait for one, at most `connect_timeout`. Upgraded connections count; those of
-    /// `health` do not. With HTTP/2, a thread that has no connection opens one in any case.
-    /// Default: no limit.
+    /// The largest number of connections to each server, over all threads and all routes to it.
+    /// Further requests wait for a connection, at most `connect_timeout`. Upgraded connections
+    /// count, but health checks do not. With HTTP/2, a thread without a connection opens one even
+    /// above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
-    /// connection then carries one request. For HTTP/1.1 servers. Default: none.
+    /// connection then carries one request. Only for HTTP/1.1 servers. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
     /// The version of HTTP for HTTP servers: "1.1", "2", or "auto". With "2", servers without TLS
-    /// must accept HTTP/2 directly (prior knowledge), as with h2c://. With "auto", https:// servers
-    /// choose. Requests share HTTP/2 connections. Default: "auto" for https://, else "1.1".
+    /// must accept HTTP/2 directly (prior knowledge), as with h2c://. With "auto", each https://
+    /// server chooses. Several requests share one HTTP/2 connection. Default: "auto" for https://,
+    /// else "1.1".
     pub http_version: Option<At<HttpVersion>>,
-    /// The verification of https:// servers. Default: by the authorities that this machine trusts.
+    /// Settings for TLS with https:// servers. Default: Forebay verifies servers with the
+    /// authorities that this machine trusts.
     pub tls: Option<At<Table<BackendTls>>>,
 }
 
@@ -86,12 +91,12 @@ pub struct Backend {
     /// The server's distance, from 0 to 1000000. Requests go to the nearest servers, and to others
     /// only while all nearer ones are down. Default: 0.
     pub distance: Option<At<u32>>,
-    /// The `route` of a server that replaces this one while it is down or stopped, for clients with
-    /// a sticky session. The replacement may be "disabled" (a hot standby). The first `redirect` in
-    /// `to` also names the server to use when all others are down. Default: the server that
-    /// `balance` selects.
+    /// The `route` of another server of the group. Clients with a sticky session use that server
+    /// while this one is down or stopped. The other server may be "disabled" (a hot standby). The
+    /// first `redirect` in `to` also names the server to use when all others are down. Default: the
+    /// server that `balance` selects.
     pub redirect: Option<At<String>>,
-    /// The clients that may use the server. Set "disabled" to retire a server, until its sessions
+    /// The clients that may use the server. To retire a server, set "disabled" until its sessions
     /// have ended. Default: "active".
     pub activation: Option<Activation>,
     /// The name of the server in sticky cookies: Tomcat's jvmRoute. Default: a name made from its
@@ -115,15 +120,15 @@ pub enum Activation {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
-    /// Each in turn, by weight.
+    /// Each server in turn, by weight.
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
-    /// One server for each `hash_key`, by weight. If servers come or go, only the keys of
-    /// these move.
+    /// Always the same server for the same `hash_key`, by weight. If a server is added or removed,
+    /// only its own keys change their server.
     Hash,
-    /// Of two servers chosen at random by weight, the one with fewer open requests relative to its
-    /// weight.
+    /// One of two servers that are chosen at random, by weight: the server with fewer open requests
+    /// relative to its weight.
     RandomTwo,
 }
 
@@ -134,8 +139,8 @@ pub enum Balance {
 pub struct Sticky {
     /// The name of the cookie.
     pub cookie: Option<At<String>>,
-    /// The servers set the cookie themselves, and its value ends in "." and their `route`, as
-    /// Tomcat does. With false, Forebay sets it. Default: false.
+    /// With true, the servers set the cookie themselves, and its value ends in "." and the server's
+    /// `route`, as in Tomcat. With false, Forebay sets the cookie. Default: false.
     pub routes: Option<bool>,
 }
 
@@ -162,6 +167,6 @@ pub struct Health {
 pub enum ProxyHeader {
     /// A line of text.
     V1,
-    /// Binary.
+    /// A binary header.
     V2,
 }
