@@ -1,7 +1,8 @@
-//! The plan: the configuration with every default filled in, every path absolute and every name
-//! resolved. Plain data that never changes. A `Plan` that exists is valid.
+//! The plan is the configuration with all defaults filled in, all paths absolute and all names
+//! resolved. A plan is plain data that does not change while Forebay serves requests. Every `Plan`
+//! value is valid.
 //!
-//! A plan opens no socket and holds no file handle. A reload builds a second plan and replaces the
+//! A plan holds no sockets and no open files. A reload builds a second plan, which replaces the
 //! first.
 
 mod ajp;
@@ -71,21 +72,21 @@ pub use when::{ValuePattern, ValueTest, When};
 pub struct Plan {
     /// Settings of the whole process.
     pub server: Server,
-    /// The access log.
+    /// The access logs, and the settings of the error log.
     pub log: Log,
     /// The sites, in the order of the file. Never empty.
     pub sites: Vec<Site>,
     /// The applications by name. Every [`Action::App`] names one of these.
     pub apps: BTreeMap<String, App>,
-    /// The names of groups of servers that no route passes requests to.
+    /// The names of groups [upstream.NAME] that no route passes requests to.
     pub unused_upstreams: Vec<String>,
     /// The file that the plan was made from.
     pub file: SourceFile,
 }
 
 impl Plan {
-    /// Returns mode and owner of each Unix socket. The default owner is the user that Forebay
-    /// switches to, with its group.
+    /// Returns the mode, owner and group of each Unix socket. The default owner and group are those
+    /// that Forebay switches to.
     pub fn socket_accesses(&self) -> BTreeMap<PathBuf, SocketAccess> {
         let Server { user, group, .. } = &self.server;
         let of_site = |site: &Site| {
@@ -105,13 +106,15 @@ impl Plan {
 /// Settings of the whole process.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Threads that serve requests, at least 1. `None`: one per core.
+    /// The number of threads that serve requests, at least 1. `None`: one for each processor that
+    /// Forebay may use.
     pub threads: Option<usize>,
-    /// Binds threads, and workers with them, to processors. Default true.
+    /// Binds each thread to a processor, and workers that only compute to the processor of their
+    /// thread. Default true.
     pub affinity: bool,
     /// The address of `/status`, `/metrics` and `/healthz`. `None`: they are not served.
     pub admin: Option<SocketAddr>,
-    /// Host names that clients of `admin` may use, in lower case, besides addresses and
+    /// Host names that clients of `admin` may use, in lower case, besides IP addresses and
     /// `localhost`.
     pub admin_hosts: Vec<String>,
     /// The secret for restarting an application through `admin`, at least 16 characters.
@@ -126,9 +129,10 @@ pub struct Server {
     pub user: Option<String>,
     /// The group to switch to. `None`: the groups of `user`.
     pub group: Option<String>,
-    /// The directory for large request bodies, absolute. `None`: the system's temporary directory.
+    /// The directory for large request bodies; an absolute path. `None`: the system's temporary
+    /// directory.
     pub spool_dir: Option<PathBuf>,
-    /// The DNS servers that resolve the names of backends. Empty: those of the system.
+    /// The DNS servers that resolve the names of backends. If empty, those of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// The memory for stored replies, in bytes. Default 64 MiB.
     pub cache_memory: u64,
@@ -157,22 +161,23 @@ impl Default for Server {
     }
 }
 
-/// Time limits for each step of a request. All are more than zero, except `keep_alive`.
+/// Time limits for each step of a request. Only `keep_alive` may be zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the first byte of a request head to its last. Default 60 s.
+    /// Limit from the first byte of a request head to its last byte. Default 60 s.
     pub head: Duration,
-    /// Between two reads of a request body. Default 60 s.
+    /// Limit between two reads of a request body. Default 60 s.
     pub body_idle: Duration,
-    /// Between two reads of a backend's reply, the wait for its head included. Default 60 s.
+    /// Limit between two reads of a backend's reply, including the wait for its head. Default 60 s.
     pub reply_idle: Duration,
-    /// Between two writes to a client that reads nothing. Default 60 s.
+    /// Limit of the wait to write to a client that reads nothing. Default 60 s.
     pub write: Duration,
-    /// Between two requests on one connection; zero closes it after each reply. Default 75 s.
+    /// Limit between two requests on one connection. Zero closes the connection after each reply.
+    /// Default 75 s.
     pub keep_alive: Duration,
-    /// To connect to a backend. Default 10 s.
+    /// Limit of the time to connect to a backend. Default 10 s.
     pub connect: Duration,
-    /// On an upgraded connection without data in either direction. Default 1 h.
+    /// Limit of the time without data in either direction on an upgraded connection. Default 1 h.
     pub tunnel_idle: Duration,
 }
 
@@ -190,32 +195,33 @@ impl Default for Timeouts {
     }
 }
 
-/// Limits on sizes, in bytes, and numbers.
+/// Limits on sizes (in bytes) and on numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A whole request head, request line included. Default 32 KiB.
+    /// Largest request head, including the request line. Default 32 KiB.
     pub head_size: usize,
-    /// Header fields in a request. Default 100.
+    /// Largest number of header fields in a request. Default 100.
     pub fields: usize,
-    /// The request target, always less than `head_size`. Default 8 KiB.
+    /// Longest request target; always less than `head_size`. Default 8 KiB.
     pub target: usize,
-    /// A request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
+    /// Largest request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
     pub max_body: u64,
-    /// The lowest rate of a request body in bytes per second. Default 0: no limit.
+    /// Lowest average rate of a request body in bytes per second. Default 0: no limit.
     pub body_rate: u64,
-    /// Client connections at once. Default 0: what the limit on open files allows.
+    /// Largest number of open client connections. Default 0: as many as the limit on open files
+    /// allows.
     pub connections: usize,
-    /// Client connections at once from one address. Default 0: no limit.
+    /// Largest number of open client connections from one address. Default 0: no limit.
     pub connections_per_address: usize,
-    /// Accepts GET and HEAD with a body. Default false.
+    /// Accepts GET and HEAD requests with a body. Default false.
     pub get_body: bool,
-    /// Requests on one client connection before it is closed. Default 0: no limit.
+    /// Number of requests on one client connection, after which it is closed. Default 0: no limit.
     pub keepalive_requests: u64,
     /// Memory for the unread part of one reply to a slow client. Default 64 KiB.
     pub buffer_memory: u64,
     /// File space for the unread part of one reply to a slow client. Default 256 MiB.
     pub buffer_file: u64,
-    /// Memory and file space for the unread parts of all replies. Default 2 GiB.
+    /// Total memory and file space for the unread parts of all replies. Default 2 GiB.
     pub buffer_total: u64,
 }
 
@@ -239,8 +245,8 @@ impl Default for Limits {
 }
 
 impl Plan {
-    /// Returns the number of the log in [`Log::files`] that has the requests of a site, or of one of
-    /// its routes. `None`: they are not logged.
+    /// Returns the index in [`Log::files`] of the log for the requests of a site, or of one of its
+    /// routes. Returns `None` if these requests are not logged.
     pub fn log_of(&self, site: &Site, route: Option<&Route>) -> Option<usize> {
         if route.is_some_and(|route| !route.log) {
             return None;
@@ -250,7 +256,7 @@ impl Plan {
         self.log.files().position(|file| file == *own).filter(|_| own.access != AccessLog::Off)
     }
 
-    /// Collects the logs of sites and routes.
+    /// Adds the logs of sites and routes to the list of logs, each log once.
     pub(crate) fn collect_logs(&mut self) {
         let of_site = |site: &Site| {
             let routes = site.routes.iter().filter_map(|route| route.own_log.clone());
@@ -265,12 +271,12 @@ impl Plan {
     }
 }
 
-/// Listeners, their host names, and the routes that answer each path.
+/// A site: its listeners, its host names, and the routes that answer its requests.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The listeners. Never empty.
     pub listen: Vec<Listen>,
-    /// The access log. `None`: that of `[log]`.
+    /// The access log of the site. `None`: that of `[log]`.
     pub log: Option<LogFile>,
     /// The host names of the site. Never empty; any host is [`HostPattern::Any`].
     pub hosts: Vec<HostPattern>,
@@ -278,39 +284,42 @@ pub struct Site {
     pub trusted_proxies: Vec<Clients>,
     /// The fields that trusted proxies write. Default [`ForwardedFields::Either`].
     pub forwarded: ForwardedFields,
-    /// Connections begin with a PROXY header. All sites of a listener agree on this.
+    /// True if connections begin with a PROXY header. All sites of a listener have the same value.
     pub proxy_protocol: bool,
-    /// Requirements of the `ajp://` listeners; `Some` if the site has one. All sites of a listener
-    /// have equal values.
+    /// Requirements of the `ajp://` listeners; `Some` if the site has such a listener. All sites of
+    /// a listener have the same requirements.
     pub ajp: Option<AjpFront>,
-    /// Mode and owner of its Unix sockets. All sites of a listener have the same.
+    /// Mode and owner of the site's Unix sockets. All sites of a listener have the same values.
     pub socket_access: SocketAccess,
     /// The treatment of paths with `%2F`, a backslash or `%5C`. Default [`EncodedSlashes::Refuse`].
     pub encoded_slashes: EncodedSlashes,
     /// Merges repeated slashes in paths. Default true.
     pub merge_slashes: bool,
-    /// The `https://` port for redirects of requests without TLS.
+    /// The port of the `https://` URLs to which requests without TLS are redirected. `None`: no
+    /// such redirects.
     pub redirect_to_https: Option<u16>,
-    /// Certificate and settings of the `https://` listeners; `Some` if the site has one.
+    /// Certificate and settings of the `https://` listeners; `Some` if the site has such a
+    /// listener.
     pub tls: Option<Tls>,
-    /// Pages for errors before a route is found. Routes have their own, which include these.
+    /// Pages for errors before a route is found. Each route has its own list of pages, which
+    /// includes these pages.
     pub error_pages: ErrorPages,
     /// The routes. The first one that matches answers the request. Never empty.
     pub routes: Vec<Route>,
-    /// The first line of the site in its file, from 1; 0 without a file.
+    /// Number of the site's first line in its file, from 1; 0 if the plan was not made from a file.
     pub line: usize,
-    /// The included file that has the site; `None` for the configuration file itself.
+    /// The included file that contains the site; `None` for the configuration file itself.
     pub file: Option<String>,
-    /// Tests of the rules.
+    /// Tests of the site's routes, for `forebay check`.
     pub expect: Vec<Expectation>,
-    /// The keys that `[defaults]` gave.
+    /// The keys of the site that come from `[defaults]`.
     pub inherited: Vec<Inherited>,
 }
 
 /// The request fields that trusted proxies write about clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFields {
-    /// Either kind of field, or both if they agree.
+    /// Either kind of field, or both kinds if they agree.
     #[default]
     Either,
     /// `X-Forwarded-For` and `X-Forwarded-Proto`.
@@ -325,13 +334,14 @@ pub enum EncodedSlashes {
     /// Such a path gets 404.
     #[default]
     Refuse,
-    /// Such a path is passed on unchanged, if it would match the same route with slashes.
+    /// Such a path is passed on unchanged, unless another route would match it with real slashes
+    /// instead.
     Pass,
 }
 
 impl Site {
-    /// Returns true if the site trusts proxies on a Unix socket because it trusts 127.0.0.1. Unix
-    /// sockets had that address before `"unix"` was added.
+    /// Returns true if the site trusts proxies on Unix sockets only because it trusts 127.0.0.1.
+    /// Forebay used that address for the peers of Unix sockets before it had the value `"unix"`.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
@@ -340,7 +350,7 @@ impl Site {
 
     /// Returns the first route that matches the request, and the part that its pattern matched.
     ///
-    /// `path` is decoded, normalised and without its query.
+    /// `path` is decoded and normalised, and has no query.
     pub fn route<'s, 'p>(
         &'s self,
         method: &[u8],

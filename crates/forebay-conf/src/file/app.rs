@@ -98,7 +98,7 @@ pub struct App {
     /// command, rack, asgi: the largest number of open connections to each process. rack: requests
     /// above `threads` wait for a thread, but a WebSocket that has taken over its connection needs
     /// no thread. asgi: each request or WebSocket needs one connection. Default: 1000 for asgi, 100
-    /// for a command that speaks http, `threads` for rack, else 1.
+    /// for a command that speaks http, h2c or ajp, `threads` for rack, else 1.
     pub connections: Option<At<usize>>,
     /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".

@@ -165,8 +165,8 @@ pub struct Route {
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
     /// Passes a request for a missing file or script on to the routes below this one, like nginx's
-    /// try_files. For `files`, `cgi`, `fastcgi`, and `app` of kind perl-cgi, python-cgi or php.
-    /// Default: false.
+    /// try_files. For `files`, `cgi`, `fastcgi` without `mount`, and `app` of kind cgi-bin,
+    /// perl-cgi, python-cgi or php. Default: false.
     pub fallback: Option<At<bool>>,
     /// The path that answers a request for a missing file or script: "/index.php" for an
     /// application with one entry script, "/index.html" for a single-page application. The
@@ -188,9 +188,10 @@ pub struct Route {
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,
     /// Receives the whole request body, in memory and then in a file, before Forebay sends the
-    /// request to a server. For `proxy`, `ajp` and `app` of kind command that speaks http, h2c or
-    /// ajp. All other routes except `files` always receive the whole body first. Default: true for
-    /// `app`, unless it speaks h2c; false for `proxy` and `ajp`.
+    /// request to a server. For `proxy`, `ajp`, and `app` of kind asgi or of kind command that
+    /// speaks http, h2c or ajp. All other routes receive the whole body first, or read no body.
+    /// Default: true for `app`, false for `proxy`, `ajp`, and an `app` of kind asgi or that speaks
+    /// h2c.
     pub request_buffering: Option<At<bool>>,
     /// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route
     /// that restricts access or answers with `respond` or `redirect`. Java servers remove path

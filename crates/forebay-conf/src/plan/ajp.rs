@@ -11,26 +11,27 @@ use super::Upstream;
 pub struct Ajp {
     /// The containers.
     pub upstream: Arc<Upstream>,
-    /// The secret that the containers require.
+    /// The secret that the containers require. `None`: they require no secret.
     pub secret: Option<Secret>,
-    /// The largest packet in bytes, its header included: 8192, the default, to 65,536.
+    /// The largest packet in bytes, including its header: 8192 (the default) to 65,536.
     pub packet_size: usize,
     /// The times at which a container gets a ping. Default [`Ping::Off`].
     pub ping: Ping,
-    /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
+    /// The longest time between two reads of a reply. `None`: [`super::Timeouts::reply_idle`]
+    /// applies.
     pub reply_timeout: Option<Duration>,
 }
 
 /// The requirements of an `ajp://` listener for the web servers that connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AjpFront {
-    /// The secret that each request must contain. `None`: none.
+    /// The secret that each request must contain. `None`: no secret is required.
     pub secret: Option<Secret>,
-    /// The largest packet in bytes, its header included: 8192, the default, to 65,536.
+    /// The largest packet in bytes, including its header: 8192 (the default) to 65,536.
     pub packet_size: usize,
 }
 
-/// The times at which a container gets a ping, which tests if it answers.
+/// The times at which a container gets a ping, which tests if the container answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ping {
     /// After each new connection.
@@ -42,7 +43,7 @@ pub enum Ping {
     Off,
 }
 
-/// A secret shared with the peers that may pass requests on. `Debug` does not print it.
+/// A secret that Forebay shares with an AJP peer. `Debug` does not print the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -52,7 +53,7 @@ impl Secret {
         Self(text)
     }
 
-    /// Returns the bytes.
+    /// Returns the bytes of the secret.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

@@ -13,58 +13,62 @@ use super::ajp::Secret;
 pub struct App {
     /// The program to run.
     pub kind: AppKind,
-    /// The working directory, absolute: the application's own directory, or that of the file.
+    /// The working directory; absolute. It is the application's own directory, or the directory of
+    /// the configuration file.
     pub dir: PathBuf,
     /// The number of processes.
     pub workers: Workers,
-    /// Requests a worker serves before it is replaced. `None`: no limit.
+    /// The number of requests after which a worker is replaced. `None`: no limit.
     pub max_requests: Option<u64>,
     /// The age at which a worker is replaced. `None`: no limit.
     pub max_age: Option<Duration>,
-    /// Files and directories whose change replaces the workers. Absolute; they may be missing.
+    /// Files and directories. If one changes, the workers are replaced. Paths are absolute, and the
+    /// files may be missing.
     pub watch: Vec<PathBuf>,
-    /// From the request's head to the last byte of the reply. For a command, the longest time
-    /// without data during a request. Default 60 s.
+    /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
+    /// command, the longest time without data during a request. Default 60 s.
     pub request_timeout: Duration,
-    /// Requests that may wait for a worker. Default 1024.
+    /// The number of requests that may wait for a worker. Default 1024.
     pub queue: usize,
     /// The longest time that a request may wait for a worker. Default 10 s.
     pub queue_timeout: Duration,
     /// Variables added to the workers' environment.
     pub env: BTreeMap<String, String>,
-    /// Directories where Perl and Python look for modules first. Absolute; they existed at the
-    /// time of loading, and their names have no colon.
+    /// Directories where Perl, Python and Ruby look for modules first. Paths are absolute and
+    /// contain no colon. The directories existed when the configuration was loaded.
     pub lib: Vec<PathBuf>,
-    /// The user that the workers run as. `None`: Forebay's own.
+    /// The user that the workers run as. `None`: the user of Forebay itself.
     pub user: Option<String>,
-    /// The group that they run as. `None`: the groups of `user`.
+    /// The group that the workers run as. `None`: the groups of `user`.
     pub group: Option<String>,
     /// Resource limits of each process.
     pub limits: ProcessLimits,
     /// Resource limits of all processes together.
     pub cgroup: CgroupLimits,
-    /// The longest time from the start of a program until it listens. Default 30 s.
+    /// The longest time from the start of a program until it listens itself. Default 30 s.
     pub start_timeout: Duration,
-    /// From SIGTERM to SIGKILL, for a program. Default 10 s.
+    /// The time from SIGTERM to SIGKILL, for a program that listens itself. Default 10 s.
     pub stop_timeout: Duration,
-    /// The idle time after which a worker above the minimum is stopped. Default 60 s.
+    /// The idle time after which a worker is stopped, if more than the minimum run. Default 60 s.
     pub idle_timeout: Duration,
     /// Resident bytes above which a worker is replaced. `None`: no limit.
     pub max_memory: Option<u64>,
-    /// CPU time, of user and system, after which a worker is replaced. `None`: no limit.
+    /// CPU time (user and system) after which a worker is replaced. `None`: no limit.
     pub max_cpu: Option<Duration>,
-    /// The number of processes at once for CGI scripts that no worker can run. Default 64.
+    /// The largest number of processes at the same time for CGI scripts that no worker can run.
+    /// Default 64.
     pub max_processes: usize,
-    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
     pub max_output: u64,
-    /// The start of paths that becomes SCRIPT_NAME, without a final slash; empty: none. `None`: the
-    /// part of the route's path before its `/*`.
+    /// The prefix of paths that becomes SCRIPT_NAME, without a final slash. If empty, the whole
+    /// path is PATH_INFO. `None`: the prefix is the part of the route's path before its `/*`.
     pub mount: Option<String>,
-    /// The line of the file that the application begins on, from 1.
+    /// The number of the application's first line in its file, from 1.
     pub line: usize,
 }
 
-/// The program to run. Paths are absolute and exist at the time of loading.
+/// The program to run. Paths are absolute and existed when the configuration was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppKind {
     /// Unchanged CGI scripts in several languages.
@@ -75,8 +79,8 @@ pub enum AppKind {
         perl_mode: PerlMode,
         /// The way to run Python scripts.
         python_mode: PythonMode,
-        /// The interpreter of Python scripts. `None`: that of the virtual environment that all of
-        /// them name, else `python3` from PATH.
+        /// The interpreter of Python scripts. `None`: that of the virtual environment that the #!
+        /// lines of all scripts name, else `python3` from PATH.
         python: Option<PathBuf>,
     },
     /// Unchanged Perl CGI scripts.
@@ -115,9 +119,10 @@ pub enum AppKind {
         file: PathBuf,
         /// The interpreter. `None`: `ruby` from PATH.
         ruby: Option<PathBuf>,
-        /// The number of requests at once in each process, at least 1. Default 1.
+        /// The number of requests that each process serves at the same time, at least 1. Default 1.
         threads: usize,
-        /// The number of connections to each process, at least `threads`, the default.
+        /// The largest number of connections to each process; at least `threads`, which is the
+        /// default.
         connections: usize,
     },
     /// An ASGI application.
@@ -128,11 +133,13 @@ pub enum AppKind {
         dir: PathBuf,
         /// The interpreter. `None`: `python3` from PATH.
         python: Option<PathBuf>,
-        /// The number of requests and WebSockets at once in each process, at least 1. Default 1000.
+        /// The largest number of requests and WebSockets at the same time in each process, at least
+        /// 1. Default 1000.
         connections: usize,
-        /// The cookie (a token) that names a client's process.
+        /// The name of the cookie that binds a client to one process; a token of RFC 9110. `None`:
+        /// no such cookie.
         sticky: Option<String>,
-        /// Bytes of one WebSocket message. Default 16 MiB.
+        /// The largest WebSocket message in bytes. Default 16 MiB.
         max_message: u64,
     },
     /// PHP scripts.
@@ -141,7 +148,7 @@ pub enum AppKind {
         root: PathBuf,
         /// Endings of the files that may be run; never empty. Default `.php`.
         scripts: Vec<String>,
-        /// The start of paths that is removed before the script is looked up: whole segments,
+        /// The prefix that is removed from a path before the script is looked up: whole segments,
         /// without a final slash.
         strip_prefix: Option<String>,
         /// Settings as in php.ini, `name=value`.
@@ -153,15 +160,16 @@ pub enum AppKind {
     Mono {
         /// The directory of the application.
         dir: PathBuf,
-        /// The number of requests at once in each process, at least 1. Default 16.
+        /// The number of requests that each process serves at the same time, at least 1. Default
+        /// 16.
         threads: usize,
-        /// The path of the application. Begins with a slash and does not end in one, unless it is
-        /// `/`. Default `/`.
+        /// The path of the application. It begins with a slash, and does not end in a slash unless
+        /// it is `/`. Default `/`.
         virtual_path: String,
     },
     /// A program that listens on a socket itself.
     Command {
-        /// Program and arguments, as typed: they still contain `{dir}`, `{socket}` and the like.
+        /// Program and arguments as typed, with placeholders such as `{dir}` and `{socket}`.
         run: Vec<String>,
         /// The protocol of the program.
         speaks: AppProtocol,
@@ -174,15 +182,16 @@ pub enum AppKind {
         /// The prefix that is removed from paths, if the program speaks HTTP, or speaks FastCGI and
         /// has a `root`.
         strip_prefix: Option<String>,
-        /// The cookie (a token) that names a client's process, if the program speaks HTTP.
+        /// The name of the cookie that binds a client to one process, if the program speaks HTTP.
         sticky: Option<String>,
-        /// The number of connections at once to each process, at least 1. Default 100 for HTTP and
-        /// AJP, else 1.
+        /// The largest number of open connections to each process, at least 1. Default 100 for HTTP
+        /// and AJP, else 1.
         connections: usize,
-        /// The directory that SCRIPT_FILENAME begins with. `None`: the path is PATH_INFO.
+        /// The directory that SCRIPT_FILENAME begins with. `None`: there is no script, and the
+        /// whole path is PATH_INFO.
         root: Option<PathBuf>,
-        /// Endings of the files below `root` that may be run, if the program speaks FastCGI. Empty:
-        /// any file.
+        /// Endings of the files below `root` that may be run, if the program speaks FastCGI. If
+        /// empty, any file may be run.
         scripts: Vec<String>,
     },
 }
@@ -194,24 +203,24 @@ pub enum Listening {
     Socket,
     /// The program opens the TCP port `{port}` of 127.0.0.1.
     Port,
-    /// Forebay opens a Unix socket, which becomes descriptor 3.
+    /// Forebay opens a Unix socket, which the program gets as descriptor 3.
     Inherit,
-    /// Forebay opens a TCP port of 127.0.0.1, which becomes descriptor 3.
+    /// Forebay opens a TCP port of 127.0.0.1, which the program gets as descriptor 3.
     InheritPort,
-    /// Forebay opens a Unix socket, which becomes descriptor 0.
+    /// Forebay opens a Unix socket, which the program gets as descriptor 0.
     Stdin,
 }
 
 /// Resource limits of each process. `None`: those of Forebay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
-    /// Open files.
+    /// The largest number of open files.
     pub open_files: Option<u64>,
-    /// Address space, in bytes.
+    /// The largest address space, in bytes.
     pub memory: Option<u64>,
     /// CPU time, in seconds.
     pub cpu_time: Option<u64>,
-    /// Processes and threads of the user.
+    /// The largest number of processes and threads of the user.
     pub processes: Option<u64>,
     /// The largest core dump, in bytes.
     pub core: Option<u64>,
@@ -220,37 +229,37 @@ pub struct ProcessLimits {
 /// Resource limits of a control group. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// Bytes of memory.
+    /// The largest memory in bytes.
     pub memory: Option<u64>,
     /// CPU time in percent of one core.
     pub cpu_percent: Option<u64>,
-    /// Processes and threads.
+    /// The largest number of processes and threads.
     pub processes: Option<u64>,
 }
 
 /// The way to run a Perl CGI script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerlMode {
-    /// Compiled once, run many times in one process. The default.
+    /// A script is compiled once and runs many times in one process. The default.
     #[default]
     Registry,
-    /// Like `Registry`, in the directory of the script.
+    /// Like `Registry`, but with the script's directory as working directory.
     RegistryPrefork,
-    /// Compiled for each request, in a persistent process.
+    /// A script is compiled for each request, in a persistent process.
     PerlRun,
-    /// Compiled once; each request runs in a forked process of its own.
+    /// A script is compiled once. Each request runs in a separate forked process.
     Fork,
-    /// A process for each request.
+    /// Forebay starts a process for each request.
     Cgi,
 }
 
 /// The way to run a Python CGI script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PythonMode {
-    /// A fresh module for each request, in a persistent process. The default.
+    /// Each request runs a script as a new module, in a persistent process. The default.
     #[default]
     Fresh,
-    /// Each request runs in a forked process of its own.
+    /// Each request runs in a separate forked process.
     Fork,
 }
 
@@ -272,13 +281,13 @@ pub enum AppProtocol {
 }
 
 impl AppProtocol {
-    /// Returns true for each version of HTTP.
+    /// Returns true if the protocol is a version of HTTP.
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::H2c)
     }
 }
 
-/// The number of processes: `min <= max`, `max >= 1`.
+/// The number of processes. `min <= max` and `max >= 1` always hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
     /// The number of processes that always run. Default 4.

@@ -7,26 +7,27 @@ use super::Template;
 /// A limit on the number of requests with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// Requests in `period`; at least one.
+    /// The largest number of requests in `period`; at least one.
     pub requests: u32,
-    /// The time of `requests`; more than zero.
+    /// The period in which `requests` are admitted; more than zero.
     pub period: Duration,
-    /// Requests that may come at once, beyond the next one.
+    /// The number of requests that may arrive earlier than the rate allows.
     pub burst: u32,
-    /// The key.
+    /// The text by which requests are counted. Requests with the same text share the limit.
     pub key: Template,
-    /// True if the requests of a burst wait until the rate admits them.
+    /// True if requests that arrive earlier wait until the rate admits them.
     pub delay: bool,
 }
 
 impl RateLimit {
-    /// Returns the time from one request to the next at the limit.
+    /// Returns the time from one request to the next if requests arrive exactly at the rate.
     pub fn interval(&self) -> Duration {
-        // At least a nanosecond, so that a key's time always advances.
+        // The interval is at least a nanosecond, so that the time of the next request always
+        // advances.
         (self.period / self.requests).max(Duration::from_nanos(1))
     }
 
-    /// Returns the time that the requests of a burst are ahead of the rate.
+    /// Returns the longest time that a request of a burst may arrive before the rate admits it.
     pub fn ahead(&self) -> Duration {
         self.interval().saturating_mul(self.burst)
     }

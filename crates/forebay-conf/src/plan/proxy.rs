@@ -12,17 +12,18 @@ pub struct Proxy {
     pub upstream: Arc<Upstream>,
     /// The `Host` that servers get. Default [`HostField::Client`].
     pub host: HostField,
-    /// The prefix that is removed from the path; begins with `/`.
+    /// The prefix that is removed from the path. It begins with `/`.
     pub strip_prefix: Option<String>,
     /// The treatment of redirects and cookies that contain the server's own address. Default
     /// [`Redirects::Rewrite`].
     pub redirect: Redirects,
-    /// Between two reads of a reply. `None`: as the server's [`super::Timeouts::reply_idle`].
+    /// The longest time between two reads of a reply. `None`: [`super::Timeouts::reply_idle`]
+    /// applies.
     pub reply_timeout: Option<Duration>,
 }
 
 impl Proxy {
-    /// Returns a route to these servers, with every default.
+    /// Returns a route to these servers, with the default of every setting.
     pub fn new(to: Vec<Backend>) -> Self {
         Self {
             upstream: Arc::new(Upstream::new(to)),
@@ -37,19 +38,19 @@ impl Proxy {
 /// The treatment of redirects and cookies that contain the server's own address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
-    /// They are rewritten to the address that clients use.
+    /// Redirects and cookies are rewritten to the address that clients use.
     #[default]
     Rewrite,
-    /// They are passed on unchanged.
+    /// Redirects and cookies are passed on unchanged.
     Off,
 }
 
 /// The `Host` that servers get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostField {
-    /// The client's Host.
+    /// The client's own `Host`.
     #[default]
     Client,
-    /// [`Backend::authority`].
+    /// The server's [`Backend::authority`].
     Backend,
 }

@@ -1,4 +1,4 @@
-//! A route: its conditions and the action that answers its requests.
+//! A route: its conditions on requests, and the action that answers them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::{
     RequestField, Rewrite, Satisfy, Template, Upstream,
 };
 
-/// The conditions on requests, and the action that answers them.
+/// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
 // More than 20 fields: the resolved form has one for each key, or group of keys, of the table.
 pub struct Route {
@@ -20,17 +20,18 @@ pub struct Route {
     pub name: Option<String>,
     /// The conditions on requests.
     pub matcher: Matcher,
-    /// The action that answers them.
+    /// The action that answers matching requests.
     pub action: Action,
     /// Writes the requests to the access log. Default true.
     pub log: bool,
-    /// The access log. `None`: that of the site.
+    /// The access log of the route. `None`: that of the site.
     pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
-    /// Changes to the fields of requests, before the origin gets them.
+    /// Changes to the fields of a request before the origin gets the request.
     pub request_headers: Vec<RequestField>,
-    /// Reply headers to set or add. No header frames the message or belongs to the connection.
+    /// Reply headers to set or add. Headers that frame the message or belong to the connection are
+    /// not allowed.
     pub reply_headers: Vec<ReplyField>,
     /// Reply headers to remove, in lower case.
     pub remove_headers: Vec<String>,
@@ -38,46 +39,52 @@ pub struct Route {
     pub max_body: Option<u64>,
     /// Passes a request for a missing file or script on to the routes below. Default false.
     pub fallback: bool,
-    /// The path that replaces that of a request for a missing file or script. Routing then starts
-    /// again at the first route. `fallback` is false if this is set.
+    /// The new path of a request for a missing file or script. The search for a route then starts
+    /// again at the first route. If `fallback_to` is set, `fallback` is false.
     pub fallback_to: Option<Rewrite>,
-    /// The path that replaces that of each request, before the action answers it.
+    /// The new path of each request, before the action answers the request.
     pub rewrite: Option<Rewrite>,
-    /// Stores the part of a reply that a slow client has not read. Default true for processes (CGI,
-    /// FastCGI, SCGI, uwsgi, AJP, applications), false for [`Action::Proxy`]. Always false for
-    /// replies that Forebay makes itself.
+    /// Stores the part of a reply that a slow client has not read. Default false for
+    /// [`Action::Proxy`] and for ASGI applications. Default true for other backends and
+    /// applications. Always false for replies that Forebay makes itself.
     pub buffer: bool,
     /// Compression of replies. Default `None`.
     pub compress: Option<Compress>,
     /// Stored replies. Default `None`.
     pub cache: Option<Cache>,
-    /// Receives the whole request body before the request is sent to an HTTP server. Default true
-    /// for applications that speak HTTP, false for [`Action::Proxy`] and [`Action::Ajp`]. False if
-    /// it makes no difference.
+    /// Receives the whole request body before the request is sent to a server. Default true for
+    /// applications that speak HTTP/1.1 or AJP. Default false for [`Action::Proxy`],
+    /// [`Action::Ajp`], and applications that speak HTTP/2 or ASGI. False if the value makes no
+    /// difference.
     pub request_buffering: bool,
-    /// The treatment of path parameters by the rules above this route. Default
-    /// [`PathParameters::Match`] for servers that may remove parameters: [`Action::Ajp`],
-    /// [`Action::Proxy`], and programs that speak HTTP or AJP. Else [`PathParameters::Ignore`].
+    /// The treatment of path parameters by earlier routes that restrict access or answer
+    /// themselves. Default [`PathParameters::Match`] for servers that may remove parameters:
+    /// [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or AJP. Else
+    /// [`PathParameters::Ignore`].
     pub path_parameters: PathParameters,
-    /// The directory of files that the origin may send with `X-Accel-Redirect` or `X-Sendfile`.
-    /// Absolute; a directory at the time of loading. `None`: those fields have no effect.
+    /// The directory of files that the origin may send with `X-Accel-Redirect` or `X-Sendfile`. The
+    /// path is absolute and was a directory when the configuration was loaded. `None`: those fields
+    /// have no effect.
     pub sendfile_root: Option<PathBuf>,
     /// Pages for errors, from the route and its site.
     pub error_pages: ErrorPages,
-    /// The page that is sent instead of all replies, from the route or its site.
+    /// The page that is sent instead of all replies, from the route or its site. `None`: the route
+    /// is open.
     pub maintenance: Option<Arc<Maintenance>>,
-    /// Web pages of other origins that may use the route. `None`: browsers decide.
+    /// Web pages of other origins that may use the route. `None`: Forebay leaves CORS to the
+    /// application.
     pub cors: Option<Cors>,
     /// The clients and users that may use the route.
     pub access: Access,
-    /// The first line of the route in the file of its site, from 1; 0 without a file.
+    /// Number of the route's first line in the file of its site, from 1; 0 if the plan was not made
+    /// from a file.
     pub line: usize,
-    /// The keys that defaults and sets gave.
+    /// The keys of the route that come from defaults and sets.
     pub inherited: Vec<Inherited>,
 }
 
 impl Route {
-    /// Returns the servers of the action, and those that decide about requests.
+    /// Returns the servers of the action, and the servers of `forward_auth`.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let deciding = self.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
         self.action.upstream().into_iter().chain(deciding)
@@ -89,51 +96,55 @@ impl Route {
     }
 }
 
-/// The treatment of path parameters (`;x` in a segment) by rules.
+/// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route that
+/// restricts access or answers itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathParameters {
-    /// A rule applies to the path with and without parameters.
+    /// A rule applies if it matches the path with parameters or without them.
     Match,
-    /// A path with a parameter is refused.
+    /// A path with a parameter gets 404.
     Refuse,
-    /// A parameter is part of the path.
+    /// Rules treat a parameter as part of the path.
     #[default]
     Ignore,
 }
 
-/// The clients and users that may use a route. A request must meet all conditions.
+/// The clients and users that may use a route. `satisfy` combines the conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Clients that may use it; empty, the default: all.
+    /// Clients that may use the route. If empty (the default), all clients may.
     pub allow: Vec<Clients>,
-    /// Clients that may not use it, even if `allow` has them. Default: none.
+    /// Clients that may not use the route, even if `allow` has them. Default: none.
     pub deny: Vec<Clients>,
-    /// Users that may use it. `None`, the default: no password is needed.
+    /// Users that may use the route. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
-    /// A server that decides. `None`, the default: there is none.
+    /// A server that permits or refuses each request. `None`, the default: there is no such server.
     pub forward_auth: Option<ForwardAuth>,
-    /// The combination of the rules about clients, users and the server. Default: all must hold.
+    /// The way to combine the rules about clients, users and the server. Default: a request must
+    /// meet all rules.
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
 }
 
 impl Access {
-    /// Returns true if an address that [`Self::admits`] accepts is enough.
+    /// Returns true if a client that [`Self::admits`] accepts needs neither a password nor the
+    /// permission of the server.
     pub fn suffices_by_address(&self) -> bool {
         let has_rules = !self.allow.is_empty() || !self.deny.is_empty();
         self.satisfy == Satisfy::Any && has_rules
     }
 
-    /// Returns true if a client at this address may use the route. `None` is a client of a Unix
-    /// socket, which has no address. Rules about addresses refuse it, unless `allow` names such
-    /// clients.
+    /// Returns true if the rules about addresses admit this client. `None` is a client of a Unix
+    /// socket, which has no address. If `deny` has any rule, such a client is refused unless
+    /// `allow` names clients of Unix sockets.
     pub fn admits(&self, client: Option<IpAddr>) -> bool {
         let is_in = |rule: &[Clients]| rule.iter().any(|clients| clients.contains(client));
         if is_in(&self.deny) {
             return false;
         }
-        // A client without an address could have any, including one that `deny` names.
+        // A client without an address could have any address, including an address that `deny`
+        // names.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         if may_be_denied {
             self.allow.contains(&Clients::Unix)
@@ -142,8 +153,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the route has a rule about addresses that refuses all clients of Unix
-    /// sockets.
+    /// Returns true if the rules about addresses name only networks and so refuse all clients of
+    /// Unix sockets.
     pub fn refuses_unix(&self) -> bool {
         !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
     }
@@ -153,12 +164,13 @@ impl Access {
     }
 }
 
-/// Users and their passwords.
+/// Users and their passwords, for Basic authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasicAuth {
-    /// Absolute; a file at the time of loading.
+    /// The password file. The path is absolute and was a file when the configuration was loaded.
     pub file: PathBuf,
-    /// The name that browsers show; without control characters. Default `restricted`.
+    /// The name that browsers show when they ask for the password. It has no control characters.
+    /// Default `restricted`.
     pub realm: String,
 }
 
@@ -183,9 +195,11 @@ pub enum Action {
     Respond(Respond),
     /// A redirect.
     Redirect(Redirect),
-    /// Redirects of many old addresses. Other paths are left to the routes below.
+    /// Redirects of many old paths, from a file. Requests for other paths go on to the routes
+    /// below.
     Moved(MovedPages),
-    /// None: routing starts again at the first route, with the path of [`Route::rewrite`].
+    /// No answer: the search for a route starts again at the first route, with the path of
+    /// [`Route::rewrite`].
     Rewrite,
 }
 
@@ -205,30 +219,34 @@ impl Action {
 /// Files of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// Absolute; a directory at the time of loading.
+    /// The directory. The path is absolute and was a directory when the configuration was loaded.
     pub root: PathBuf,
-    /// Names of index files, tried in turn for a directory. Default `index.html`; may be empty.
+    /// Names of index files, tried in turn for a directory. Default `index.html`. The list may be
+    /// empty.
     pub index: Vec<String>,
     /// Sends a listing of a directory that has no index file. Default false.
     pub listing: bool,
-    /// Sends names that begin with a dot; `.well-known` is always sent. Default false.
+    /// Sends files whose names begin with a dot. Files in `.well-known` are always sent. Default
+    /// false.
     pub hidden: bool,
     /// The symbolic links that are followed. Default [`Symlinks::Owner`], like Apache's
     /// SymLinksIfOwnerMatch.
     pub follow_symlinks: Symlinks,
-    /// Compressed siblings that may replace a file, the preferred one first. Default none.
+    /// Codings of compressed siblings that may replace a file. The preferred coding comes first.
+    /// Default: none.
     pub precompressed: Vec<ContentCoding>,
-    /// The number of ranges in one request, at most 1000. Default 16; 0: ranges are ignored.
+    /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
+    /// ignored.
     pub max_ranges: usize,
-    /// The script routes below that still run their scripts if this route matches first.
+    /// The script routes below this route that still run their scripts if this route matches first.
     pub scripts: ScriptsBelow,
 }
 
 /// The script routes below a files route that still run their scripts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
-    /// Each script route whose every request this route matches first: it would never run
-    /// otherwise.
+    /// Only script routes that would otherwise never run, because this route matches all their
+    /// requests first.
     #[default]
     Covered,
     /// All of them.
@@ -249,25 +267,27 @@ pub enum Symlinks {
     Never,
 }
 
-/// Scripts of a directory, or one program, with one process for each request.
+/// Scripts of a directory, or one program. Each request gets a new process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// Absolute; a directory at the time of loading.
+    /// The directory. The path is absolute and was a directory when the configuration was loaded.
     pub dir: PathBuf,
-    /// The program for all paths, in `dir`; a file at the time of loading. `None`: the path names
-    /// the script.
+    /// The program for all paths. It is in `dir`, and was a file when the configuration was loaded.
+    /// `None`: the path names the script.
     pub program: Option<PathBuf>,
-    /// The longest time from the start to the last byte of the reply. Default 60 s.
+    /// The longest time from the start of the script to the last byte of the reply. Default 60 s.
     pub timeout: Duration,
-    /// The number of processes at once, at least 1; further requests wait. Default 64.
+    /// The largest number of processes at the same time, at least 1. Further requests wait. Default
+    /// 64.
     pub max_processes: usize,
-    /// Bytes that a script may print, its head included. `u64::MAX`, the default: no limit.
+    /// The largest reply of a script in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
     pub max_output: u64,
     /// Variables added to those of the request. They replace variables with the same name.
     pub env: BTreeMap<String, String>,
-    /// The user that the scripts run as. `None`: Forebay's own.
+    /// The user that the scripts run as. `None`: the user of Forebay itself.
     pub user: Option<String>,
-    /// The group that they run as. `None`: the groups of `user`.
+    /// The group that the scripts run as. `None`: the groups of `user`.
     pub group: Option<String>,
     /// Resource limits of each process.
     pub limits: ProcessLimits,
@@ -276,37 +296,42 @@ pub struct Cgi {
 /// A FastCGI application that runs independently of Forebay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fastcgi {
-    /// Its addresses.
+    /// The addresses of the application.
     pub upstream: Arc<Upstream>,
-    /// The directory of the scripts, as the application sees it; absolute. A relative path was
-    /// typed for a local directory, which exists. An absolute one may be on another machine or in a
-    /// container. `None`: the application has no script files, and `mount` is set.
+    /// The directory of the scripts, as the application sees it; an absolute path. If the user
+    /// typed a relative path, the directory exists on this machine. An absolute path may be on
+    /// another machine or in a container. `None`: the application has no script files, and `mount`
+    /// is set.
     pub root: Option<PathBuf>,
-    /// The start of paths that is removed before the script is looked up: whole segments, without a
-    /// final slash.
+    /// The prefix that is removed from a path before the script is looked up: whole segments,
+    /// without a final slash.
     pub strip_prefix: Option<String>,
-    /// The application takes every path: the start of paths that becomes SCRIPT_NAME. `None`: the
-    /// path names a script below `root`.
+    /// The prefix of paths that becomes SCRIPT_NAME. The application then answers every path.
+    /// `None`: the path names a script below `root`.
     pub mount: Option<String>,
     /// The script for a path that ends in `/`. Default `index.php`.
     pub index: String,
-    /// Endings of the files that may be run. Empty: any file. Default `.php` if `index` ends in it.
+    /// Endings of the files that may be run. If empty, any file may be run. Default `.php` if
+    /// `index` ends in `.php`, else empty.
     pub scripts: Vec<String>,
     /// Parameters added to those of the request.
     pub params: BTreeMap<String, String>,
     /// Uses a connection for more than one request. Default true.
     pub keep_conn: bool,
-    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
     pub max_output: u64,
     /// Sends several requests at once over one connection.
     pub multiplex: Multiplex,
-    /// The number of requests at once on a shared connection, at least 1. Default 64.
+    /// The largest number of requests at the same time on a shared connection, at least 1. Default
+    /// 64.
     pub max_streams: usize,
-    /// The number of shared connections to each address for each thread.
-    /// [`Plan::share_connections`](super::Plan::share_connections) sets it; until then there is no
-    /// limit.
+    /// The largest number of shared connections from each thread to each address.
+    /// [`Plan::share_connections`](super::Plan::share_connections) sets this number. Until then
+    /// there is no limit.
     pub max_shared: usize,
-    /// Bytes of one reply that may wait for its client on a shared connection. Default 1 MiB.
+    /// The number of bytes of one reply that may wait for its client on a shared connection.
+    /// Default 1 MiB.
     pub max_buffered: usize,
 }
 
@@ -318,27 +343,28 @@ pub enum Multiplex {
     Off,
     /// Always, unless the application refuses.
     On,
-    /// If the application says that it supports this.
+    /// If the application reports that it can do this.
     Auto,
 }
 
-/// An independent application that takes one request for each connection.
+/// An application that runs independently of Forebay and takes one request for each connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppServer {
-    /// Its protocol.
+    /// The protocol of the application.
     pub protocol: ServerProtocol,
-    /// Its addresses.
+    /// The addresses of the application.
     pub upstream: Arc<Upstream>,
-    /// The directory that the application gets as DOCUMENT_ROOT; absolute. A relative path was
-    /// typed for a local directory, which exists.
+    /// The directory that the application gets as DOCUMENT_ROOT; an absolute path. If the user
+    /// typed a relative path, the directory exists on this machine.
     pub root: Option<PathBuf>,
-    /// The start of paths that becomes SCRIPT_NAME: "/" and more, without a final slash. Empty, the
-    /// default of a route: the whole path is PATH_INFO. `None`, for an application of Forebay: the
-    /// part of the route's path before its `/*`.
+    /// The prefix of paths that becomes SCRIPT_NAME. It begins with a slash and does not end in
+    /// one. If empty (the default of a route), the whole path is PATH_INFO. `None`, only for an
+    /// application that Forebay starts: the part of the route's path before its `/*`.
     pub mount: Option<String>,
     /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,
-    /// Bytes of one reply, its head included. `u64::MAX`, the default: no limit.
+    /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
+    /// limit.
     pub max_output: u64,
 }
 
@@ -359,11 +385,11 @@ pub enum ServerProtocol {
 /// A fixed reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
-    /// 200 to 599. Default 200.
+    /// The status, 200 to 599. Default 200.
     pub status: u16,
-    /// Empty if the status allows no body.
+    /// The body. It is empty if the status allows no body.
     pub body: String,
-    /// Default `text/plain; charset=utf-8`.
+    /// The media type of the body. Default `text/plain; charset=utf-8`.
     pub content_type: String,
 }
 
@@ -373,8 +399,8 @@ pub struct Redirect {
     /// The `Location`: a URL, or a path that begins with `/`. Its text is printable ASCII. The host
     /// never depends on the requested path.
     pub to: Template,
-    /// The client's query is appended.
+    /// True if the client's query is appended.
     pub keep_query: bool,
-    /// 301, 302, 303, 307 or 308. Default 302.
+    /// The status: 301, 302, 303, 307 or 308. Default 302.
     pub status: u16,
 }

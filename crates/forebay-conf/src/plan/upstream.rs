@@ -4,41 +4,41 @@ use std::time::Duration;
 
 use super::{Address, BackendTls, Scheme, Template};
 
-/// Servers, and the distribution of requests among them.
+/// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
-    /// The name in the file. `None`: the group belongs to one route.
+    /// The name of the group in the file. `None`: the group belongs to one route.
     pub name: Option<String>,
-    /// The servers. At most [`Upstream::MOST`]. In a route, never empty and at least one is no
-    /// backup.
+    /// The servers, at most [`Upstream::MOST`]. In a route, the list is never empty, and at least
+    /// one server is no backup.
     pub to: Vec<Backend>,
     /// The method that selects the server of a request. Default [`Balance::RoundRobin`].
     pub balance: Balance,
     /// The text that selects the server. `Some` for [`Balance::Hash`].
     pub hash_key: Option<Template>,
-    /// The cookie that binds a client to one server. For HTTP servers and servlet containers.
+    /// The cookie that binds a client to one server. Only for HTTP servers and servlet containers.
     pub sticky: Option<Sticky>,
-    /// The number of failures within `fail_timeout` after which a server is left out. Default 1; 0:
-    /// never.
+    /// The number of failures within `fail_timeout` after which a server gets no requests for
+    /// `recover_time`. Default 1. 0: failures have no effect.
     pub max_fails: u32,
-    /// The period for counting failures. Default 10 s.
+    /// The period in which failures are counted. Default 10 s.
     pub fail_timeout: Duration,
-    /// The time that a failed server is left out. Default: as `fail_timeout`.
+    /// The time for which a failed server gets no requests. Default: as `fail_timeout`.
     pub recover_time: Duration,
-    /// Health checks of each server. For HTTP servers.
+    /// Health checks of each server. Only for HTTP servers.
     pub health: Option<Health>,
-    /// The largest number of idle connections per server and thread. `None`: as many as were in use
-    /// at once recently.
+    /// The largest number of idle connections per server and thread. `None`: the largest number
+    /// that was recently in use at once.
     pub keepalive: Option<usize>,
-    /// The number of connections to each server, including idle ones, over all threads and all
-    /// routes to it; at least 1. Default: no limit.
+    /// The largest number of connections to each server, including idle ones, over all threads and
+    /// all routes to it; at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
-    /// The PROXY header at the start of each connection, which then carries one request. For HTTP
-    /// servers. Default `None`.
+    /// The PROXY header at the start of each connection, which then carries one request. Only for
+    /// HTTP servers. Default `None`.
     pub send_proxy: Option<ProxyHeader>,
     /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
-    /// The verification of the servers that speak TLS.
+    /// Settings for TLS with servers.
     pub tls: BackendTls,
 }
 
@@ -46,7 +46,7 @@ impl Upstream {
     /// The largest number of servers in a group.
     pub const MOST: usize = 64;
 
-    /// Returns a group of these servers with every default.
+    /// Returns a group of these servers, with the default of every setting.
     pub fn new(to: Vec<Backend>) -> Self {
         Self {
             name: None,
@@ -77,24 +77,26 @@ impl Upstream {
 pub struct Backend {
     /// The protocol.
     pub scheme: Scheme,
-    /// Uses TLS. For HTTP servers.
+    /// Uses TLS. Only for HTTP servers.
     pub https: bool,
-    /// The version of HTTP. For HTTP servers.
+    /// The version of HTTP. Only for HTTP servers.
     pub version: HttpVersion,
     /// The address.
     pub address: Address,
-    /// The URL's authority as typed: the `Host`, unless the client's is passed on. `localhost` for
-    /// a Unix socket of an HTTP server.
+    /// The URL's authority as typed. The server gets it as `Host`, unless the client's own `Host`
+    /// is passed on. `localhost` for a Unix socket of an HTTP server.
     pub authority: String,
     /// The share of requests relative to the other servers, 1 to 256. Default 1.
     pub weight: u32,
     /// Uses the server only while all others are down. Default false.
     pub backup: bool,
-    /// The distance: other servers get requests only while all nearer ones are down. Default 0.
+    /// The distance of the server. The server gets requests only while all servers with a smaller
+    /// distance are down. Default 0.
     pub distance: u32,
-    /// The index of the server that replaces this one while it is down or stopped; never its own.
+    /// The index of the server that replaces this server while it is down or stopped. Never the
+    /// index of this server itself.
     pub redirect: Option<usize>,
-    /// The clients that may use the server. Default [`Activation::Active`]; at least one server of
+    /// The clients that may use the server. Default [`Activation::Active`]. At least one server of
     /// a group has that value and is no backup.
     pub activation: Activation,
     /// The name of the server in sticky cookies: letters, digits, `-` and `_`.
@@ -102,7 +104,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Returns a server with every default, without TLS.
+    /// Returns a server without TLS, with the default of every setting.
     pub fn new(scheme: Scheme, address: Address, authority: String) -> Self {
         Self {
             scheme,
@@ -147,24 +149,25 @@ pub enum Activation {
 /// The method that selects one of several servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Each in turn, by weight.
+    /// Each server in turn, by weight.
     #[default]
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
-    /// One server for each value of [`Upstream::hash_key`].
+    /// Always the same server for the same value of [`Upstream::hash_key`].
     Hash,
-    /// Of two servers chosen at random by weight, the one with fewer open requests.
+    /// One of two servers that are chosen at random, by weight: the server with fewer open requests
+    /// relative to its weight.
     RandomTwo,
 }
 
 /// The cookie that binds a client to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sticky {
-    /// The name, a token.
+    /// The name of the cookie; a token of RFC 9110.
     pub cookie: String,
-    /// The servers set the cookie, and its value ends in `.` and their route. Each server then has
-    /// a route.
+    /// True if the servers set the cookie themselves, with a value that ends in `.` and the
+    /// server's route. Each server then has a route.
     pub routes: bool,
 }
 
@@ -188,6 +191,6 @@ pub struct Health {
 pub enum ProxyHeader {
     /// A line of text.
     V1,
-    /// Binary.
+    /// A binary header.
     V2,
 }
