@@ -7,15 +7,18 @@ use super::Template;
 /// Settings for stored replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Lifetime of replies that state none. `None`: the time since the last change decides.
+    /// Lifetime of replies that state no lifetime themselves. `None`: their lifetime depends on the
+    /// time since `Last-Modified`.
     pub valid: Option<Duration>,
-    /// Time that a stale reply is used for while a new one is fetched. Default: none.
+    /// Time for which clients still get a stale reply while Forebay fetches a new one. Default:
+    /// zero.
     pub stale_while_revalidate: Duration,
-    /// Time that a stale reply is used for if the origin fails. Default: none.
+    /// Time for which clients still get a stale reply if the origin fails. Default: zero.
     pub stale_if_error: Duration,
-    /// Requests with the same key may get the same reply. Default: scheme, host, path and query.
+    /// Requests with the same text may get the same stored reply. Default: scheme, host, path and
+    /// query.
     pub key: Template,
-    /// Largest body in bytes.
+    /// Largest reply body to store, in bytes.
     pub max_size: usize,
     /// Names of cookies that make a request personal. Default: all.
     pub private_cookies: Vec<CookieName>,
@@ -26,14 +29,14 @@ pub struct Cache {
 /// Name of a cookie, or the beginning of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CookieName {
-    /// This name.
+    /// Exactly this name.
     Exact(String),
     /// Names that begin with this text.
     Prefix(String),
 }
 
 impl CookieName {
-    /// Returns true if the cookie has the name.
+    /// Returns true if a cookie with this name is meant.
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
             Self::Exact(exact) => exact.as_bytes() == name,

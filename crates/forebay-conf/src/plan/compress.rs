@@ -1,13 +1,14 @@
 //! Content codings, and the compression of replies.
 
-/// Compression of replies: the replies to compress, and the codings.
+/// The replies to compress, and the codings to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compress {
-    /// The codings with their levels, the preferred one first. Never empty.
+    /// The codings with their levels. The preferred coding comes first. Never empty.
     pub algorithms: Vec<Algorithm>,
     /// The media types of replies to compress. Never empty.
     pub types: Vec<MediaPattern>,
-    /// The smallest reply to compress in bytes, if its length is known in advance. Default 512.
+    /// The length in bytes of the smallest reply to compress. Applies only to replies whose length
+    /// is known in advance. Default 512.
     pub min_size: u64,
 }
 
@@ -16,7 +17,7 @@ pub struct Compress {
 pub struct Algorithm {
     /// The coding.
     pub coding: ContentCoding,
-    /// Within [`Algorithm::levels`] of the coding.
+    /// The compression level, within [`Algorithm::levels`] of the coding.
     pub level: u32,
 }
 
@@ -31,8 +32,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the permitted levels of a coding. Above them an encoder needs more than 4 MB for
-    /// each reply.
+    /// Returns the permitted levels of a coding. With higher levels, an encoder needs more than 4
+    /// MB for each reply.
     pub fn levels(coding: ContentCoding) -> std::ops::RangeInclusive<u32> {
         match coding {
             ContentCoding::Brotli => 0..=6,
@@ -53,7 +54,7 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All codings. The first compresses best.
+    /// All codings. The first coding compresses best.
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
     /// Returns the file name extension of this coding, without a dot.
@@ -75,16 +76,17 @@ impl ContentCoding {
     }
 }
 
-/// A media type, or all with a common start and end: `text/*`, `*+json`. In lower case.
+/// A pattern of media types, in lower case: one media type, or all with a common start and end,
+/// such as `text/*` and `*+json`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MediaPattern {
     prefix: String,
-    /// The text after a `*`.
+    /// The text after the `*`. `None`: the pattern has no `*`.
     suffix: Option<String>,
 }
 
 impl MediaPattern {
-    /// Returns the pattern in `text`; `None` if it can match no media type.
+    /// Parses a pattern. Returns `None` if the pattern can match no media type.
     pub fn parse(text: &str) -> Option<Self> {
         let text = if text == "*/*" { "*".to_owned() } else { text.to_ascii_lowercase() };
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&b);
@@ -101,7 +103,8 @@ impl MediaPattern {
         is_valid.then(|| Self { prefix: prefix.to_owned(), suffix: suffix.map(str::to_owned) })
     }
 
-    /// Returns true if the pattern matches a media type without parameters, in any case.
+    /// Returns true if the pattern matches a media type, which has no parameters. Case does not
+    /// matter.
     pub fn matches(&self, media_type: &[u8]) -> bool {
         let (prefix, suffix) = (self.prefix.as_bytes(), self.suffix.as_deref());
         let Some(suffix) = suffix else { return media_type.eq_ignore_ascii_case(prefix) };
@@ -112,7 +115,7 @@ impl MediaPattern {
     }
 }
 
-/// The default codings, the preferred one first.
+/// The default codings. The preferred coding comes first.
 pub(crate) const ALGORITHMS: [ContentCoding; 3] =
     [ContentCoding::Zstandard, ContentCoding::Brotli, ContentCoding::Gzip];
 
@@ -135,8 +138,8 @@ pub(crate) const TYPES: [&str; 15] = [
     "image/x-icon",
 ];
 
-/// The default smallest length, in bytes. A smaller reply fits one packet, so compression gains
-/// nothing.
+/// The default length of the smallest reply to compress, in bytes. A shorter reply fits into one
+/// packet, so compression gains nothing.
 pub(crate) const MIN_SIZE: u64 = 512;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Tests of a site's rules, written beside them.
+//! Tests of a site's routes, written in the configuration beside the routes.
 
-/// A test of a site's rules: a request and its answer.
+/// A test of a site's routes: a request and its expected answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// The method.
+    /// The method of the request.
     pub method: String,
-    /// A path with its query, for the first host of the site, or a URL.
+    /// The target of the request: a URL, or a path with its query for the first host of the site.
     pub target: String,
-    /// The answer.
+    /// The expected answer.
     pub answer: ExpectedAnswer,
 }
 

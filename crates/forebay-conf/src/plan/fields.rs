@@ -5,7 +5,8 @@ use super::Template;
 /// A change to a field of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestField {
-    /// The name: letters, digits and hyphens. No field that frames the message.
+    /// The name: letters, digits and hyphens. Names of fields that frame the message are not
+    /// allowed.
     pub name: String,
     /// The change.
     pub change: RequestChange,
@@ -14,9 +15,9 @@ pub struct RequestField {
 /// A change to a field of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestChange {
-    /// The field has this value, or is removed if the value is empty.
+    /// The field gets this value. If the value is empty, the field is removed.
     Set(Template),
-    /// The field is added to those of the client, unless the value is empty.
+    /// The field is added to the client's fields of this name, unless the value is empty.
     Add(Template),
     /// The field is removed.
     Remove,
@@ -25,23 +26,24 @@ pub enum RequestChange {
 /// A field that is set or added in replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyField {
-    /// The name, which is valid. No field that frames the message.
+    /// The name; a valid field name. Names of fields that frame the message are not allowed.
     pub name: String,
     /// The value. Its text has no control characters.
     pub value: Template,
-    /// The field is added to those of the origin, and does not replace them.
+    /// True if the field is added to the origin's fields of this name. Otherwise the field replaces
+    /// them.
     pub is_added: bool,
-    /// The field is also part of replies with a status of 400 or more.
+    /// True if the field is also set in replies with a status of 400 or more.
     pub always: bool,
 }
 
 /// The target of a rewrite: a path that begins with a slash, and a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// The target. Its text is percent-encoded.
+    /// The path and the query. The text of the template is percent-encoded.
     pub to: Template,
-    /// The target has a query.
+    /// True if the target has a query.
     pub has_query: bool,
-    /// The client's query is appended.
+    /// True if the client's query is appended.
     pub keep_query: bool,
 }

@@ -1,21 +1,21 @@
-//! A server that decides about each request.
+//! A server that permits or refuses each request.
 
 use super::Proxy;
 
-/// A server that decides about each request of a route.
+/// A server that permits or refuses each request of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardAuth {
     /// The server.
     pub proxy: Proxy,
-    /// Path and query that it is asked for; begins with a slash.
+    /// The path and query that Forebay requests from the server. The text begins with a slash.
     pub target: String,
-    /// Fields of its answer that the origin gets. Default: none.
+    /// The fields of the server's answer that the origin gets. Default: none.
     pub copy: Vec<String>,
-    /// Field of its answer that names the user. Default: none.
+    /// The field of the server's answer that names the user. Default: none.
     pub user: Option<String>,
 }
 
-/// The combination of the rules about a client.
+/// The way to combine the access rules of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Satisfy {
     /// A request must meet all rules.

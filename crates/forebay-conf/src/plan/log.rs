@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-/// The access log. Errors always go to standard error.
+/// The access logs, and the settings of the error log. The error log always goes to standard error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The destination of the log.
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,
-    /// The last level of messages in the error log.
+    /// The least severe level of messages in the error log.
     pub level: Level,
     /// The form of messages in the error log.
     pub error_format: ErrorFormat,
-    /// Other access logs, of sites and routes. No two are equal, and each is on.
+    /// Other access logs, of sites and routes. No two of them are equal, and none is off.
     pub others: Vec<LogFile>,
 }
 
@@ -27,14 +27,14 @@ pub struct LogFile {
 }
 
 impl Log {
-    /// Returns all access logs, that of `[log]` first.
+    /// Returns all access logs. The log of `[log]` is the first.
     pub fn files(&self) -> impl Iterator<Item = LogFile> + '_ {
         let first = LogFile { access: self.access.clone(), format: self.format.clone() };
         std::iter::once(first).chain(self.others.iter().cloned())
     }
 }
 
-/// Level of a message in the error log. The number grows with the detail.
+/// Level of a message in the error log. Less severe levels are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// A failure that needs the administrator.
@@ -69,7 +69,7 @@ pub enum ErrorFormat {
     Json,
 }
 
-/// The destination of the access log, which has one line for each request.
+/// The destination of an access log, which has one line for each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
     /// No access log. The default.
@@ -77,7 +77,8 @@ pub enum AccessLog {
     Off,
     /// Standard output.
     Stdout,
-    /// A file, appended to; its directory exists.
+    /// A file, to which lines are appended. Its directory existed when the configuration was
+    /// loaded.
     Path(PathBuf),
 }
 
@@ -86,11 +87,11 @@ pub enum AccessLog {
 pub enum Format {
     /// NCSA common log format.
     Common,
-    /// Common with referrer and user agent. The default.
+    /// The common format, with referrer and user agent. The default.
     #[default]
     Combined,
     /// One JSON object per line.
     Json,
-    /// Apache's `%` directives; holds at least one `%` and no line break.
+    /// A pattern of Apache's `%` directives, with at least one `%` and no line break.
     Pattern(String),
 }

@@ -4,36 +4,38 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// New addresses by old ones.
+/// Redirects from old to new addresses, read from a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedPages {
-    /// The file that they were read from.
+    /// The file that the redirects were read from.
     pub file: PathBuf,
-    /// The entries. Threads share them.
+    /// The redirects. All threads share them.
     pub entries: Arc<MovedEntries>,
 }
 
-/// Entries by decoded path, without and with a query.
+/// Redirects by decoded path. Old addresses without a query are in `by_path`, those with a query in
+/// `by_query`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MovedEntries {
     pub(crate) by_path: BTreeMap<Vec<u8>, Moved>,
     pub(crate) by_query: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Moved>>,
 }
 
-/// The new address of an old one.
+/// The new address for one old address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// A URL, or a path that begins with one slash: printable ASCII.
+    /// A URL, or a path that begins with one slash. The text is printable ASCII.
     pub to: String,
     /// The status of the redirect.
     pub status: u16,
-    /// The client's query is appended: neither address has one.
+    /// True if the client's query is appended, because neither the old nor the new address has a
+    /// query.
     pub keeps_query: bool,
 }
 
 impl MovedPages {
-    /// Returns the new address of a decoded path. An entry with this query precedes one without a
-    /// query.
+    /// Returns the new address for a decoded path and a query. An entry with exactly this query has
+    /// precedence over an entry without a query.
     pub fn find(&self, path: &[u8], query: &[u8]) -> Option<&Moved> {
         let entries = &*self.entries;
         let exact = || entries.by_query.get(path)?.get(query);

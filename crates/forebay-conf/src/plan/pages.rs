@@ -1,4 +1,4 @@
-//! Pages instead of replies: for errors, and while a site is closed.
+//! Pages for errors and for closed sites, and the CORS settings of a route.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use super::{Clients, Template};
 
-/// Pages for errors. The page of the first status or class that fits is sent.
+/// Pages for errors. The first page whose status or class fits is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorPages {
-    /// Pages by status, those for one status first.
+    /// Pages by status. The pages of a route precede those of its site. In each group, pages for
+    /// one status precede pages for a class.
     pub pages: Vec<(Statuses, Arc<Page>)>,
-    /// Replaces also errors that backends and applications reply with.
+    /// Also replaces the error replies of backends and applications.
     pub intercept: bool,
 }
 
@@ -24,18 +25,18 @@ pub enum Statuses {
     Class(u16),
 }
 
-/// A page, as it was when the configuration was loaded.
+/// A page. Its text is that of the file when the configuration was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Absolute.
+    /// The absolute path of the file.
     pub file: PathBuf,
-    /// Its text.
+    /// The text of the page.
     pub text: Template,
-    /// Its kind, by the ending of the file.
+    /// The kind of the page, from the ending of the file.
     pub kind: PageKind,
 }
 
-/// The kind of a page, which decides the escaping of placeholders.
+/// The kind of a page. It decides how the values of placeholders are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// `.html` and `.htm`.
@@ -46,7 +47,7 @@ pub enum PageKind {
     Text,
 }
 
-/// A page for all requests, except of some clients.
+/// A page for all requests while a site or route is closed, except for some clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
     /// The page, sent with status 503.
@@ -62,9 +63,9 @@ pub struct Maintenance {
 /// Web pages of other origins that may use a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// Any origin may; `origins` is then empty.
+    /// True if pages of any origin may use the route. `origins` is then empty.
     pub any: bool,
-    /// Origins, in lower case.
+    /// The origins whose pages may use the route, in lower case.
     pub origins: Vec<OriginPattern>,
     /// Methods that pages may use. Never empty.
     pub methods: Vec<String>,
@@ -83,11 +84,12 @@ pub struct Cors {
 pub enum OriginPattern {
     /// This origin: scheme, host and port.
     Exact(String),
-    /// Origins that begin and end like this, with at least one label between.
+    /// Origins that begin with `start` and end in `end`, with at least one label of the host name
+    /// between them.
     Below {
         /// The scheme with `://`.
         start: String,
-        /// The end of the host with the dot before it, and the port.
+        /// The end of the host name, with the dot before it, and the port.
         end: String,
     },
 }

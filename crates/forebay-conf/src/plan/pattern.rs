@@ -2,20 +2,20 @@
 
 use super::{Regex, When};
 
-/// A pattern of host names. Names are in lower case, without port or final dot.
+/// A pattern of host names. Names in patterns are in lower case, without port or final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {
-    /// This name.
+    /// Exactly this name.
     Exact(String),
     /// Any name that ends in this text, which begins with a dot (typed as `*.example.org`).
     Suffix(String),
-    /// Any name, and requests without one.
+    /// Any name, and requests without a host name.
     Any,
 }
 
 impl HostPattern {
-    /// Returns true if the pattern matches the name in any case. `host` has no port and no final
-    /// dot.
+    /// Returns true if the pattern matches the name. Case does not matter. `host` has no port and
+    /// no final dot.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => name.eq_ignore_ascii_case(host),
@@ -32,9 +32,9 @@ impl HostPattern {
 /// A pattern of paths, compared byte by byte with the decoded, normalised path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
-    /// This path.
+    /// Exactly this path.
     Exact(String),
-    /// Any path that begins with this text (typed before the final `*`).
+    /// Any path that begins with this text, which the user typed before a final `*`.
     Prefix(String),
 }
 
@@ -47,7 +47,7 @@ impl PathPattern {
         }
     }
 
-    /// Returns true if a path may exist that both match.
+    /// Returns true if some path may match both patterns.
     fn shares_paths(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
@@ -64,22 +64,23 @@ impl PathPattern {
     }
 }
 
-/// The conditions of a route. A request must meet every kind of condition that is given.
+/// The conditions of a route. A request must meet each kind of condition that the route has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matcher {
-    /// The path must match one of these patterns; empty: any path.
+    /// The path must match one of these patterns. If empty, any path is accepted.
     pub paths: Vec<PathPattern>,
-    /// The path must end in one of these texts, compared byte by byte; empty: any.
+    /// The path must end in one of these texts, compared byte by byte. If empty, any path is
+    /// accepted.
     pub suffixes: Vec<String>,
-    /// A suffix may also end a segment within the path; the rest is then PATH_INFO. For actions
-    /// that run scripts.
+    /// True if a suffix may also end a segment within the path. The rest of the path is then
+    /// PATH_INFO. Only for actions that run scripts.
     pub allows_path_info: bool,
-    /// The method must be one of these; empty: any. `GET` includes `HEAD`.
+    /// The method must be one of these. If empty, any method is accepted. `GET` includes `HEAD`.
     pub methods: Vec<String>,
-    /// The path must match this expression. `None`: any.
+    /// The path must match this expression. `None`: any path is accepted.
     pub regex: Option<Regex>,
-    /// Conditions on other parts of the request. `None`: any. [`Matcher::matches`] does not know
-    /// these parts, so that the server examines them.
+    /// Conditions on other parts of the request. `None`: no such conditions. [`Matcher::matches`]
+    /// does not get these parts, so the server tests them.
     pub when: Option<Box<When>>,
 }
 
@@ -87,18 +88,18 @@ pub struct Matcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'p> {
     /// The path to look up below the origin's directory, without a leading `/`: the part that the
-    /// `*` matched, or the whole path. Always the end of the matched path. It is empty for "/x" in
-    /// `paths = ["/x", "/x/*"]`.
+    /// `*` matched, or the whole path. The text is always the end of the matched path. With `paths
+    /// = ["/x", "/x/*"]`, it is empty for "/x".
     pub rest: &'p [u8],
-    /// True if `rest` is the whole path because no `*` matched: a suffix, an exact path or no
-    /// condition on the path did.
+    /// True if `rest` is the whole path, because the route matched without a `*`: by a suffix, by
+    /// an exact path, or without a condition on the path.
     pub by_suffix: bool,
 }
 
 impl Matcher {
     /// Returns the match; `None` if the request does not meet the conditions.
     ///
-    /// `path` is decoded, normalised and without its query; it need not be UTF-8.
+    /// `path` is decoded and normalised, and has no query. It need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
         if !self.takes_method(method)
             || !self.takes_suffix(path)
@@ -122,9 +123,9 @@ impl Matcher {
         is_exact.then(|| self.rest(path).map_or(whole, below))
     }
 
-    /// Returns the part of the path after the first pattern with a `*` that the path belongs to. "/x"
-    /// belongs to "/x/*", although only another pattern can match it. Returns `None` if the path
-    /// belongs to no such pattern.
+    /// Returns the rest of the path after the first pattern with a `*` that fits. The pattern
+    /// "/x/*" also fits the path "/x", with an empty rest, although it does not match that path.
+    /// Returns `None` if no pattern fits.
     pub fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         self.paths.iter().find_map(|pattern| match pattern {
             PathPattern::Prefix(typed) => {
@@ -137,7 +138,7 @@ impl Matcher {
     }
 
     /// Returns true if the request meets the conditions. With `ignores_case`, the case of the path
-    /// does not matter, for backends that ignore case.
+    /// does not matter, because some backends ignore case.
     pub fn holds_for(&self, method: &[u8], path: &[u8], ignores_case: bool) -> bool {
         if !ignores_case {
             return self.matches(method, path).is_some();
@@ -159,8 +160,8 @@ impl Matcher {
             && (self.paths.is_empty() || self.paths.iter().any(takes))
     }
 
-    /// Returns true if this matcher takes every request that `other` takes, so that a later `other`
-    /// never runs. May return false although it does.
+    /// Returns true if this matcher accepts every request that `other` accepts, so that a later
+    /// route with `other` never runs. May return false although this is so.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -176,8 +177,8 @@ impl Matcher {
         methods && suffixes && paths && when && self.regex_covers(other)
     }
 
-    /// Returns true if the expression matches every path of `other`. An expression can be compared
-    /// with the same expression and with paths.
+    /// Returns true if the expression matches every path that `other` accepts. The comparison is
+    /// only possible if `other` has the same expression or has paths.
     fn regex_covers(&self, other: &Self) -> bool {
         let Some(regex) = &self.regex else { return true };
         let start = regex.literal_start().filter(|start| regex.pattern()[1..] == **start);
@@ -191,7 +192,7 @@ impl Matcher {
             || !other.paths.is_empty() && other.paths.iter().all(takes)
     }
 
-    /// Returns true if a path may exist that both match, for any method.
+    /// Returns true if some path may match both matchers, with any method.
     pub fn shares_paths(&self, other: &Self) -> bool {
         let by_path = self.paths.is_empty()
             || other.paths.is_empty()
@@ -207,13 +208,14 @@ impl Matcher {
         by_path && by_suffix
     }
 
-    /// Returns true if this matcher takes a method that `other` does not take.
+    /// Returns true if this matcher accepts a method that `other` does not accept.
     pub fn takes_others(&self, other: &Self) -> bool {
         let is_other = |method: &String| !other.takes_method(method.as_bytes());
         !other.methods.is_empty() && (self.methods.is_empty() || self.methods.iter().any(is_other))
     }
 
-    /// Returns true if paths alone do not show which requests the route takes.
+    /// Returns true if conditions other than paths, suffixes and methods also decide about
+    /// requests.
     pub fn is_conditional(&self) -> bool {
         self.regex.is_some() || self.when.is_some()
     }
@@ -223,8 +225,8 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    /// Returns true if a suffix matched within the path and not at its end. Then the route takes
-    /// only paths that name an existing script, and leaves the rest to the routes below.
+    /// Returns true if a suffix matched within the path and not at its end. The route then takes
+    /// only paths that name an existing script. All other such paths go on to the routes below.
     pub fn is_by_segment(&self, path: &[u8]) -> bool {
         !self.suffixes.is_empty() && !self.ends(path)
     }

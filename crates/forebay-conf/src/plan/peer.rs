@@ -7,26 +7,26 @@ use std::path::PathBuf;
 /// A listener of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// An address and port. If only a port was typed, the address is `[::]`, which on Linux also
-    /// accepts IPv4 clients unless the listener disables that. On a machine without IPv6 the
-    /// listener must use `0.0.0.0` instead. Port 0 lets the kernel choose.
+    /// An address and port. If the user typed only a port, the address is `[::]`. On Linux, that
+    /// address also accepts IPv4 clients, unless the listener disables this. On a machine without
+    /// IPv6, the listener must use `0.0.0.0` instead. Port 0 lets the kernel choose.
     Tcp(SocketAddr),
-    /// A Unix socket, absolute.
+    /// The absolute path of a Unix socket.
     Unix(PathBuf),
     /// The sockets that a service manager passes on under this name.
     Named(String),
-    /// A listener of the first three kinds; its connections begin with a TLS handshake.
+    /// A listener of one of the first three kinds, whose connections begin with a TLS handshake.
     Https(Box<Listen>),
-    /// A listener of the first three kinds; its connections come from a web server that speaks AJP
+    /// A listener of one of the first three kinds, for connections of web servers that speak AJP
     /// 1.3.
     Ajp(Box<Listen>),
-    /// A UDP address and port for HTTP/3 over QUIC. They equal those of the preceding
-    /// [`Self::Https`] of the site. Port 0: the port that the kernel chose for that listener.
+    /// A UDP address and port for HTTP/3 over QUIC, equal to those of the preceding [`Self::Https`]
+    /// listener of the site. Port 0 means the port that the kernel chose for that listener.
     Http3(SocketAddr),
 }
 
 impl Listen {
-    /// Returns true if connections begin with a TLS handshake.
+    /// Returns true if connections use TLS: over TCP, or over QUIC for HTTP/3.
     pub fn is_https(&self) -> bool {
         matches!(self, Self::Https(_) | Self::Http3(_))
     }
@@ -36,7 +36,8 @@ impl Listen {
         matches!(self, Self::Http3(_))
     }
 
-    /// Returns the HTTP/3 listener for a TLS listener on an address.
+    /// Returns the HTTP/3 listener that belongs to this listener. Returns `None` unless this
+    /// listener uses TLS on an address and port.
     pub fn beside_for_http3(&self) -> Option<Self> {
         match self {
             Self::Https(socket) => match **socket {
@@ -52,7 +53,7 @@ impl Listen {
         matches!(self, Self::Ajp(_))
     }
 
-    /// Returns the socket without its protocol.
+    /// Returns the listener without its protocol, TLS or AJP.
     pub fn socket(&self) -> &Self {
         match self {
             Self::Https(socket) | Self::Ajp(socket) => socket,
@@ -89,7 +90,7 @@ pub enum Address {
     /// `host:port`, not resolved yet. The host is a name, an IPv4 address or an IPv6 address in
     /// brackets. The port is never 0.
     Tcp(String),
-    /// A Unix socket, absolute.
+    /// The absolute path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -118,7 +119,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Returns the key of a route to servers that speak this protocol.
+    /// Returns the key of routes to servers that speak this protocol.
     pub fn key(self) -> &'static str {
         match self {
             Self::Http => "proxy",
@@ -158,7 +159,7 @@ impl Network {
     }
 }
 
-/// Clients that a rule names.
+/// A set of clients that an access rule or `trusted_proxies` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Clients {
     /// Clients with an address of this network.
@@ -170,7 +171,7 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// Returns true if the client is one of them. `None` is the address of a client of a Unix
+    /// Returns true if the client belongs to this set. `None` is the address of a client of a Unix
     /// socket.
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match (self, address) {

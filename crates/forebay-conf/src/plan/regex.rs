@@ -1,7 +1,8 @@
 //! Regular expressions that find a match in a time linear in the length of the text.
 //!
-//! Expressions and their automata have limits, so that no pattern or path takes long. Patterns
-//! match bytes: `.` is any byte except a line feed, and `\w` has ASCII letters.
+//! The sizes of patterns and of their automata are limited, so that no pattern and no path takes
+//! long. Patterns match bytes: `.` matches any byte except a line feed, and `\w` matches only ASCII
+//! characters.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,28 +14,28 @@ use regex_automata::util::syntax;
 
 /// The longest pattern, in bytes.
 const LONGEST: usize = 2000;
-/// The size of a compiled pattern, in bytes: about two thousand states. Each byte of a text costs at
+/// The largest compiled pattern, in bytes: about two thousand states. Each byte of a text costs at
 /// most one step for each state.
 const SIZE: usize = 64 * 1024;
-/// The memory for states that are built during matches, for each thread and pattern, in bytes.
+/// The memory in bytes, for each thread and pattern, for states that are built during matches.
 const CACHE: usize = 256 * 1024;
-/// The number of named groups.
+/// The largest number of named groups.
 const MOST_GROUPS: usize = 20;
 
-/// A compiled regular expression. Equal if the patterns are equal.
+/// A compiled regular expression. Two expressions are equal if their patterns are equal.
 #[derive(Clone)]
 pub struct Regex {
     pattern: String,
     ignores_case: bool,
     exact: Arc<Compiled>,
-    /// As `exact`, without regard to case.
+    /// Like `exact`, but ignores case.
     folded: Arc<Compiled>,
-    /// Names of groups and their numbers in the expression.
+    /// The names of the named groups, with their numbers in the expression.
     groups: Arc<[(String, usize)]>,
 }
 
 impl Regex {
-    /// Compiles a pattern. The error says what is wrong with it.
+    /// Compiles a pattern. The error says what is wrong with the pattern.
     pub fn new(pattern: &str, ignores_case: bool) -> Result<Self, String> {
         if pattern.len() > LONGEST {
             return Err(format!("it is longer than {LONGEST} bytes"));
@@ -68,7 +69,7 @@ impl Regex {
         self.exact.is_match(text)
     }
 
-    /// As [`Self::is_match`], without regard to case.
+    /// Returns true if the expression matches a part of the text when case is ignored.
     pub fn is_match_in_any_case(&self, text: &[u8]) -> bool {
         self.folded.is_match(text)
     }
@@ -89,8 +90,8 @@ impl Regex {
         );
     }
 
-    /// Returns the text that each match begins with, if the pattern is anchored and begins with
-    /// plain text. `check` uses it to compare routes.
+    /// Returns the text that each match begins with, if the pattern is anchored with `^` and has no
+    /// alternatives. This text allows comparing a pattern with the paths of other routes.
     pub fn literal_start(&self) -> Option<String> {
         let rest = self.pattern.strip_prefix('^')?;
         if self.ignores_case || rest.contains('|') {
@@ -137,7 +138,7 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
         match (error.size_limit(), error.syntax_error()) {
             (Some(_), _) => "it is too large: leave out repetitions such as {1000}".to_owned(),
             (None, Some(syntax)) => {
-                // The message draws the pattern. The last line is the reason.
+                // The message shows the pattern on several lines. Its last line is the reason.
                 let text = syntax.to_string();
                 let last = text.lines().next_back().unwrap_or_default();
                 last.trim().trim_start_matches("error: ").to_owned()

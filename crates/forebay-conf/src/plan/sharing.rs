@@ -1,12 +1,13 @@
-//! Divides the shared connections to FastCGI applications among the threads. A thread shares only
-//! its own connections, so a thread without any would wait forever for the others.
+//! Divides the shared connections to FastCGI applications among the threads. A thread can use only
+//! its own connections, so a thread without a connection would wait forever.
 
 use std::collections::BTreeMap;
 
 use super::{Action, Fastcgi, Multiplex, Plan, Route, Site};
 
 impl Plan {
-    /// Returns the connection limit of each address. If routes differ, the smallest limit applies.
+    /// Returns the connection limit of each address. If the limits of several routes differ, the
+    /// smallest applies.
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         let routes = self.sites.iter().flat_map(|site| &site.routes);
@@ -20,8 +21,9 @@ impl Plan {
         all
     }
 
-    /// Divides the shared connections among `threads`. If there are fewer connections than threads,
-    /// `auto` becomes `off`, which the returned lines report, and `on` is an error.
+    /// Divides the shared connections among `threads` threads. If a thread would get no connection
+    /// for a route, `auto` becomes `off`, and `on` is an error. The returned lines report each
+    /// route that became `off`.
     pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
         let (limits, whole) = (self.max_connections(), self.file.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
@@ -62,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Returns the routes whose requests may share connections, with their lines.
+/// Returns the routes whose requests may share connections, with their files and lines.
 fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (&Option<String>, usize, &mut Fastcgi)> {
     let routes = plan
         .sites
@@ -92,7 +94,7 @@ mod tests {
         crate::parse(&text, "test", std::path::Path::new("/")).unwrap()
     }
 
-    /// Returns the outcome for each route: the multiplexing mode and the number of connections.
+    /// Returns for each route the multiplexing mode and the number of connections.
     fn shared(plan: &mut Plan) -> Vec<(Multiplex, usize)> {
         let routes = plan.sites[0].routes.iter();
         let fastcgi = routes.map(|route| match &route.action {

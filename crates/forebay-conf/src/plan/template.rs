@@ -1,8 +1,8 @@
-//! Templates: text with placeholders such as `{client}`, which each request fills in.
+//! Templates: texts with placeholders such as `{client}`, which stand for values of each request.
 //!
 //! A template is parsed when the configuration is loaded, so that an unknown placeholder is an
 //! error at that time. A brace that does not enclose a name is text, because values of fields may
-//! contain JSON. Before a letter, `{{` is one literal `{`.
+//! contain JSON. `{{` before a letter means one literal `{`.
 
 /// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,33 +34,34 @@ pub enum Placeholder {
     Port,
     /// `{method}`: the method.
     Method,
-    /// `{path}`: the path in the form that a backend would get, percent-encoded.
+    /// `{path}`: the percent-encoded path, as a backend would get it.
     Path,
     /// `{query}`: the query without its question mark.
     Query,
     /// `{uri}`: path and query.
     Uri,
-    /// `{rest}`: the part of the path that the `*` of the route matched, or all of it.
+    /// `{rest}`: the part of the path that the `*` of the route matched, or the whole path.
     Rest,
     /// `{prefix}`: the part of the path before the slash that precedes `{rest}`.
     Prefix,
     /// `{user}`: the authenticated user; empty without one.
     User,
-    /// `{request_id}`: an identifier of the request, from a trusted proxy or a new one.
+    /// `{request_id}`: an identifier of the request, which a trusted proxy or Forebay chose.
     RequestId,
     /// `{tls.subject}`: the subject of the client's certificate; empty without one.
     TlsSubject,
-    /// `{NAME}`: the named group with this number in the route's `path_regex`, from 0.
+    /// `{NAME}`: a named group of the route's `path_regex`, by its number from 0.
     Capture(usize),
-    /// `{header.NAME}`: the value of a request field. Fields of equal names are joined.
+    /// `{header.NAME}`: the value of a request field. The values of several fields with this name
+    /// are joined.
     Header(String),
     /// `{cookie.NAME}`: the value of a cookie.
     Cookie(String),
     /// `{query.NAME}`: the decoded value of a parameter of the query.
     Parameter(String),
-    /// `{status}`: the status of the reply, for error pages.
+    /// `{status}`: the status of the reply. Only for error pages.
     Status,
-    /// `{reason}`: the reason phrase of the status, for error pages.
+    /// `{reason}`: the reason phrase of the status. Only for error pages.
     Reason,
 }
 
@@ -69,7 +70,8 @@ pub enum Placeholder {
 pub struct Scope<'a> {
     /// The names of the groups of the route's `path_regex`.
     pub captures: &'a [String],
-    /// True for an error page, which has a status, and whose other braces are text.
+    /// True for an error page. Such a page may also use `{status}` and `{reason}`, and unknown
+    /// placeholders in it are text.
     pub is_page: bool,
 }
 
@@ -163,7 +165,7 @@ impl Template {
         }
     }
 
-    /// Returns true if one of the values in the template meets the condition.
+    /// Returns true if one of the placeholders in the template meets the condition.
     pub fn uses(&self, is_meant: impl Fn(&Placeholder) -> bool) -> bool {
         self.parts.iter().any(|part| matches!(part, TemplatePart::Value(value) if is_meant(value)))
     }
@@ -180,8 +182,8 @@ fn begins_with_letter(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// Returns the name before the closing brace, and the text after that brace. `None` if the text in
-/// braces is no name.
+/// Returns the name before the closing brace, and the text after that brace. Returns `None` if the
+/// text in braces is no name.
 fn name(after_brace: &str) -> Option<(&str, &str)> {
     let (name, after) = after_brace.split_once('}')?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -207,7 +209,7 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
     }
 }
 
-/// Returns true if a group of a `path_regex` cannot have this name.
+/// Returns true if a group of a `path_regex` cannot have this name, because a placeholder has it.
 pub(crate) fn is_taken(name: &str) -> bool {
     NAMES.iter().chain(&OF_PAGES).any(|(taken, _)| *taken == name)
 }

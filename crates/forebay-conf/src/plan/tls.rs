@@ -1,15 +1,17 @@
-//! TLS of a site.
+//! TLS settings of a site, and of connections to backends.
 
 use std::path::PathBuf;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The source of certificate and key.
+    /// The source of the certificate and its key.
     pub source: CertificateSource,
-    /// A file with an OCSP response in DER, which is sent with the certificate. It exists.
+    /// A file with an OCSP response in DER, which is sent with the certificate. The file existed
+    /// when the configuration was loaded.
     pub ocsp_staple: Option<PathBuf>,
-    /// The authorities of client certificates. `None`: clients are not asked for one.
+    /// The client certificates that the site accepts. `None`: clients are not asked for a
+    /// certificate.
     pub clients: Option<ClientAuth>,
 }
 
@@ -18,12 +20,13 @@ pub struct Tls {
 pub enum CertificateSource {
     /// From files.
     Files {
-        /// A PEM file with the certificate, followed by its intermediate certificates. It exists.
+        /// A PEM file with the certificate, followed by its intermediate certificates. The file
+        /// existed when the configuration was loaded.
         certificate: PathBuf,
-        /// A PEM file with the private key. It exists.
+        /// A PEM file with the private key. The file existed when the configuration was loaded.
         key: PathBuf,
     },
-    /// From an authority, which issues them when they are needed.
+    /// From an authority, which issues a certificate when Forebay needs one.
     Acme(Acme),
 }
 
@@ -34,10 +37,10 @@ pub struct Acme {
     pub names: Vec<String>,
     /// The URL of the authority's directory. Default: that of Let's Encrypt.
     pub directory: String,
-    /// A PEM file with the certificates that verify the authority's own server. It exists. `None`:
-    /// those that this machine trusts.
+    /// A PEM file with the certificates that verify the authority's own server. The file existed
+    /// when the configuration was loaded. `None`: the authorities that this machine trusts.
     pub ca: Option<PathBuf>,
-    /// The address for mail from the authority.
+    /// The mail address for messages from the authority.
     pub email: Option<String>,
     /// The directory for accounts, certificates and keys. Default `/var/lib/forebay/acme`.
     pub state: PathBuf,
@@ -55,7 +58,8 @@ impl Acme {
         names
     }
 
-    /// Returns true if one certificate serves both.
+    /// Returns true if one certificate is enough for both settings: equal names, authority and
+    /// directory.
     pub fn is_same_certificate(&self, other: &Self) -> bool {
         let same = (&self.directory, &self.state) == (&other.directory, &other.state);
         same && self.sorted_names() == other.sorted_names()
@@ -71,25 +75,27 @@ pub enum AcmeChallenge {
     TlsAlpn01,
 }
 
-/// The verification of servers that speak TLS.
+/// Settings for TLS with backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BackendTls {
-    /// A PEM file with the certificates of the authorities that issue the servers' certificates. It
-    /// exists. `None`: those that this machine trusts.
+    /// A PEM file with the certificates of the authorities that issue the servers' certificates.
+    /// The file existed when the configuration was loaded. `None`: the authorities that this
+    /// machine trusts.
     pub ca: Option<PathBuf>,
     /// The host name in the servers' certificates. `None`: the host of their URL.
     pub server_name: Option<String>,
-    /// PEM files with a client certificate and its key. They exist.
+    /// PEM files with a client certificate and its key. Both files existed when the configuration
+    /// was loaded.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// Accepts any certificate.
+    /// Accepts any certificate of a server. Default false.
     pub is_unverified: bool,
 }
 
 /// The client certificates that a site accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuth {
-    /// A PEM file with the certificates of the authorities that issue client certificates. It
-    /// exists.
+    /// A PEM file with the certificates of the authorities that issue client certificates. The file
+    /// existed when the configuration was loaded.
     pub ca: PathBuf,
     /// Refuses a client without a certificate. Default true.
     pub is_required: bool,

@@ -1,36 +1,37 @@
-//! Conditions of a route on other parts of a request than its path.
+//! Conditions of a route on parts of a request other than its path.
 
 use super::{Clients, Regex};
 
-/// Conditions on a request. It must meet all of them, and not all of `not`.
+/// Conditions on a request. The request must meet all of them, but must fail at least one condition
+/// of `not`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// The method is one of these; empty: any. `GET` includes `HEAD`.
+    /// The method must be one of these. If empty, any method is accepted. `GET` includes `HEAD`.
     pub methods: Vec<String>,
-    /// Request fields by name.
+    /// Conditions on request fields, by name.
     pub headers: Vec<(String, ValueTest)>,
-    /// Cookies by name.
+    /// Conditions on cookies, by name.
     pub cookies: Vec<(String, ValueTest)>,
-    /// Parameters of the query by name.
+    /// Conditions on parameters of the query, by name.
     pub query: Vec<(String, ValueTest)>,
-    /// The client has one of these addresses; empty: any.
+    /// The client must be one of these. If empty, any client is accepted.
     pub clients: Vec<Clients>,
-    /// The client uses TLS or does not. `None`: either.
+    /// True if the client must use TLS, false if it must not. `None`: both are accepted.
     pub https: Option<bool>,
-    /// The subject of the client's certificate, which the site has verified.
+    /// A condition on the subject of the client's certificate, which the site has verified.
     pub certificate: Option<ValueTest>,
-    /// Conditions of which at least one must not be met.
+    /// Conditions. The request must fail at least one of them.
     pub not: Option<Box<When>>,
 }
 
 /// A condition on a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// There is a value.
+    /// A value must exist.
     Present,
-    /// There is no value.
+    /// No value may exist.
     Absent,
-    /// One of the values equals one of these, or matches it.
+    /// At least one of the values must match one of these patterns.
     OneOf(Vec<ValuePattern>),
 }
 
