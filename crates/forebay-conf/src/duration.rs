@@ -1,14 +1,15 @@
-//! Durations as typed: `250ms`, `5s`, `10m`, `1h30m`, `30d`.
+//! Parses durations such as `250ms`, `5s`, `10m`, `1h30m` and `30d`.
 
 use std::time::Duration;
 
-/// The longest accepted duration: 100 years, so that adding one to a clock never overflows.
+/// The longest accepted duration: 100 years, so that the sum of a time and a duration never
+/// overflows.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * DAY);
 
 /// Parses numbers with units, in any order: `1h30m`, `0.5s`, `30d`.
 ///
-/// Units: `us`, `ms`, `s`, `m` (minutes), `h`, `d`, `w`. The error is a sentence without capital or
-/// full stop.
+/// Units: `us`, `ms`, `s`, `m` (minutes), `h`, `d`, `w`. The error completes a sentence, such as
+/// "is empty".
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -29,7 +30,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 const DAY: u64 = 24 * 60 * 60;
 const NANOS: u128 = 1_000_000_000;
 
-/// Parses one number with its unit. Returns it in nanoseconds, and the rest of the text.
+/// Parses one number with its unit. Returns the number of nanoseconds, and the rest of the text.
 fn one(text: &str) -> Result<(u128, &str), String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if digits == 0 {

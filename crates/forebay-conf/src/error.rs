@@ -1,4 +1,5 @@
-//! Errors: the problem, its position in the file, and the next step.
+//! Errors of a configuration: each has the problem, its position in the file, and the next step for
+//! the user.
 
 mod show;
 
@@ -13,7 +14,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 use crate::source::Sources;
 use show::{Excerpt, Shown, fill, on_one_line, visible};
 
-/// The problems that refuse a configuration, or the doubts about it. At least one.
+/// Errors that refuse a configuration, or warnings about it. There is at least one.
 ///
 /// `Display` writes the whole diagnostic, with file, line, caret and help, and ends in a line
 /// break. It uses colour only if standard error is a terminal and `NO_COLOR` is not set.
@@ -25,7 +26,7 @@ pub struct ConfError {
 
 impl ConfError {
     /// Returns an error for problems in texts, in the order of the texts. There must be at least
-    /// one. A problem with a key that several routes share is shown once.
+    /// one problem. A problem with a key that several routes share is shown only once.
     pub(crate) fn in_sources(sources: &Sources, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.0.span.start);
         problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);
@@ -62,7 +63,7 @@ impl ConfError {
         Self { problems, severity: Severity::Error }
     }
 
-    /// Returns an error for a problem that is not in a text of the configuration.
+    /// Returns an error for a problem that has no position in the configuration's texts.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
         Self { problems: vec![problem], severity: Severity::Error }
     }
@@ -124,22 +125,23 @@ impl fmt::Debug for ConfError {
 
 impl std::error::Error for ConfError {}
 
-/// A problem. Boxed, because it travels in every `Result` of this crate.
+/// A problem. The details are boxed, because every `Result` of this crate can contain a problem.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Details>);
 
 #[derive(Clone, Debug)]
 struct Details {
     message: String,
-    /// The byte range: in all texts of the configuration, or in `source`.
+    /// The byte range of the problem: in `source` if that is set, else in all texts of the
+    /// configuration.
     span: Range<usize>,
-    /// The text that is shown.
+    /// The excerpt that is shown.
     source: Option<Arc<Excerpt>>,
     /// The text below the caret.
     label: String,
     /// The next step for the user.
     help: Option<String>,
-    /// A related position, and its text.
+    /// A related position, and the text that is shown at it.
     also: Option<(Range<usize>, String)>,
 }
 
@@ -177,13 +179,13 @@ impl Problem {
         self
     }
 
-    /// Moves the position by the start of its text in all texts.
+    /// Moves the position from one text to all texts. `by` is the start of that text.
     pub fn moved(mut self, by: usize) -> Self {
         self.0.span = self.0.span.start + by..self.0.span.end + by;
         self
     }
 
-    /// Makes the position one of another text, which is not TOML.
+    /// Relates the position to another text, which is not TOML.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));
@@ -192,7 +194,7 @@ impl Problem {
 }
 
 impl Details {
-    /// Replaces values of the environment and of files by their placeholders.
+    /// Replaces values from the environment and from files with their placeholders.
     fn hide(&mut self, sources: &Sources) {
         if sources.secrets.is_empty() {
             return;
@@ -203,12 +205,12 @@ impl Details {
         };
         self.message = hide(&self.message);
         self.label = hide(&self.label);
-        // A line break of `fill` may be within a value.
+        // `fill` may have put a line break into a value, so the text is joined first.
         self.help = self.help.take().map(|help| fill(&hide(&help.replace('\n', " "))));
     }
 }
 
-/// The number of problems that are shown. The rest is only counted.
+/// The largest number of problems that are shown. Further problems are only counted.
 const MOST_SHOWN: usize = 10;
 
 /// Returns the system's error text without the number that Rust adds.

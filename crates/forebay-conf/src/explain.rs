@@ -1,4 +1,4 @@
-//! Translates errors of the TOML reader into words that help the person who wrote the file.
+//! Translates errors of the TOML reader into messages that help the person who wrote the file.
 
 use std::ops::Range;
 
@@ -48,8 +48,8 @@ fn unknown_value(message: &str, span: &Range<usize>) -> Option<Problem> {
     })
 }
 
-/// Returns the typed name and the known ones from serde's "unknown field `x`, expected one of `a`,
-/// `b`".
+/// Returns the typed name and the known names from serde's message "unknown field `x`, expected one
+/// of `a`, `b`".
 fn unknown<'m>(message: &'m str, beginning: &str) -> Option<(&'m str, Vec<&'m str>)> {
     let (typed, expected) = message.strip_prefix(beginning)?.rsplit_once("`, expected ")?;
     Some((typed, expected.split('`').skip(1).step_by(2).collect()))
@@ -88,7 +88,7 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
 
 const HELP_STRING: &str = "write a text in quotes";
 
-/// Returns the problem for a text that is not TOML at all.
+/// Returns the problem for a text that is not valid TOML.
 fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     if message == "duplicate key" {
         return Problem::new(span, "this is given twice")

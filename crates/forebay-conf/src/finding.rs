@@ -1,5 +1,5 @@
-//! Findings about a complete plan, shown at their key like the mistakes that are found while the
-//! file is read.
+//! Findings about a complete plan. A finding is shown at its key in the file, like the errors that
+//! are found while the file is read.
 
 use std::ops::Range;
 
@@ -13,8 +13,9 @@ use crate::whole;
 /// A finding about a key of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The path to the key: the tables from the top, the key, and perhaps the index in its list. If
-    /// the file lacks some of them, the finding is shown at the last one that exists.
+    /// The path to the key: the tables from the top, the key, and perhaps an index in a list. If
+    /// the file lacks the last parts of the path, the finding is shown at the last part that
+    /// exists.
     pub key: Vec<String>,
     /// The problem.
     pub message: String,
@@ -28,10 +29,11 @@ impl Plan {
         !self.file.0.files().is_empty()
     }
 
-    /// Returns an error that refuses the plan. `findings` must not be empty.
+    /// Returns an error with these findings, which refuses the plan. `findings` must not be empty.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let sources = &*self.file.0;
-        // The tree was assembled when the plan was made. It is not kept, because findings are rare.
+        // The tree is assembled again. It was not kept when the plan was made, because findings are
+        // rare.
         let tree = whole::assemble(sources, &mut Outside::default()).ok();
         let problem = |finding: &Finding| {
             let span = tree.as_ref().map_or(0..0, |(tree, _)| find(tree, &finding.key));
@@ -45,13 +47,13 @@ impl Plan {
         }
     }
 
-    /// Returns a warning about the plan. `findings` must not be empty.
+    /// Returns a warning with these findings. `findings` must not be empty.
     pub fn warn(&self, findings: &[Finding]) -> ConfError {
         self.refuse(findings).warning()
     }
 }
 
-/// Returns the position of the last key of the path that exists.
+/// Returns the position of the last part of the path that exists.
 fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
     let Some((first, rest)) = key.split_first() else { return 0..0 };
     let Some(mut value) = table.get(first.as_str()) else { return 0..0 };

@@ -1,8 +1,8 @@
-//! Keys of other servers: what Forebay calls them.
+//! Advice for keys of other servers: the names that Forebay uses for the same things.
 
 use crate::file::places;
 
-/// Returns true if there is advice for the key, which then is no misspelt key of ours.
+/// Returns true if there is advice for the key. The key is then not a misspelt key of Forebay.
 pub(crate) fn is_known(typed: &str) -> bool {
     advice(typed).is_some()
 }
@@ -15,7 +15,7 @@ pub(crate) fn advice(typed: &str) -> Option<String> {
     Some(match ours {
         Ours::Key(key) => match places(key).first() {
             Some(place) => format!("Forebay calls `{typed}` `{key}`, a key of {place}"),
-            // A key that this version does not have yet.
+            // This version does not have the key.
             None => return None,
         },
         Ours::Form(form) => format!("Forebay writes `{typed}` as {form}"),
@@ -24,17 +24,18 @@ pub(crate) fn advice(typed: &str) -> Option<String> {
 }
 
 enum Ours {
-    /// A key of the same meaning.
+    /// A key of Forebay with the same meaning.
     Key(&'static str),
-    /// Something else than one key.
+    /// Another form than one key: several keys, or a key with a value.
     Form(&'static str),
-    /// Nothing, for this reason.
+    /// Forebay needs nothing, for this reason.
     Nothing(&'static str),
 }
 
 use Ours::{Form, Key, Nothing};
 
-/// Names of other servers, in lower case.
+/// Names of keys in other servers, in lower case and separated by spaces, with Forebay's
+/// equivalents.
 const NAMES: &[(&str, Ours)] = &[
     // Sites.
     ("server_name servername serveralias server_names virtualhost", Key("hosts")),

@@ -21,7 +21,7 @@ const LARGEST_TOTAL: usize = 32 * 1024 * 1024;
 /// The largest number of files.
 const MOST_FILES: usize = 10_000;
 
-/// The number of files on the way from the configuration file to an included one.
+/// The largest depth of includes: files that include each other in a row.
 const DEEPEST: usize = 10;
 
 /// Reads a configuration file, without the files that it includes.
@@ -44,7 +44,7 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
     }
 }
 
-/// Adds the files that the configuration file includes, directly or through others.
+/// Adds the files that the configuration file includes, directly or through other files.
 pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
     let canonical = |source: &crate::source::Source| {
         let path = Path::new(&source.name);
@@ -63,14 +63,14 @@ pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
 
 struct Reader<'a> {
     sources: &'a mut Sources,
-    /// The files that were read, by real path, and the position of the key that included them.
+    /// The files that were read, by real path, with the position of the value that included each.
     seen: HashMap<PathBuf, Option<Range<usize>>>,
     total: usize,
 }
 
 impl Reader<'_> {
-    /// Reads the files that source number `number` includes. `way` has the real paths of the files
-    /// that lead to it, itself included.
+    /// Reads the files that source number `number` includes. `way` has the real paths of this
+    /// source and of the files that led to it, to detect loops.
     fn includes_of(&mut self, number: usize, way: &mut Vec<PathBuf>) -> Result<(), Problem> {
         for (span, pattern) in self.patterns(number)? {
             for path in self.matches(number, &span, &pattern)? {
@@ -104,8 +104,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns the values of `include` in a source. A source with an error has none: the error is
-    /// reported when all sources are parsed.
+    /// Returns the values of `include` in a source. If the source has a syntax error, the list is
+    /// empty, because the error is reported later, when all sources are parsed.
     fn patterns(&self, number: usize) -> Result<Vec<(Range<usize>, String)>, Problem> {
         let source = &self.sources.files()[number];
         if !source.text.contains("include") {

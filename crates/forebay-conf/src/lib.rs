@@ -1,10 +1,10 @@
 //! Reads a configuration file and resolves it into a plan that is valid by construction.
 //!
 //! [`load`] reads a file into a [`Plan`]. A [`ConfError`] says what is wrong, where, and what to do
-//! next. These modules follow each other: `include` (all files as one text), `whole` (one tree, with
-//! the keys that defaults and sets add), `file` (the keys as typed), `resolve` (defaults, paths,
-//! names) and `plan` (the input of the rest of Forebay). This crate starts no process, binds no
-//! socket and resolves no host name.
+//! next. A file passes through these modules in turn: `include` (all files as one text), `whole`
+//! (one tree, with the keys that defaults and sets add), `file` (the keys as the user types them),
+//! `resolve` (defaults, paths, names) and `plan` (the result, which the rest of Forebay uses). This
+//! crate starts no process, binds no socket and resolves no host name.
 #![forbid(unsafe_code)]
 
 mod duration;
@@ -39,14 +39,14 @@ pub use source::SourceFile;
 use outside::Outside;
 use source::Sources;
 
-/// Reads a configuration file and the files that it includes. Paths are relative to the file that
-/// they are written in.
+/// Reads a configuration file and the files that it includes. Relative paths start at the directory
+/// of the file that contains them.
 pub fn load(path: &Path) -> Result<Plan, ConfError> {
     plan(include::main_file(path)?)
 }
 
-/// Reads a configuration from a text. `name` is its name in errors. Paths in it are relative to
-/// `base`.
+/// Reads a configuration from a text. `name` is the name of the text in errors. Relative paths in
+/// the text start at the directory `base`.
 pub fn parse(text: &str, name: &str, base: &Path) -> Result<Plan, ConfError> {
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     plan(Sources::one(name, text, &base))
@@ -57,7 +57,7 @@ fn plan(mut sources: Sources) -> Result<Plan, ConfError> {
     let mut outside = Outside::default();
     let plan = whole::read(&sources, &mut outside)
         .and_then(|(file, filled)| resolve::resolve(&file, &sources, &filled));
-    // Before a message is shown.
+    // The values must be hidden before any message is shown.
     outside.hide_in(&mut sources);
     let mut plan = plan.map_err(|problems| ConfError::in_sources(&sources, problems))?;
     plan.file = SourceFile(Arc::new(sources));

@@ -1,9 +1,9 @@
-//! `[defaults]`, `[site.defaults]`, `[set.NAME]` and `use`: fills in the keys that a route does not
-//! have itself.
+//! Adds keys from `[defaults]`, `[site.defaults]` and `[set.NAME]` (named by `use`) to routes that
+//! do not have these keys.
 //!
-//! The nearest table wins: the route, the sets that it uses (a later name before an earlier one),
-//! `[site.defaults]`, `[defaults]`. Tables are merged key by key. `false` leaves out a key that would
-//! be filled in otherwise.
+//! The first of these tables that has a key counts: the route, the sets that it uses (from the last
+//! name to the first), `[site.defaults]`, `[defaults]`. Tables are merged key by key. If a route
+//! has `false` for a key, the key is not added.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -16,11 +16,12 @@ use crate::file::{ANSWERS, SITE_KEYS};
 use crate::suggest;
 use crate::tree::{self, Tree};
 
-/// Keys of a route that no default may have: each route has its own.
+/// Keys that no table of defaults may have, because each route has its own values.
 const OWN: [&str; 9] =
     ["path", "paths", "path_regex", "suffix", "methods", "when", "name", "app", "rewrite"];
 
-/// Keys of one table that exclude each other. A default is not filled in beside its rival.
+/// Keys of a table that exclude each other: the name of the table, then its keys. A key is not
+/// added to a table that has one of the others.
 const RIVALS: [(&str, &[&str]); 6] = [
     ("tls", &["acme", "certificate"]),
     ("tls", &["acme", "key"]),
@@ -30,33 +31,34 @@ const RIVALS: [(&str, &[&str]); 6] = [
     ("", &["fallback", "fallback_to"]),
 ];
 
-/// The largest number of keys that are filled in. Each costs memory, and a default fills in one for
-/// each route.
+/// The largest number of keys that are added to routes in total. Each costs memory, and one default
+/// adds a key to every route.
 const MOST_FILLED: usize = 1_000_000;
 
-/// A key of a route that another table gave.
+/// A key that was added to a route or site from another table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
-    /// The key, after the table that holds it: `set_headers.X-Frame-Options`.
+    /// The key, with the names of the tables in the route that contain it:
+    /// `set_headers.X-Frame-Options`.
     pub key: String,
-    /// The table: `[defaults]`, `[site.defaults]` or `[set.NAME]`.
+    /// The table that the key comes from: `[defaults]`, `[site.defaults]` or `[set.NAME]`.
     pub table: String,
     /// The position of the value.
     pub span: Range<usize>,
 }
 
-/// The keys that were filled in.
+/// All keys that were added.
 #[derive(Default)]
 pub(crate) struct AllFilled {
-    /// Keys of routes, by the numbers of site and route.
+    /// Keys of routes, by the index of the site and the index of the route in the site.
     pub routes: HashMap<(usize, usize), Vec<Filled>>,
-    /// Keys of sites, by number.
+    /// Keys of sites, by the index of the site.
     pub sites: HashMap<usize, Vec<Filled>>,
-    /// The start of each value of `[defaults]` and `[site.defaults]`.
+    /// The start position of each value that was added from `[defaults]` or `[site.defaults]`.
     pub defaults: HashSet<usize>,
 }
 
-/// Fills in the keys of sites that `[defaults]` has, and removes them from there.
+/// Moves the keys of sites from `[defaults]` to the sites that do not have them.
 pub(crate) fn fill_sites(tree: &mut Tree<'_>) -> AllFilled {
     let mut all = AllFilled::default();
     let Some(DeValue::Table(defaults)) = tree.get_mut("defaults").map(Spanned::get_mut) else {
@@ -80,7 +82,7 @@ pub(crate) fn fill_sites(tree: &mut Tree<'_>) -> AllFilled {
     all
 }
 
-/// Fills in the keys of all routes, and notes them in `all`.
+/// Adds the keys of defaults and sets to all routes, and lists the added keys in `all`.
 pub(crate) fn fill_routes(tree: &mut Tree<'_>, all: &mut AllFilled) -> Result<(), Vec<Problem>> {
     let defaults = tree::table_at(tree, "defaults").cloned().unwrap_or_default();
     let sets = Sets(tree::table_at(tree, "set").cloned().unwrap_or_default());
@@ -115,15 +117,16 @@ pub(crate) fn fill_routes(tree: &mut Tree<'_>, all: &mut AllFilled) -> Result<()
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Fills in the keys of one table.
+/// State while keys are added to one route or site.
 struct Filling<'a, 's> {
     sets: &'a Sets<'s>,
     filled: Vec<Filled>,
-    /// The start of each value that a default gave.
+    /// The start position of each value that was added from defaults.
     starts: Vec<usize>,
-    /// The sets that were used. Another use of one of them would change nothing.
+    /// The sets whose keys were added. To add them a second time would change nothing.
     used: BTreeSet<String>,
-    /// Keys that are `false` to leave out what a farther table has.
+    /// Keys with the value `false`, which exclude the value of another table. They are removed at
+    /// the end.
     left_out: BTreeSet<Vec<String>>,
     is_default: bool,
 }
@@ -135,13 +138,13 @@ impl<'a, 's> Filling<'a, 's> {
         Self { sets, filled, starts, used, left_out, is_default }
     }
 
-    /// Fills in the keys of a table, then those of the sets that the table uses.
+    /// Adds the keys of a table, then the keys of the sets that the table uses.
     fn table(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str) {
         self.keys(into, from, label, &mut Vec::new());
         self.sets_of(into, &used_by(from));
     }
 
-    /// Fills in the keys of sets, the last one first.
+    /// Adds the keys of sets, from the last set to the first.
     fn sets_of(&mut self, into: &mut Tree<'s>, names: &[String]) {
         let sets = self.sets;
         for name in names.iter().rev() {
@@ -152,13 +155,14 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Fills in the keys of a table alone. `path` has the names of the tables above.
+    /// Adds the keys of a table, without those of its sets. `path` has the names of the tables that
+    /// contain it.
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
         for (key, value) in from {
             let name = tree::name(key);
             let is_answer = ANSWERS.iter().any(|(answer, _)| *answer == name);
             let is_present = into.contains_key(name);
-            // A default gives the options of an answer, and never an answer or a condition.
+            // Defaults may add options to an answer, but never an answer or a condition.
             let is_skipped = self.is_default && (is_answer && !is_present || OWN.contains(&name));
             if path.is_empty() && (name == "use" || is_skipped) || has_rival(into, name, path) {
                 continue;
@@ -175,7 +179,7 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Joins a value with one that a nearer table has already.
+    /// Joins a value into the value that the route already has for the key.
     fn join(
         &mut self,
         present: &mut DeValue<'s>,
@@ -210,7 +214,7 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Notes the keys that a value fills in: those of a table one by one.
+    /// Lists an added value. For a table, lists each of its keys.
     fn note(&mut self, value: &tree::Node<'s>, label: &str, path: &mut Vec<String>) {
         if self.is_default {
             self.starts.push(value.span().start);
@@ -227,8 +231,8 @@ impl<'a, 's> Filling<'a, 's> {
         self.filled.push(Filled { key, table, span: value.span() });
     }
 
-    /// Removes the keys that leave out others. Returns what was filled in, and the start of each
-    /// value that a default gave.
+    /// Removes the keys in `left_out`. Returns the added keys, and the start of each value that
+    /// comes from defaults.
     fn finish(self, table: &mut Tree<'s>) -> (Vec<Filled>, Vec<usize>) {
         for path in &self.left_out {
             remove(table, path);
@@ -237,7 +241,7 @@ impl<'a, 's> Filling<'a, 's> {
     }
 }
 
-/// Returns true if the table has a key that excludes this one.
+/// Returns true if the table has a key that excludes the key `name`.
 fn has_rival(table: &Tree<'_>, name: &str, path: &[String]) -> bool {
     let parent = path.last().map_or("", String::as_str);
     RIVALS.iter().any(|(of_table, keys)| {
@@ -264,7 +268,7 @@ fn used_by(table: &Tree<'_>) -> Vec<String> {
     names.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Returns a problem with a key that no default may have.
+/// Returns a problem if a table of defaults has a key that only a route may have.
 fn own_key(defaults: &Tree<'_>) -> Option<Problem> {
     let (key, _) = defaults.iter().find(|(key, _)| OWN.contains(&tree::name(key)))?;
     let message = format!("`{}` cannot be a default", key.get_ref());
@@ -277,7 +281,7 @@ fn own_key(defaults: &Tree<'_>) -> Option<Problem> {
 struct Sets<'s>(Tree<'s>);
 
 impl Sets<'_> {
-    /// Returns problems with sets that use each other.
+    /// Returns the problems of sets that use themselves or unknown sets.
     fn check(&self) -> Vec<Problem> {
         let mut problems: Vec<_> = Vec::new();
         let mut done = HashSet::new();
@@ -297,7 +301,8 @@ impl Sets<'_> {
         problems
     }
 
-    /// Returns true if a set uses a set of `way`. `done` are sets without such a use.
+    /// Returns true if a set uses a set of `way`, the sets that led to it, or if that list is too
+    /// long. `done` has the sets that were checked and are correct.
     fn comes_back(&self, name: &str, way: &mut Vec<String>, done: &mut HashSet<String>) -> bool {
         if way.iter().any(|of_way| of_way == name) || way.len() > DEEPEST {
             return true;
@@ -315,7 +320,7 @@ impl Sets<'_> {
         found
     }
 
-    /// Returns a problem with a name in `use` that no set has.
+    /// Returns a problem if `use` of the table names a set that does not exist.
     fn unknown(&self, table: &Tree<'_>) -> Option<Problem> {
         let names = tree::texts(table.get("use")?)?;
         let (span, name) = names.into_iter().find(|(_, name)| !self.0.contains_key(*name))?;
@@ -330,5 +335,5 @@ impl Sets<'_> {
     }
 }
 
-/// The number of sets that may use each other in a row.
+/// The largest number of sets that use each other in a row.
 const DEEPEST: usize = 20;

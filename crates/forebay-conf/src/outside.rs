@@ -1,7 +1,8 @@
 //! `{env.NAME}` and `{file.PATH}`: values from the environment and from files.
 //!
-//! They replace the placeholders in every text of the tree, before it is typed. So a value can hold
-//! quotes and line breaks without becoming other TOML, and each key still checks the value.
+//! The values replace the placeholders in every text of the tree, after TOML is parsed and before
+//! types are checked. So a value with quotes or line breaks cannot change the TOML, and each key
+//! still checks its value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,12 +20,14 @@ const LARGEST: u64 = 64 * 1024;
 /// The largest size of all values together, in bytes.
 const LARGEST_TOTAL: usize = 16 * 1024 * 1024;
 
-/// The values that were found.
+/// The values that placeholders stand for.
 #[derive(Default)]
 pub(crate) struct Outside {
-    /// The value of each placeholder, with the file's directory for those of files.
+    /// The value of each placeholder. The key also has the directory that a relative file path
+    /// starts at.
     values: HashMap<(String, PathBuf), String>,
-    /// Texts that are one placeholder, by their position. They may be meant as numbers.
+    /// The values of texts that consist of one placeholder, by position. Such a value may be meant
+    /// as a number or a boolean.
     pub alone: BTreeMap<usize, String>,
     /// The start of each text with a placeholder.
     spans: HashSet<usize>,
@@ -48,13 +51,14 @@ impl Outside {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// Makes the messages of these sources hide the values.
+    /// Passes the values to the sources, so that messages hide them.
     pub fn hide_in(self, sources: &mut Sources) {
         sources.secrets = self.secrets();
         sources.from_outside = self.spans;
     }
 
-    /// Returns the values that messages must not show, the longest first.
+    /// Returns the values that messages must not show. The longest comes first, because it may
+    /// contain a shorter one.
     fn secrets(&self) -> Vec<Secret> {
         let secret = |((placeholder, _), value): (&(String, _), &String)| Secret {
             placeholder: placeholder.clone(),
@@ -156,7 +160,8 @@ fn content(span: &Range<usize>, path: &Path, typed: &str) -> Result<String, Prob
     if typed.is_empty() || typed.contains('\0') {
         return Err(Problem::new(span, "{file.PATH} has no path").help(help));
     }
-    // Opening a pipe would wait for its writer, and a device may have no end.
+    // Only regular files are opened: opening a pipe would wait for its writer, and a device may
+    // have no end.
     let open = match std::fs::metadata(path) {
         Ok(found) if !found.is_file() => return Err(problem("it is not a file").help(help)),
         Ok(_) => std::fs::File::open(path),

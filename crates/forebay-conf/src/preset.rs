@@ -1,5 +1,5 @@
-//! Sites in few keys: `kind = "php"`, and `www = "redirect"`. Both add what a user would write in full,
-//! with the positions of the short form.
+//! Short forms of sites: `kind = "php"` and `www = "redirect"`. Both add the tables that a user
+//! would otherwise write in full. The added tables have the positions of the short form.
 
 use std::ops::Range;
 
@@ -21,10 +21,11 @@ pub(crate) const UPLOADS: [&str; 7] = [
     "/storage/*",
 ];
 
-/// Keys of a site that only belong to `kind`.
+/// Keys of a site that are allowed only together with `kind`.
 const OF_KIND: [&str; 4] = ["root", "app", "fastcgi", "uploads"];
 
-/// Expands the short forms of all sites. Problems with their values are left to the typed tables.
+/// Expands the short forms of all sites. Wrong types of values are reported later, when the typed
+/// tables are read.
 pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     let (mut apps, mut redirecting, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
@@ -55,7 +56,8 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     Ok(())
 }
 
-/// Adds the routes of a PHP site below its own, and returns the application that it needs.
+/// Adds the routes of a PHP site after the site's own routes. Returns the application that the site
+/// needs, if the file does not name one.
 fn php<'s>(site: &mut Tree<'s>, number: usize) -> Result<Option<(String, Node<'s>)>, Problem> {
     let Some(kind) = site.get("kind") else {
         let stray = OF_KIND.iter().find_map(|key| site.get_key_value(*key));
@@ -115,7 +117,8 @@ fn scalar<'s>(span: &Range<usize>, digits: &'static str) -> Node<'s> {
     Spanned::new(span.clone(), number.into_inner())
 }
 
-/// Returns `fastcgi` of a route. A user gives the address alone, or a table without `root`.
+/// Returns the value of `fastcgi` for a route. The user gives only the address, or a table, in
+/// which `root` may be missing.
 fn fastcgi<'s>(span: &Range<usize>, to: &Node<'s>, root: &Node<'s>) -> Node<'s> {
     let mut table = match to.get_ref() {
         DeValue::Table(table) => table.clone(),
@@ -131,7 +134,8 @@ fn fastcgi<'s>(span: &Range<usize>, to: &Node<'s>, root: &Node<'s>) -> Node<'s> 
     Spanned::new(to.span(), DeValue::Table(table))
 }
 
-/// Returns `[app.NAME]` of a site that names none: processes are started on demand.
+/// Returns the table `[app.NAME]` for a site that names no application. Its processes are started
+/// on demand.
 fn new_app<'s>(span: &Range<usize>, root: &Node<'s>) -> Node<'s> {
     let workers = tree::table(span, [("max", scalar(span, "8"))]);
     let keys = [("kind", tree::text(span, "php")), ("root", root.clone()), ("workers", workers)];
@@ -148,8 +152,8 @@ fn app_name(site: &Tree<'_>, number: usize) -> String {
     }
 }
 
-/// Returns the site that redirects the other names of `hosts`: www.example.org to example.org, or
-/// example.org to www.example.org if that is the name of the site.
+/// Returns the site that redirects the names that are not in `hosts`: from www.example.org to
+/// example.org, or the other way round if `hosts` has www.example.org.
 fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     let Some(www) = site.get("www") else { return Ok(None) };
     let at = www.span();
@@ -188,8 +192,8 @@ fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     Ok(Some(Spanned::new(at, DeValue::Table(redirecting))))
 }
 
-/// Returns true if clients see a port in the URLs of the site: it listens on another port than 80
-/// and 443, and trusts no proxy.
+/// Returns true if the URLs of the site contain a port: the site listens on another port than 80
+/// and 443, and has no trusted proxies.
 fn has_own_port(site: &Tree<'_>) -> bool {
     let is_usual = |item: &Node<'_>| match item.get_ref() {
         DeValue::Integer(port) => port.as_str() == "80",
@@ -207,7 +211,7 @@ fn has_own_port(site: &Tree<'_>) -> bool {
     !all_usual && !site.contains_key("trusted_proxies")
 }
 
-/// Returns true for the full name of a host: no pattern and no address.
+/// Returns true if the text is the full name of a host, not a pattern or an address.
 fn is_name(host: &str) -> bool {
     host.contains('.')
         && !host.contains(['*', ':', '['])

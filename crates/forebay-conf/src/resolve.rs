@@ -1,7 +1,8 @@
-//! Resolves the configuration as typed into a plan: fills in defaults, makes paths absolute and
-//! looks names up.
+//! Resolves the typed tables of a configuration into a plan: fills in defaults, makes paths
+//! absolute and looks up names.
 //!
-//! Each table reports its first problem. The problems of all tables are reported together.
+//! For each table, only the first problem is reported. The problems of all tables are reported
+//! together.
 
 mod action;
 mod ajp;
@@ -47,14 +48,14 @@ use crate::source::{SourceFile, Sources};
 use path::directory;
 use peer::{backend, listen};
 
-/// A value, or the problem with the typed one.
+/// A resolved value, or the problem with the value that the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;
 
 /// The input that every step needs.
 pub(crate) struct Context<'a> {
-    /// The texts that positions belong to.
+    /// The texts of the configuration, for positions and relative paths.
     sources: &'a Sources,
-    /// The keys that defaults and sets gave.
+    /// The keys that were added from defaults and sets.
     filled: &'a AllFilled,
     /// The groups [upstream.NAME] by name.
     groups: BTreeMap<String, Arc<Upstream>>,
@@ -66,29 +67,29 @@ impl<'a> Context<'a> {
         Self { sources, filled, groups: BTreeMap::new() }
     }
 
-    /// Returns the base directory of a relative path at a position; absolute.
+    /// Returns the directory that a relative path at this position starts at; an absolute path.
     fn base(&self, span: &Range<usize>) -> &'a Path {
         &self.sources.at(span.start).base
     }
 
-    /// Returns the line of a byte in its file, from 1.
+    /// Returns the number of the line at a position in its file, from 1.
     fn line(&self, position: usize) -> usize {
         self.sources.line(position)
     }
 
-    /// Returns true if `[defaults]` or `[site.defaults]` gave this value. It is no mistake if such a
-    /// value has no effect on some of the routes.
+    /// Returns true if this value comes from `[defaults]` or `[site.defaults]`. Such a value may
+    /// have no effect on some routes; this is no error.
     fn is_default(&self, span: &Range<usize>) -> bool {
         self.filled.defaults.contains(&span.start)
     }
 
-    /// Returns the value of a key, unless a default gave it.
+    /// Returns the value of a key, unless the value comes from a default.
     fn own<'t, T>(&self, typed: &'t Option<At<T>>) -> Option<&'t At<T>> {
         typed.as_ref().filter(|at| !self.is_default(&at.span))
     }
 }
 
-/// Resolves a whole file. Without a plan there is at least one problem.
+/// Resolves a whole file. Returns the plan, or at least one problem.
 pub(crate) fn resolve(
     file: &File,
     sources: &Sources,
@@ -135,7 +136,7 @@ pub(crate) fn resolve(
 /// The number of problems after which the rest of the file is skipped.
 const MOST_PROBLEMS: usize = 100;
 
-/// Returns the value, or adds the problem to `problems` and returns `None`.
+/// Returns the value. If there is a problem, adds it to `problems` and returns `None`.
 fn keep<T>(outcome: Resolution<T>, problems: &mut Vec<Problem>) -> Option<T> {
     outcome.map_err(|problem| problems.push(problem)).ok()
 }

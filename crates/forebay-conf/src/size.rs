@@ -1,10 +1,10 @@
-//! Sizes as typed: `1024`, `8k`, `1MiB`, `10m`, `2GB`.
+//! Parses sizes such as `1024`, `8k`, `1MiB`, `10m` and `2GB`.
 
 /// Parses a number of bytes with or without a unit.
 ///
-/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache. `KiB`, `MiB` and `GiB` are the same;
-/// `kB`, `MB` and `GB` are powers of 1000. Case does not matter. The error is a sentence without
-/// capital or full stop.
+/// `k`, `m` and `g` are powers of 1024 as in nginx and Apache. `KiB`, `MiB` and `GiB` are also
+/// powers of 1024; `kB`, `MB` and `GB` are powers of 1000. Case does not matter. The error
+/// completes a sentence, such as "does not begin with a number".
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -27,7 +27,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes.filter(|&bytes| bytes <= LARGEST).ok_or_else(|| "is more than 8 EiB".into())
 }
 
-/// The largest accepted size: the largest file offset.
+/// The largest accepted size in bytes: the largest file offset.
 const LARGEST: u64 = i64::MAX as u64;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The texts that a plan was made from: the configuration file and the files that it includes.
+//! The texts of a configuration: the configuration file and the files that it includes.
 //!
-//! A position is one number for all texts, as if they followed each other in one text. So a value
-//! keeps its position when it is moved to another table.
+//! A position is one number for all texts, as if they followed each other in one text. Therefore a
+//! value keeps its position if it is moved to another table.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,8 +19,7 @@ impl SourceFile {
         self.0.files.first().map_or("", |file| &file.name)
     }
 
-    /// Returns the text with the placeholders of values that came from the environment or from
-    /// files.
+    /// Replaces each value that came from the environment or a file with its placeholder.
     pub fn hide(&self, text: &str) -> String {
         self.0.hide(text)
     }
@@ -32,23 +31,24 @@ impl fmt::Debug for SourceFile {
     }
 }
 
-/// Texts that share one range of positions, and the values that came from outside of them.
+/// Texts that share one range of positions, and the values that came from the environment and from
+/// other files.
 #[derive(Default)]
 pub(crate) struct Sources {
     files: Vec<Source>,
     /// Values of the environment and of files. Messages show their placeholders instead.
     pub secrets: Vec<Secret>,
-    /// The start of each value with such a placeholder.
+    /// The start of each text in the configuration that contains such a placeholder.
     pub from_outside: HashSet<usize>,
 }
 
-/// A text, its name in messages, and the directory of its relative paths.
+/// A text, its name in messages, and the directory that its relative paths start at.
 pub(crate) struct Source {
     pub name: String,
     pub text: String,
-    /// Absolute.
+    /// The directory that relative paths start at; an absolute path.
     pub base: PathBuf,
-    /// The position of its first byte.
+    /// The position of the first byte of the text.
     pub start: usize,
     /// The end of each line, in bytes of this text.
     line_ends: Vec<usize>,
@@ -62,38 +62,40 @@ pub(crate) struct Secret {
 }
 
 impl Sources {
-    /// Returns a single text. Its paths are relative to an absolute directory.
+    /// Returns sources with a single text. `base` must be absolute; relative paths in the text
+    /// start there.
     pub fn one(name: &str, text: &str, base: &Path) -> Self {
         let mut sources = Self::default();
         sources.add(name.to_owned(), text.to_owned(), base.to_owned());
         sources
     }
 
-    /// Adds a text after all others, and returns its number.
+    /// Adds a text after all others, and returns its index.
     pub fn add(&mut self, name: String, text: String, base: PathBuf) -> usize {
-        // A byte between two texts keeps the end of the first apart from the start of the second.
+        // One byte between two texts separates the end of the first from the start of the second.
         let start = self.files.last().map_or(0, |file| file.start + file.text.len() + 1);
         let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
         self.files.push(Source { name, text, base, start, line_ends });
         self.files.len() - 1
     }
 
-    /// Returns all texts, the configuration file first.
+    /// Returns all texts. The configuration file comes first.
     pub fn files(&self) -> &[Source] {
         &self.files
     }
 
-    /// Returns the text that has a position. There must be at least one text.
+    /// Returns the text that contains a position. There must be at least one text.
     pub fn at(&self, position: usize) -> &Source {
         &self.files[self.number_at(position)]
     }
 
-    /// Returns the number of the text that has a position.
+    /// Returns the index of the text that contains a position.
     pub fn number_at(&self, position: usize) -> usize {
         self.files.partition_point(|file| file.start <= position).saturating_sub(1)
     }
 
-    /// Returns the name of the text that has a position; `None` for the configuration file itself.
+    /// Returns the name of the included file that contains a position; `None` for the configuration
+    /// file itself.
     pub fn included(&self, position: usize) -> Option<&str> {
         match self.number_at(position) {
             0 => None,
@@ -101,7 +103,7 @@ impl Sources {
         }
     }
 
-    /// Returns the line of a position in its text, from 1.
+    /// Returns the number of the line in its text that contains a position, from 1.
     pub fn line(&self, position: usize) -> usize {
         let source = self.at(position);
         source.line_ends.partition_point(|&end| end < position - source.start) + 1
@@ -114,7 +116,7 @@ impl Sources {
         within.unwrap_or_default().lines().next().unwrap_or_default()
     }
 
-    /// Replaces each value that came from the environment or a file by its placeholder.
+    /// Replaces each value that came from the environment or a file with its placeholder.
     pub fn hide(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for Secret { placeholder, value } in &self.secrets {
@@ -134,7 +136,8 @@ impl Sources {
 }
 
 impl Sources {
-    /// Replaces every part of a value from outside, even if a message quotes only that part.
+    /// Replaces every part of a value from the environment or a file with `...`, because a message
+    /// may quote only a part.
     pub fn hide_parts(&self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
@@ -153,8 +156,8 @@ impl Sources {
         shown
     }
 
-    /// Returns the length of the longest start of the text that is part of a value; 0 if that is
-    /// short.
+    /// Returns the length of the longest start of the text that is part of such a value; 0 if that
+    /// start is shorter than `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
         let longest = |secret: &Secret| {
@@ -175,8 +178,8 @@ fn visible_controls(text: &str) -> String {
     out
 }
 
-/// The shortest value that is hidden, in bytes. A shorter one is part of many words and numbers, and
-/// could be guessed anyway.
+/// The shortest value that is hidden, in bytes. A shorter value is part of many words and numbers,
+/// and could be guessed anyway.
 const SHORTEST_SECRET: usize = 4;
 
 #[cfg(test)]

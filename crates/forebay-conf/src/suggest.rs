@@ -1,4 +1,4 @@
-//! "Did you mean": finds the name that is nearest to a typed one.
+//! Suggestions for "did you mean": finds the known name that is nearest to a typed name.
 
 /// Returns the candidate nearest to the typed name, if it is similar enough.
 pub(crate) fn nearest<'a>(
@@ -39,11 +39,12 @@ pub(crate) fn list<'a>(
 /// The largest number of candidates that are compared, however large the file is.
 const MOST_CANDIDATES: usize = 1000;
 
-/// The longest name that is compared, because the time grows with the square of the length.
+/// The longest name in characters that is compared. The time grows with the square of the length.
 const LONGEST: usize = 64;
 
-/// Returns the number of edits between two names: insert, delete, replace, or swap two neighbours.
-/// Changes of case and between `-` and `_` cost nothing. (Optimal string alignment.)
+/// Returns the number of edits between two names (optimal string alignment). An edit inserts,
+/// deletes or replaces one character, or swaps two neighbours. Case does not count, nor does the
+/// difference between `-` and `_`.
 fn distance(a: &str, b: &str) -> usize {
     let fold = |text: &str| -> Vec<char> {
         text.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()

@@ -1,5 +1,5 @@
-//! The TOML tree of several files, with positions. Keys are joined and moved here before the tree
-//! becomes typed tables. Every value keeps the position that it was written at.
+//! The TOML tree of several files, with positions. Keys are joined and moved in this tree before it
+//! is read as typed tables. Every value keeps the position where it was written.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,8 +19,8 @@ pub(crate) type Key<'s> = Spanned<Cow<'s, str>>;
 /// A value with its position.
 pub(crate) type Node<'s> = Spanned<DeValue<'s>>;
 
-/// Reads all sources into one tree. `[[site]]` of included files follow those of the configuration
-/// file. Other tables of equal names are joined.
+/// Reads all sources into one tree. The sites of included files follow those of the configuration
+/// file. Other tables with equal names are joined.
 pub(crate) fn parse(sources: &Sources) -> Result<Tree<'_>, Vec<Problem>> {
     let mut whole = Tree::new();
     let mut problems = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) fn parse(sources: &Sources) -> Result<Tree<'_>, Vec<Problem>> {
     if problems.is_empty() { Ok(whole) } else { Err(problems) }
 }
 
-/// Reads one source. Its positions count from the start of all sources.
+/// Reads one source. Positions in the tree count from the start of the first source.
 pub(crate) fn parse_one(source: &Source) -> Result<Tree<'_>, Problem> {
     let table = DeTable::parse(&source.text)
         .map_err(|error| crate::explain::explain(&error, &source.text).moved(source.start))?;
@@ -66,7 +66,8 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
     span.start + by..span.end + by
 }
 
-/// Joins a table with one of the same name in another file. `path` has the names of the tables.
+/// Joins a table into the table of the same name from another file. `path` has the names of the
+/// tables that contain it.
 fn join<'s>(
     into: &mut Tree<'s>,
     from: Tree<'s>,
@@ -78,7 +79,7 @@ fn join<'s>(
             into.insert(key, value);
             continue;
         };
-        // The includes of every file have been followed.
+        // `include` is ignored here, because all includes have already been followed.
         if path.is_empty() && key.get_ref() == "include" {
             continue;
         }
@@ -105,8 +106,8 @@ fn join<'s>(
     }
 }
 
-/// Returns true for the tables that several files may fill together. The tables of an application,
-/// a group of servers and a set belong to one file.
+/// Returns true if several files may have parts of this table. The table of an application, of a
+/// group of servers, or of a set must be in one file.
 fn may_join(path: &[String], key: &str) -> bool {
     match path.first().map(String::as_str) {
         None => ["server", "log", "defaults", "set", "app", "upstream", "site"].contains(&key),
@@ -145,7 +146,7 @@ pub(crate) fn text<'s>(span: &Range<usize>, text: impl Into<Cow<'s, str>>) -> No
     Spanned::new(span.clone(), DeValue::String(text.into()))
 }
 
-/// Returns a table of these keys. All of them have one position.
+/// Returns a table of these keys. All keys get the same position.
 pub(crate) fn table<'s>(
     span: &Range<usize>,
     keys: impl IntoIterator<Item = (&'static str, Node<'s>)>,
@@ -170,12 +171,12 @@ pub(crate) fn insert<'s>(
     table.insert(Spanned::new(span.clone(), key.into()), value);
 }
 
-/// Returns the table that a key has as value.
+/// Returns the value of a key if it is a table.
 pub(crate) fn table_at<'t, 's>(table: &'t Tree<'s>, key: &str) -> Option<&'t Tree<'s>> {
     table.get(key)?.get_ref().as_table()
 }
 
-/// Returns the list of tables that a key has as value, with their positions.
+/// Returns the tables in the value of a key with their positions, if the value is a list.
 pub(crate) fn tables_at<'t, 's>(
     table: &'t mut Tree<'s>,
     key: &str,

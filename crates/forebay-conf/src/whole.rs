@@ -1,5 +1,5 @@
-//! Makes one tree of all files and reads it as typed tables: placeholders are replaced, short forms
-//! are expanded, and keys of defaults and sets are added.
+//! Makes one tree of all files and reads the tree as typed tables. Before that, it replaces
+//! placeholders, expands short forms, and adds the keys of defaults and sets.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -17,18 +17,20 @@ use crate::preset;
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
 
-/// Reads all sources. `outside` gets the values that messages must not show.
+/// Reads all sources as typed tables. Adds the values that messages must not show to `outside`.
 pub(crate) fn read(
     sources: &Sources,
     outside: &mut Outside,
 ) -> Result<(File, AllFilled), Vec<Problem>> {
-    // Numbers that are given by placeholders. The tree borrows them.
+    // The values of texts that consist of one placeholder. They may be numbers or booleans. The
+    // tree borrows these texts.
     let numbers = OnceCell::new();
     let (mut tree, filled) = assemble(sources, outside)?;
     let numbers: &Vec<String> =
         numbers.get_or_init(|| outside.alone.values().cloned().collect::<Vec<_>>());
     loop {
-        // The reader consumes the tree, which is needed again only if a text proves to be a number.
+        // The reader consumes the tree. A copy is needed only if the reader then finds a text that
+        // should be a number or a boolean.
         let spare = (!outside.alone.is_empty()).then(|| tree.clone());
         let whole = Spanned::new(0..0, tree);
         let error = match File::deserialize(toml::Deserializer::from(whole)) {
@@ -53,7 +55,7 @@ pub(crate) fn read(
     }
 }
 
-/// Returns the tree of all sources, with all keys in place.
+/// Returns the tree of all sources, with all placeholders, short forms, defaults and sets applied.
 pub(crate) fn assemble<'s>(
     sources: &'s Sources,
     outside: &mut Outside,
@@ -66,7 +68,7 @@ pub(crate) fn assemble<'s>(
     Ok((tree, filled))
 }
 
-/// Returns the number or boolean that a text is.
+/// Returns the number or boolean that a text represents; `None` if it represents neither.
 fn scalar(text: &str) -> Option<DeValue<'_>> {
     match text {
         "true" => return Some(DeValue::Boolean(true)),
@@ -78,7 +80,7 @@ fn scalar(text: &str) -> Option<DeValue<'_>> {
     Some(value.into_inner())
 }
 
-/// Replaces every copy of the value at a position.
+/// Replaces every copy of the value that was typed at a position.
 fn replace<'s>(tree: &mut Tree<'s>, span: &Range<usize>, by: &DeValue<'s>) {
     tree.iter_mut().for_each(|(_, node)| replace_in(node, span, by));
 }

@@ -1,4 +1,5 @@
-//! Shows a problem: the excerpt of the file around it, and texts that suit a terminal.
+//! Prepares a problem for the terminal: an excerpt of the file around the problem, and safe texts
+//! of limited length.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use miette::{
 
 use super::Details;
 
-/// A problem with its text, in the form that miette needs.
+/// A problem with its excerpt, in the form that the crate miette needs.
 #[derive(Debug)]
 pub(super) struct Shown<'a> {
     pub details: &'a Details,
@@ -49,7 +50,7 @@ impl Diagnostic for Shown<'_> {
     }
 }
 
-/// The text of a file. Overlong lines are shown in part.
+/// The text of a file, for excerpts. Only a part of an overlong line is shown.
 #[derive(Debug)]
 pub(super) struct Excerpt {
     name: String,
@@ -61,7 +62,8 @@ impl Excerpt {
         Self { name: visible(name), text: blank(text) }
     }
 
-    /// Returns the byte range of the span's lines and of the lines around them.
+    /// Returns the byte range of the span's lines, with `before` lines before them and `after`
+    /// lines after them.
     fn lines(&self, span: &SourceSpan, before: usize, after: usize) -> Range<usize> {
         let bytes = self.text.as_bytes();
         let mut start = line_start(bytes, span.offset());
@@ -75,7 +77,7 @@ impl Excerpt {
         start..end
     }
 
-    /// Returns the part of one overlong line around the span.
+    /// Returns the part around the span of one overlong line.
     fn window(&self, span: &SourceSpan, context: bool) -> Result<Range<usize>, MietteError> {
         let line = self.lines(span, 0, 0);
         let around = if context { LONGEST_LINE / 4 } else { 0 };
@@ -128,8 +130,8 @@ impl SourceCode for Excerpt {
 /// The longest line that is shown in full, in bytes.
 const LONGEST_LINE: usize = 240;
 
-/// Returns the part of the span in its first line that is not blank, at character boundaries and
-/// not overlong. Miette then draws a caret and not a frame around a whole table.
+/// Shortens the span to its first line that is not blank, at character boundaries and not overlong.
+/// Miette then draws a caret instead of a frame around a whole table.
 pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     let mut start = floor(text, span.start);
     let end = floor(text, span.end.max(start));
@@ -139,8 +141,8 @@ pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     start..start + floor(line, line.len().min(LONGEST_LINE / 2))
 }
 
-/// Escapes control characters, so that a message cannot control a terminal, and cuts out the middle
-/// of an overlong text.
+/// Escapes control characters, so that a message cannot control a terminal. Cuts out the middle of
+/// an overlong text.
 pub(super) fn visible(text: &str) -> String {
     if text.len() > LONGEST_MESSAGE {
         let head = &text[..floor(text, LONGEST_MESSAGE / 2)];
@@ -157,7 +159,7 @@ pub(super) fn visible(text: &str) -> String {
 /// The longest message that is shown in full, in bytes.
 const LONGEST_MESSAGE: usize = 600;
 
-/// Breaks the text into lines at blanks.
+/// Breaks the text into lines of at most `WIDTH` characters, at spaces.
 pub(super) fn fill(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     let mut width = 0;
@@ -175,10 +177,10 @@ pub(super) fn fill(text: &str) -> String {
     lines
 }
 
-/// The number of characters in a line of help.
+/// The largest number of characters in a line of help.
 const WIDTH: usize = 90;
 
-/// Replaces control characters by `?`s of equal length, so that spans remain valid.
+/// Replaces each control character by as many `?` as it has bytes, so that spans remain valid.
 fn blank(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -192,7 +194,7 @@ fn blank(text: &str) -> String {
     shown
 }
 
-/// Returns true for control characters, and for those that change the direction of writing.
+/// Returns true for control characters, and for characters that change the direction of writing.
 fn drives_terminal(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
