@@ -1,4 +1,4 @@
-//! The action of a route. Each route has exactly one.
+//! Resolves the action of a route. Each route has exactly one action.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -191,7 +191,7 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> 
     })
 }
 
-/// Returns a directory of scripts, or one program and its directory.
+/// Returns the directory of the scripts, or one program and its directory.
 fn scripts(
     context: &Context<'_>,
     typed: &At<TextOr<file::Cgi>>,

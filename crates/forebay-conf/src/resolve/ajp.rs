@@ -1,4 +1,4 @@
-//! AJP 1.3: routes to servlet containers, and listeners that act as a container.
+//! Resolves AJP 1.3: routes to servlet containers, and listeners that act as a container.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -38,11 +38,11 @@ pub(super) fn ajp(
     })
 }
 
-/// The requirements of each listener, and the first site that set them.
+/// The requirements of each listener, and the position in the file that set them first.
 pub(super) type AjpFronts = HashMap<Listen, (AjpFront, Range<usize>)>;
 
 /// Returns the requirements of a site's `ajp://` listeners. A listener does not know the site until
-/// it has read the request, so all its sites must agree.
+/// it has read the request, so all sites of a listener must have the same requirements.
 pub(super) fn front(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
@@ -90,7 +90,8 @@ fn is_local(socket: &Listen) -> bool {
     match socket {
         Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
         Listen::Unix(_) => true,
-        // Only the service manager knows the address of such a socket.
+        // Only the service manager knows the address of such a socket, so the socket counts as
+        // reachable from outside.
         _ => false,
     }
 }
@@ -99,8 +100,8 @@ pub(super) fn secret(typed: &Option<At<String>>) -> Resolution<Option<Secret>> {
     typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 
-/// Returns the packet size: Tomcat's default, up to the largest that its documentation allows. The
-/// peer sets it with the key `elsewhere`.
+/// Returns the packet size in bytes: from 8192, Tomcat's default, to the largest that Tomcat's
+/// documentation allows. `elsewhere` is the key that sets the packet size in the peer.
 fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Resolution<usize> {
     let (Some(at), Some(size)) = (typed, size(typed)?) else { return Ok(8192) };
     match usize::try_from(size) {

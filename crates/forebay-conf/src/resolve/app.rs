@@ -1,4 +1,4 @@
-//! `[app.NAME]`: an application, by its kind.
+//! Resolves `[app.NAME]`, an application of some kind.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -175,8 +175,8 @@ fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
     })
 }
 
-/// Returns the path of an application, in the form of a route's path: whole segments, without a
-/// final slash.
+/// Returns the path of an ASP.NET application: whole segments, without a final slash. The default
+/// is `/`.
 fn virtual_path(typed: &Option<At<String>>) -> Resolution<String> {
     let Some(at) = typed else { return Ok("/".to_owned()) };
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '?' | '#' | '%' | '\\' | ':');
@@ -202,7 +202,7 @@ fn php_scripts(typed: &file::App) -> Resolution<Vec<String>> {
     }
 }
 
-/// Returns PHP settings, each a line of php.ini.
+/// Returns PHP settings, each as a line of php.ini.
 fn ini(typed: &file::App) -> Resolution<Vec<String>> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let setting = |(name, at): (&String, &At<String>)| {
@@ -225,7 +225,8 @@ fn version(typed: &file::App) -> Resolution<Option<String>> {
     }
 }
 
-/// Returns directories whose names have no colon, because a colon separates them in a list.
+/// Returns directories for modules. Their paths must not contain a colon, because a colon separates
+/// the directories in a list.
 fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     let Some(at) = &typed.lib else { return Ok(Vec::new()) };
     let dir = |item: &At<&String>| {
@@ -240,8 +241,8 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     at.items().iter().map(dir).collect()
 }
 
-/// Returns the interpreter. Symbolic links are kept, because Python recognises a virtual
-/// environment by the directory of the link.
+/// Returns the path of the interpreter. Symbolic links are not resolved, because Python finds its
+/// virtual environment by the directory of the link.
 fn python(context: &Context<'_>, typed: &file::App) -> Resolution<Option<PathBuf>> {
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
@@ -257,7 +258,8 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
 
-/// Returns one of `modes`, which the kind of application has for `key`.
+/// Returns the mode with the typed name. `modes` are those that this kind of application has for
+/// `key`.
 fn mode<M: Copy + Default>(
     typed: &Option<At<String>>,
     kind: &str,

@@ -1,4 +1,4 @@
-//! Applications that run independently of Forebay: FastCGI, SCGI and uwsgi.
+//! Resolves applications that run independently of Forebay: FastCGI, SCGI and uwsgi.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(super) fn fastcgi(
     })
 }
 
-/// Checks that an application without script files has no keys about them.
+/// Checks that an application without script files has no keys about script files.
 fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
     let spans = [
         ("index", typed.index.as_ref().map(|at| &at.span)),
@@ -81,8 +81,9 @@ fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
 /// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Returns the endings of scripts, if any were typed. An empty list means `"*"`, any file. Only
-/// safe characters are accepted, because php-fpm's configuration contains the endings unchanged.
+/// Returns the endings of scripts, if the user typed any. An empty list stands for `"*"`, which
+/// means any file. Only safe characters are accepted, because Forebay writes the endings unchanged
+/// into php-fpm's configuration.
 pub(super) fn script_ends(
     typed: &Option<At<OneOrMany<String>>>,
 ) -> Resolution<Option<Vec<String>>> {
@@ -110,7 +111,7 @@ pub(super) fn script_ends(
     items.iter().map(end).collect::<Resolution<_>>().map(Some)
 }
 
-/// Checks that keys of multiplexing are given only together with it.
+/// Checks that the keys about multiplexing are given only together with `multiplex`.
 fn multiplexes(typed: &file::Fastcgi) -> Resolution<()> {
     let multiplexes = matches!(typed.multiplex, Some(file::Multiplex::On | file::Multiplex::Auto));
     let spans = [
@@ -152,7 +153,7 @@ pub(super) fn uwsgi(
     keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 }, upstream)
 }
 
-/// The keys that both protocols have, except those of servers.
+/// The keys that SCGI and uwsgi share, except those about servers.
 struct Keys<'a> {
     root: &'a Option<At<String>>,
     mount: &'a Option<At<String>>,
@@ -184,8 +185,8 @@ impl Keys<'_> {
     }
 }
 
-/// Returns a directory. An absolute path need not exist, because it may be on another machine or in
-/// a container.
+/// Returns a directory. A relative path must exist. An absolute path need not exist, because it may
+/// be on another machine or in a container.
 fn root(context: &Context<'_>, typed: &At<String>) -> Resolution<PathBuf> {
     if Path::new(&typed.value).is_absolute() {
         path(context, typed)
@@ -194,7 +195,8 @@ fn root(context: &Context<'_>, typed: &At<String>) -> Resolution<PathBuf> {
     }
 }
 
-/// Returns the path that an application is mounted at, without a final slash. May be empty.
+/// Returns the path prefix that an application is mounted at, without a final slash. The prefix may
+/// be empty.
 pub(super) fn mount(typed: &At<String>) -> Resolution<String> {
     if typed.value.is_empty() {
         return Ok(String::new());
@@ -202,12 +204,12 @@ pub(super) fn mount(typed: &At<String>) -> Resolution<String> {
     whole_segments(typed, "a path to mount at")
 }
 
-/// Returns the start of paths that is removed before a script is looked up.
+/// Returns the prefix that is removed from a path before a script is looked up.
 pub(super) fn prefix(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     typed.as_ref().map(|at| whole_segments(at, "the start of a path")).transpose()
 }
 
-/// Returns a decoded path of whole segments, without a final slash.
+/// Checks that a text is a decoded path of whole segments. Returns it without a final slash.
 fn whole_segments(typed: &At<String>, what: &str) -> Resolution<String> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not {what}"));
@@ -223,7 +225,8 @@ fn whole_segments(typed: &At<String>, what: &str) -> Resolution<String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Returns the buffer size. A smaller buffer than the least would also fail for fast clients.
+/// Returns the buffer size in bytes. A buffer of less than `LEAST` bytes would also be too small
+/// for fast clients.
 fn max_buffered(typed: &Option<Size>) -> Resolution<usize> {
     const LEAST: u64 = 64 * 1024;
     match (typed, size(typed)?) {
@@ -235,7 +238,7 @@ fn max_buffered(typed: &Option<Size>) -> Resolution<usize> {
     }
 }
 
-/// Returns a byte, or zero.
+/// Returns the modifier, a byte. The default is zero.
 fn modifier(typed: &Option<At<usize>>) -> Resolution<u8> {
     typed.as_ref().map_or(Ok(0), |at| within(at, 0..=255).map(|value| value as u8))
 }

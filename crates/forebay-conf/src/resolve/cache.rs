@@ -1,4 +1,4 @@
-//! `cache` of a route.
+//! Resolves `cache` of a route.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ const KEY: &str = "{scheme}{host}{uri}";
 /// Default of `max_size`, in bytes.
 const MAX_SIZE: u64 = 1024 * 1024;
 
-/// Resolves `cache`. Files and fixed replies cost less than a lookup.
+/// Resolves `cache`. Refuses the key for files and fixed replies, because they cost less than a
+/// lookup.
 pub(super) fn cache(
     typed: &Option<At<BoolOr<file::Cache>>>,
     action: &Action,

@@ -1,4 +1,4 @@
-//! `compress`: the replies to compress, and the codings.
+//! Resolves `compress`: the replies to compress, and the codings.
 
 use super::Resolution;
 use super::value::{size, text, within};

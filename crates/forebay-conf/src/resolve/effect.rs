@@ -1,5 +1,5 @@
 //! Refuses keys without effect: keys of another kind, and keys that another key disables. Without
-//! an error, the user would assume that they work.
+//! an error, the user would assume that these keys work.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(super) fn no_effect(span: &Range<usize>, key: &str, why: &str, help: &str) -
     Problem::new(span, format!("`{key}` has no effect {why}")).help(help)
 }
 
-/// Checks that every key belongs to this kind.
+/// Checks that every key of the application belongs to its kind.
 pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     let cgi = matches!(kind, Kind::PerlCgi | Kind::PythonCgi);
     let mixed = matches!(kind, Kind::CgiBin);
@@ -126,7 +126,7 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     Ok(())
 }
 
-/// Checks that no key of an application is disabled by another one.
+/// Checks that no key of an application disables another of its keys.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Resolution<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)

@@ -1,4 +1,4 @@
-//! `expect` of a site: `[METHOD] TARGET -> ANSWER`.
+//! Parses `expect` of a site. Each test has the form `[METHOD] TARGET -> ANSWER`.
 
 use super::Resolution;
 use super::value::method;
@@ -8,11 +8,11 @@ use crate::file::{self, ANSWERS, At, Table};
 use crate::plan::{Action, Expectation, ExpectedAnswer, Route};
 use crate::suggest;
 
-/// The form of a line, for messages.
+/// The form of a test, for help in messages.
 const FORM: &str = "write \"[METHOD] PATH -> ANSWER\", such as \"GET /old -> 301 /new\", \
                     \"/admin/ -> 401\", \"/api/x -> proxy\" or \"/ -> route start\"";
 
-/// Returns the tests of a site. Names of routes and applications must exist.
+/// Returns the tests of a site. The routes and applications that they name must exist.
 pub(super) fn expectations(
     typed: &At<Table<file::Site>>,
     routes: &[Route],

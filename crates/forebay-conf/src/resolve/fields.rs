@@ -1,4 +1,4 @@
-//! The changes of a route to the fields of requests and replies.
+//! Resolves the changes of a route to the fields of requests and replies.
 
 use super::Resolution;
 use super::template::template;
@@ -7,7 +7,8 @@ use crate::error::Problem;
 use crate::file::{self, At, TextOr};
 use crate::plan::{ReplyField, RequestChange, RequestField};
 
-/// Returns the changes to requests. The names are those that every protocol to an origin can carry.
+/// Returns the changes to the fields of requests. Only names that every protocol to an origin can
+/// carry are accepted.
 pub(super) fn request_headers(
     typed: &file::Route,
     captures: &[String],
@@ -73,7 +74,8 @@ pub(super) fn reply_headers(
             };
             for (number, value) in values.into_iter().enumerate() {
                 let value = template(no_control(value.value, &value)?.trim(), &value, captures)?;
-                // The second of several values joins the first, which has replaced the origin's.
+                // The first value replaces the origin's fields. The other values must be added to
+                // it.
                 let is_added = is_added || number > 0;
                 fields.push(ReplyField { name: name.clone(), value, is_added, always });
             }
@@ -108,7 +110,7 @@ fn header_name<'t>(typed: &At<&'t String>) -> Resolution<&'t str> {
 }
 
 /// Checks the name of a request field. CGI and its successors do not distinguish a hyphen from
-/// other marks, so that only hyphens are allowed.
+/// other marks, so no other marks are allowed.
 fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
     header_name(&at.with(name))?;
     let problem = |why: &str| Problem::new(&at.span, format!("{name} {why}"));
@@ -134,8 +136,8 @@ fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
     Ok(())
 }
 
-/// Returns true if the field is about the origin of a request, so that a client's own value must
-/// not count.
+/// Returns true if the field is about the client or its connection, such as `X-Forwarded-For`. A
+/// client could forge the value of such a field.
 fn is_about_client(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with("x-forwarded-") || ["x-real-ip", "forwarded"].contains(&name.as_str())

@@ -1,4 +1,4 @@
-//! `forward_auth` of a route.
+//! Resolves `forward_auth` of a route.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ pub(super) fn forward_auth(
     Ok(ForwardAuth {
         proxy: Proxy {
             upstream,
-            // The server has a name of its own, and its redirects lead the client elsewhere.
+            // The server gets its own name as `Host`. Its redirects lead the client to other hosts,
+            // so they are not rewritten.
             host: HostField::Backend,
             redirect: Redirects::Off,
             strip_prefix: None,
@@ -54,11 +55,11 @@ pub(super) fn forward_auth(
     })
 }
 
-/// Divides a URL into the server, and path and query.
+/// Divides a URL into the server, and the path with the query.
 fn divide(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(0, |at| at + 3);
     match url[start..].find(['/', '?']) {
-        // A socket's path is no path of a URL.
+        // The path of a socket is not the path of a URL.
         _ if url.starts_with("unix:") => (url, "/"),
         Some(at) if url[start + at..].starts_with('/') => url.split_at(start + at),
         _ => (url, "/"),
@@ -67,7 +68,7 @@ fn divide(url: &str) -> (&str, &str) {
 
 fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
-    // These frame the message, or belong to the connection.
+    // These fields frame the message, or belong to the connection.
     const REFUSED: [&str; 9] = [
         "connection",
         "content-length",

@@ -1,4 +1,4 @@
-//! The keys of a site or route that other tables gave, for `explain`.
+//! Lists the keys of a site or route that come from other tables, for `forebay explain`.
 
 use super::Context;
 use crate::merge::Filled;

@@ -1,4 +1,4 @@
-//! `rate_limit` of a route.
+//! Resolves `rate_limit` of a route.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, Table};
 use crate::plan::RateLimit;
 
-/// The longest time that a request of a burst may wait.
+/// The longest time that a request may wait with `delay`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The longest period of a rate.
 const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -45,7 +45,7 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Resol
     }
 }
 
-/// Returns the number of requests and the time of a rate such as "10/s" or "5/10s".
+/// Returns the number of requests and the period of a rate such as "10/s" or "5/10s".
 fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     let rate = text(typed)?;
     let wrong = |why: String| {
@@ -54,7 +54,7 @@ fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     };
     let unclear = || wrong(format!("\"{rate}\" is not a rate"));
     let (requests, period) = rate.split_once('/').ok_or_else(unclear)?;
-    // nginx writes 10r/s.
+    // nginx writes 10r/s, so an `r` after the number is accepted.
     let requests = requests.strip_suffix('r').unwrap_or(requests);
     let requests: u32 = requests.parse().map_err(|_| unclear())?;
     if requests == 0 {

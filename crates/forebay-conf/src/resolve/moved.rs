@@ -1,4 +1,5 @@
-//! `redirect = { file = "moved.map" }`: old and new addresses, one pair on each line.
+//! Reads the file of `redirect = { file = "moved.map" }`, with a pair of old and new address on
+//! each line.
 
 use std::collections::btree_map::Entry;
 use std::io::Read;
@@ -12,10 +13,10 @@ use crate::error::{Problem, reason};
 use crate::file::{self, At};
 use crate::plan::{Moved, MovedEntries, MovedPages};
 
-/// The largest file, in bytes: some 200,000 pages.
+/// The largest file, in bytes: enough for about 200,000 addresses.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
-/// The form of a line, for messages.
+/// The form of a line, for help in messages.
 const FORM: &str = "write \"/old /new\" or \"/old https://example.org/new 302\" on each line";
 
 /// Reads the file that `redirect` names.
@@ -80,16 +81,17 @@ fn read(file: &Path, typed: &At<String>) -> Resolution<String> {
     String::from_utf8(bytes).map_err(|_| problem("it is not text in UTF-8"))
 }
 
-/// An old address: decoded path and query. And the new one.
+/// The decoded path and the query of an old address, and the new address.
 type Pair = (Vec<u8>, Option<Vec<u8>>, Moved);
 
-/// Parses a line; `None` for an empty line or a comment. The error is a problem and its help.
+/// Parses a line. Returns `None` for an empty line or a comment. The error consists of a message
+/// and its help.
 fn pair(line: &str, status: u16) -> Result<Option<Pair>, (String, &'static str)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
-    // Lines of nginx's maps end in a semicolon.
+    // Lines of nginx's maps end in a semicolon, which is ignored.
     let mut words = line.strip_suffix(';').unwrap_or(line).split_whitespace();
     let (Some(old), Some(new), third, None) =
         (words.next(), words.next(), words.next(), words.next())
@@ -125,7 +127,7 @@ fn pair(line: &str, status: u16) -> Result<Option<Pair>, (String, &'static str)>
     Ok(Some((decoded(path), query, Moved { to: new.to_owned(), status, keeps_query })))
 }
 
-/// Adds a pair, unless its old address is present.
+/// Adds a pair. Returns false if the old address is already present.
 fn insert(entries: &mut MovedEntries, (path, query, moved): Pair) -> bool {
     let entry = match query {
         None => entries.by_path.entry(path),
@@ -140,7 +142,8 @@ fn insert(entries: &mut MovedEntries, (path, query, moved): Pair) -> bool {
     }
 }
 
-/// Decodes `%41` and the like. Requests are matched decoded.
+/// Decodes percent-encoded bytes such as `%41`, because the paths of requests are also compared
+/// decoded.
 fn decoded(path: &str) -> Vec<u8> {
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

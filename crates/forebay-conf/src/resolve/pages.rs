@@ -1,4 +1,4 @@
-//! Error pages, maintenance pages and cross-origin requests.
+//! Resolves error pages, maintenance pages and CORS settings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::plan::{
 /// The largest page, in bytes. Pages are kept in memory.
 const LARGEST: u64 = 1024 * 1024;
 
-/// Adds the pages of a route or site to those of its site. Its own pages come first.
+/// Returns the pages of a site or route, followed by the inherited pages. `inherited` are the pages
+/// of the route's site.
 pub(super) fn error_pages(
     context: &Context<'_>,
     typed: &file::ErrorPages,
@@ -31,7 +32,8 @@ pub(super) fn error_pages(
     let is_own = |statuses: &Statuses| pages.iter().any(|(own, _)| own == statuses);
     let inherited_pages: Vec<_> =
         inherited.pages.iter().filter(|(statuses, _)| !is_own(statuses)).cloned().collect();
-    // A route's class wins over the site's status, as its own keys do.
+    // A route's page for a class precedes the site's page for one status, because a route's own
+    // keys have precedence.
     pages.sort_by_key(|(statuses, _)| *statuses);
     pages.extend(inherited_pages);
     let intercept_here = intercept.as_ref().map_or(inherited.intercept, |at| at.value);
@@ -49,7 +51,7 @@ fn statuses(name: &str, at: &At<String>) -> Resolution<Statuses> {
     }
 }
 
-/// Reads a page.
+/// Reads a page and parses its placeholders.
 fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
     let path = file(context, typed)?;
     let problem =
@@ -78,7 +80,7 @@ fn kind(path: &Path) -> PageKind {
     }
 }
 
-/// Returns the maintenance page of a site or route. `inherited` is that of the site.
+/// Returns the maintenance page of a site or route. `inherited` is the page of the route's site.
 pub(super) fn maintenance(
     context: &Context<'_>,
     typed: &Option<At<BoolOr<file::Maintenance>>>,
@@ -105,7 +107,7 @@ pub(super) fn maintenance(
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// Returns the cross-origin settings of a route.
+/// Returns the CORS settings of a route.
 pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Resolution<Option<Cors>> {
     let Some(at) = typed else { return Ok(None) };
     let origins = required(&at.origins, &at.span, "origins", "[\"https://app.example.org\"]")?;

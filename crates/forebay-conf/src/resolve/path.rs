@@ -1,4 +1,4 @@
-//! Makes paths absolute, and checks that they exist if necessary.
+//! Makes paths absolute. Checks that a path exists if its key needs an existing file or directory.
 
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -9,14 +9,14 @@ use crate::error::{Problem, reason};
 use crate::file::At;
 use crate::suggest;
 
-/// Returns an absolute path, which need not exist.
+/// Returns an absolute path. The path need not exist.
 pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
 }
 
-/// Resolves the part of `path` up to its last `..`, because a link before `..` leads to another
-/// parent than its name suggests. Scripts and logs can then compare the whole path. The rest is
-/// unchanged: it may contain a link that is exchanged at each release.
+/// Resolves the part of `path` up to its last `..`, because `..` after a symbolic link does not
+/// lead back to the directory of the link. Scripts and logs can then compare whole paths. The rest
+/// is unchanged, because it may contain a link that an administrator replaces at each release.
 fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
@@ -30,7 +30,7 @@ fn without_parents(path: PathBuf) -> PathBuf {
     }
 }
 
-/// Returns an existing directory.
+/// Returns the absolute path of an existing directory.
 pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
@@ -41,7 +41,7 @@ pub(crate) fn directory(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> R
     }
 }
 
-/// Returns an existing regular file.
+/// Returns the absolute path of an existing regular file.
 pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     match std::fs::metadata(&path) {
@@ -52,7 +52,7 @@ pub(super) fn file(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
     }
 }
 
-/// Returns a path that Forebay will create in an existing directory.
+/// Returns the absolute path of a file that Forebay can create in an existing directory.
 pub(super) fn in_directory(
     context: &Context<'_>,
     typed: &At<impl AsRef<str>>,
@@ -73,7 +73,7 @@ pub(super) fn in_directory(
     }
 }
 
-/// Returns the path of a Unix socket, short enough for the kernel.
+/// Returns the absolute path of a Unix socket, if the path is short enough for the kernel.
 pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Resolution<PathBuf> {
     let path = path(context, typed)?;
     let length = path.as_os_str().len();
@@ -86,7 +86,7 @@ pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Resolution<Path
         .help("the kernel takes no longer path: choose a shorter one, such as in /run"))
 }
 
-/// The size of Linux's `sun_path`, without its final zero.
+/// The size in bytes of Linux's `sun_path`, without its final zero.
 const LONGEST_SOCKET: usize = 107;
 
 fn absent(
@@ -113,7 +113,7 @@ fn absent(
     }
 }
 
-/// Returns a similar name to the last one of the path, from the same directory.
+/// Returns the name in the same directory that is most similar to the last name of the path.
 fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?;
@@ -122,7 +122,7 @@ fn neighbour(path: &Path) -> Option<String> {
     suggest::nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Returns the name of a file in the requested directory.
+/// Returns the name of an index file. The name must not contain a directory.
 pub(super) fn file_name(typed: &At<&String>) -> Resolution<String> {
     let name = text(typed)?;
     if name.contains('/') || name == "." || name == ".." {

@@ -1,4 +1,4 @@
-//! Addresses: of listeners, backends and trusted peers.
+//! Parses the addresses of listeners, backends and clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -46,7 +46,8 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Reso
     }
 }
 
-/// Parses the name of sockets, as systemd allows it (sd_pid_notify_with_fds(3)).
+/// Parses the name in `fd:name`. The allowed characters are those of systemd
+/// (sd_pid_notify_with_fds(3)).
 fn named(typed: &At<impl AsRef<str>>, name: &str) -> Resolution<Listen> {
     let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b':';
     if name.is_empty() || name.len() > 255 || !name.bytes().all(is_allowed) {
@@ -105,8 +106,8 @@ pub(super) fn address(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Res
     host_and_port(&typed.with(text), None).map(Address::Tcp)
 }
 
-/// Parses an HTTP server: `http://host[:port]`, `https://host[:port]`, `h2c://host[:port]` or
-/// `unix:path`.
+/// Parses the URL of an HTTP server: `http://host[:port]`, `https://host[:port]`,
+/// `h2c://host[:port]` or `unix:path`.
 pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolution<Backend> {
     let text = text(typed)?;
     if let Some(path) = text.strip_prefix("unix:") {
@@ -195,7 +196,7 @@ fn network(typed: &At<impl AsRef<str>>) -> Resolution<Network> {
     }
 }
 
-/// Returns the address with all bits after the prefix zero.
+/// Returns the first address of a network: all bits after the prefix are zero.
 fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
     match address {
         IpAddr::V4(v4) => {
@@ -209,7 +210,7 @@ fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// Parses `host:port`. Adds the default port, if there is one and none was typed.
+/// Parses `host:port`. If the port is missing, adds the default port, if there is one.
 fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Resolution<String> {
     let text = typed.value;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a host and a port"));

@@ -7,10 +7,11 @@ use super::value::{optional_time_above_zero, size, text, within};
 use crate::file::{self, At};
 use crate::plan::{CgroupLimits, ProcessLimits};
 
-/// The least `max_memory`: a worker below it would be replaced before it served anything.
+/// The smallest accepted `max_memory` in bytes. With less, each worker would be replaced before it
+/// served a request.
 pub(super) const LEAST_MEMORY: u64 = 1024 * 1024;
 
-/// The least address space that lets a program start.
+/// The smallest accepted address space in bytes. With less, no program could start.
 const LEAST_SPACE: u64 = 16 * 1024 * 1024;
 
 /// The largest number of watched paths.
@@ -49,7 +50,7 @@ pub(super) fn cgroup(typed: &file::Cgroup) -> Resolution<CgroupLimits> {
     })
 }
 
-/// Returns the number of CGI processes at once.
+/// Returns the largest number of CGI processes at the same time.
 pub(super) fn max_processes(typed: &Option<At<usize>>) -> Resolution<usize> {
     typed.as_ref().map_or(Ok(64), |at| within(at, 1..=100_000))
 }

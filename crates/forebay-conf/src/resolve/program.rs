@@ -1,4 +1,4 @@
-//! `kind = "command"`: a program that listens on a socket itself.
+//! Resolves `kind = "command"`: a program that listens on a socket itself.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
-/// Resolves a program that listens on a socket itself.
+/// Resolves the keys of a program.
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;
@@ -89,7 +89,8 @@ fn strip_prefix(typed: &file::App, speaks: AppProtocol) -> Resolution<Option<Str
     }
 }
 
-/// Checks that a program with a `mount` has one, which needs SCRIPT_NAME and no scripts.
+/// Checks that `mount` has an effect: the program's protocol must have SCRIPT_NAME, and the program
+/// must not have script files.
 fn has_mount(typed: &file::App, speaks: AppProtocol) -> Resolution<()> {
     let Some(at) = &typed.mount else { return Ok(()) };
     let (why, help) = match speaks {
@@ -107,8 +108,8 @@ fn has_mount(typed: &file::App, speaks: AppProtocol) -> Resolution<()> {
     Err(no_effect(&at.span, "mount", why, help))
 }
 
-/// Returns the endings of files that may be run. Without them, PHP would run any file, including an
-/// uploaded picture.
+/// Returns the endings of files that may be run. If there were no such list, PHP would run any
+/// file, including an uploaded picture.
 fn scripts(
     typed: &file::App,
     run: &[String],
@@ -139,8 +140,8 @@ fn host(typed: &file::App, speaks: AppProtocol) -> Resolution<HostField> {
     }
 }
 
-/// Returns the process that opens the socket, from the key or from a placeholder in `run` or `env`. A
-/// program needs one of them to know its address.
+/// Returns the process that opens the socket, from the key `listen` or from a placeholder in `run`
+/// or `env`. Without both, the program would not know its address.
 fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Resolution<Listening> {
     let env = typed.env.values().map(|at| &at.value);
     let says = |word: &str| run.iter().chain(env.clone()).any(|text| text.contains(word));

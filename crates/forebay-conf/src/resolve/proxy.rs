@@ -1,4 +1,4 @@
-//! A route to HTTP servers: changes to the requests and replies that they exchange with clients.
+//! Resolves a route to HTTP servers, with its changes to requests and replies.
 
 use super::upstream::{Keys, of_route};
 use super::value::{optional_time_above_zero, text};

@@ -1,4 +1,4 @@
-//! Plans without a file, for `forebay serve DIR` and `forebay serve --to URL`.
+//! Makes plans without a file, for `forebay serve DIR` and `forebay serve --to URL`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ use crate::plan::{
 use crate::source::{SourceFile, Sources};
 
 impl Plan {
-    /// Returns a plan that serves the files of a directory, with `index.html` or a listing. Scripts
-    /// are sent as plain files.
+    /// Returns a plan that serves the files of a directory. A directory is answered with its
+    /// `index.html` or a listing. Scripts are sent as plain files.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());
@@ -109,7 +109,7 @@ impl std::str::FromStr for Listen {
 }
 
 impl Files {
-    /// Returns the files of a directory with every default.
+    /// Returns the settings for the files of a directory, with all defaults.
     pub fn new(root: PathBuf) -> Self {
         Self {
             root,
@@ -131,7 +131,7 @@ impl Respond {
     }
 }
 
-/// Resolves a command-line argument, relative to the working directory.
+/// Resolves a command-line argument. Relative paths start at the working directory.
 fn typed<'t, T>(
     text: &'t str,
     resolve: fn(&Context<'_>, &At<&'t str>) -> Resolution<T>,

@@ -1,4 +1,4 @@
-//! `[[site.route]]`: the conditions on requests, and the changes to the reply.
+//! Resolves `[[site.route]]`, except for the action.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -84,7 +84,7 @@ pub(super) fn route(
     })
 }
 
-/// Returns the name of the route, one word that a test of `expect` can name.
+/// Returns the name of the route. The name is one word, so that a test in `expect` can contain it.
 fn name(typed: &file::Route) -> Resolution<Option<String>> {
     let Some(at) = &typed.name else { return Ok(None) };
     let is_plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
@@ -195,7 +195,7 @@ fn rewrite(
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
 
-/// Checks that the origin can lack an answer, such as a missing file.
+/// Checks that the action can fail to find an answer, such as a missing file.
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Resolution<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
@@ -232,7 +232,7 @@ fn buffer(
         Action::Redirect(_) | Action::Moved(_) => "redirect",
         Action::Rewrite => "rewrite",
         Action::Proxy(_) => return Ok(typed.buffer.as_ref().is_some_and(|at| at.value)),
-        // A slow client holds one of many requests there, as with most backends.
+        // An ASGI process serves many requests at once, so a slow client does not keep it busy.
         Action::App(name) if is_asgi(file, name) => {
             return Ok(typed.buffer.as_ref().is_some_and(|at| at.value));
         }
@@ -243,7 +243,7 @@ fn buffer(
         .help("a slow client does not delay its replies: leave it out"))
 }
 
-/// Returns true if the whole request body is received before the request is sent to an HTTP server.
+/// Returns true if the whole request body is received before the request is sent to a server.
 fn request_buffering(
     context: &Context<'_>,
     file: &File,
@@ -256,7 +256,7 @@ fn request_buffering(
         // back.
         Action::App(name) if speaks_h2c(file, name) || is_asgi(file, name) => false,
         Action::App(name) if streams_bodies(file, name) => true,
-        // The host gets whole bodies.
+        // The Rack host process accepts only whole bodies.
         Action::App(name) if is_rack(file, name) && typed.request_buffering.is_none() => true,
         _ => {
             let Some(at) = context.own(&typed.request_buffering) else { return Ok(false) };
@@ -270,7 +270,8 @@ fn request_buffering(
     Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
 }
 
-/// Returns the treatment of path parameters, if the servers of the action may remove them.
+/// Returns the treatment of path parameters. The key is allowed only if the servers of the action
+/// may remove parameters.
 fn path_parameters(
     context: &Context<'_>,
     file: &File,
@@ -304,7 +305,7 @@ fn is_rack(file: &File, app: &str) -> bool {
     kind.is_some_and(|at| matches!(at.value, Kind::Rack))
 }
 
-/// Returns true if the application is a program that gets bodies as they arrive.
+/// Returns true if the application is a program that can get bodies as they arrive.
 fn streams_bodies(file: &File, app: &str) -> bool {
     let protocols = [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Ajp];
     spoken_by(file, app).is_some_and(|spoken| protocols.contains(&spoken))
@@ -326,7 +327,7 @@ fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
     Some(speaks.value)
 }
 
-/// Returns true if each path names a script, and PATH_INFO may follow.
+/// Returns true if each path names a script, which PATH_INFO may follow.
 fn runs_scripts(file: &File, action: &Action) -> bool {
     match action {
         Action::Cgi(_) => true,

@@ -1,4 +1,4 @@
-//! `[server]` and `[log]`.
+//! Resolves `[server]` and `[log]`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -38,7 +38,8 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
     })
 }
 
-/// Returns the memory for stored replies. The least has room for replies of a usual size.
+/// Returns the memory for stored replies in bytes. The smallest accepted value is enough for
+/// replies of usual size.
 fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     const LEAST: u64 = 1024 * 1024;
     match (typed, size(typed)?) {
@@ -73,7 +74,8 @@ fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
     at.items().iter().map(name).collect()
 }
 
-/// Returns the token. Letters, digits and signs fit a header field, a form and a command line.
+/// Returns the secret of `admin_token`. The accepted characters need no escapes in a header field,
+/// a form or a command line.
 fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     let Some(at) = &typed.admin_token else { return Ok(None) };
     if typed.admin.is_none() {
@@ -88,7 +90,8 @@ fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
-/// Returns the name of a user or group, which is looked up when it is needed.
+/// Returns the name of a user or group. The system is asked for the name only when Forebay needs
+/// it.
 pub(super) fn name(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;
@@ -173,7 +176,7 @@ fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
     })
 }
 
-/// Returns the access log of a site, if it has its own.
+/// Returns the access log of a site, if the site has its own.
 pub(super) fn site_log(
     context: &Context<'_>,
     file: &File,
@@ -192,7 +195,7 @@ pub(super) fn site_log(
     log_file(context, file, &at.with(table)).map(Some)
 }
 
-/// Returns the access log of a site or route. Keys that are left out are those of `[log]`.
+/// Returns the access log of a site or route. Keys that the table does not have come from `[log]`.
 pub(super) fn log_file(
     context: &Context<'_>,
     file: &File,
@@ -210,7 +213,7 @@ pub(super) fn log_file(
     })
 }
 
-/// Returns the first directive of a pattern that is unknown.
+/// Returns the first unknown directive of a log pattern.
 fn unknown_directive(pattern: &str) -> Option<String> {
     const LETTERS: &str = "haAlutrsbBDTmUqHvVpP%";
     const OWN: [&str; 3] = ["upstream", "cache", "request_id"];

@@ -1,4 +1,4 @@
-//! `[[site]]`: listeners and host names. No two sites may claim the same pair.
+//! Resolves `[[site]]`. No two sites may have the same pair of listener and host name.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::plan::{
     ScriptsBelow, Site,
 };
 
-/// Resolves all sites. Leaves out those with a problem.
+/// Resolves all sites. Returns those without a problem.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
     let typed = file.site.as_deref().unwrap_or_default();
     if typed.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
     sites
 }
 
-/// The position of each pair of listener and host in the file.
+/// The position in the file of the site that has each pair of listener and host.
 type TakenListeners = HashMap<(Listen, HostKey), Range<usize>>;
 
 /// A host pattern as typed, in lower case.
@@ -145,11 +145,11 @@ struct Agreed {
     sockets: Sockets,
 }
 
-/// The PROXY header setting of each listener, and the first site that set it.
+/// The value of `proxy_protocol` for each listener, and the position that set it first.
 type Proxied = HashMap<Listen, (bool, Range<usize>)>;
 
-/// Checks that all sites of a listener agree, because a listener does not know the site before it
-/// has read the header.
+/// Checks that all sites of a listener have the same `proxy_protocol`. A listener must read the
+/// PROXY header before it knows the site.
 fn proxy_protocol(
     typed: &At<Table<file::Site>>,
     listen: &[Listen],
@@ -180,7 +180,8 @@ fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Resolution
     })
 }
 
-/// Returns the routes of a site that have no problem. Adds one problem for each of the others.
+/// Returns the routes of a site that have no problem. For each other route, adds one problem to
+/// `problems`.
 fn routes(
     context: &Context<'_>,
     file: &File,
@@ -229,7 +230,7 @@ fn routes(
     routes.into_iter().map(|(route, _)| route).collect()
 }
 
-/// Returns true if the route leaves some of its requests to the routes below.
+/// Returns true if the route passes some of its requests on to the routes below.
 fn hands_on(route: &Route) -> bool {
     let runs_below = |files: &Files| files.scripts == ScriptsBelow::All;
     route.passes_on()
@@ -241,7 +242,8 @@ fn hands_on(route: &Route) -> bool {
 /// the time would grow with the square of the number of routes.
 const MOST_COMPARED: usize = 1000;
 
-/// Records that a site answers for a host on some listeners. Fails if another one already does.
+/// Records that a site answers for a host on its listeners. Fails if another site already does so
+/// on one of them.
 fn claim(
     listen: &[Listen],
     host: &HostPattern,

@@ -1,4 +1,4 @@
-//! Mode and owner of the Unix sockets of a site.
+//! Resolves the mode and owner of the Unix sockets of a site.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,10 +10,11 @@ use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{Listen, SocketAccess};
 
-/// Mode and owner of each Unix socket, and the first site that set them.
+/// The mode and owner of each Unix socket, and the position in the file that set them first.
 pub(super) type Sockets = HashMap<Listen, (SocketAccess, Range<usize>)>;
 
-/// Returns mode and owner of the Unix sockets of a site. All sites of a listener must agree.
+/// Returns the mode and owner of the Unix sockets of a site. All sites of a listener must have the
+/// same values.
 pub(super) fn socket_access(
     site: &At<Table<file::Site>>,
     listen: &[Listen],
@@ -51,7 +52,7 @@ pub(super) fn socket_access(
     Ok(access)
 }
 
-/// Reads permission bits in octal.
+/// Parses permission bits in octal.
 fn mode(typed: &At<String>) -> Resolution<u32> {
     let digits = typed.strip_prefix("0o").unwrap_or(typed);
     let is_octal = (3..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());

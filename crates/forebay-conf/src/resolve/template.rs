@@ -1,4 +1,4 @@
-//! Templates of a route, and the targets of redirects and rewrites.
+//! Parses the templates of a route, and the targets of redirects and rewrites.
 
 use super::Resolution;
 use super::value::text;
@@ -27,8 +27,8 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Res
     })
 }
 
-/// Parses the target of a redirect. Refuses a target if the client could choose its host or scheme.
-/// Returns true with it if the client's query is kept.
+/// Parses the target of a redirect. Refuses a target whose host or scheme the client could choose.
+/// The boolean is true if the client's query is appended.
 pub(super) fn redirect_target(
     typed: &At<&String>,
     captures: &[String],
@@ -58,7 +58,7 @@ pub(super) fn redirect_target(
     Ok((to, keep_query))
 }
 
-/// Parses the target of `rewrite` or `fallback_to`. The path is typed decoded, as in `path`.
+/// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in `path`.
 pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
@@ -107,7 +107,8 @@ pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Resolu
     Ok(Rewrite { to, has_query, keep_query })
 }
 
-/// Removes a final question mark. True with it: the client's query is dropped, as in nginx.
+/// Removes a final question mark. The boolean is true if there was one: the client's query is then
+/// dropped, as in nginx.
 fn without_question_mark(target: &str) -> (&str, bool) {
     match target.strip_suffix('?') {
         Some(rest) if !rest.is_empty() => (rest, true),
@@ -119,7 +120,7 @@ fn has_query_of_client(to: &Template) -> bool {
     to.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri))
 }
 
-/// Returns the first part of a text that looks like a placeholder that is not closed.
+/// Returns the rest of a text from the first `{`, which may begin a placeholder that is not closed.
 fn unclosed_brace(to: &Template) -> Option<String> {
     to.parts().iter().find_map(|part| match part {
         TemplatePart::Text(text) => text.find('{').map(|at| text[at..].to_owned()),
@@ -127,7 +128,7 @@ fn unclosed_brace(to: &Template) -> Option<String> {
     })
 }
 
-/// Percent-encodes the text of a path.
+/// Percent-encodes the texts of a path, but not its placeholders.
 fn encoded(path: Template) -> Vec<TemplatePart> {
     let encode = |text: &str| {
         let byte = |byte: u8| match byte {
@@ -155,8 +156,8 @@ fn merged(parts: Vec<TemplatePart>) -> Vec<TemplatePart> {
     merged
 }
 
-/// Returns the parts after `https://`, `http://` or `{scheme}://`, the first with its remaining
-/// text. `None` if the target begins otherwise.
+/// Returns what follows `https://`, `http://` or `{scheme}://`: the rest of that text, and the
+/// other parts. Returns `None` if the target begins otherwise.
 fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
     match to.parts() {
         [TemplatePart::Text(text), rest @ ..] => {
@@ -170,8 +171,8 @@ fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
     }
 }
 
-/// Checks that the host does not depend on the path that a client requests. After the scheme a host
-/// must follow, and then a slash, a path or the end.
+/// Checks that the host does not depend on the path that a client requests. After the scheme, the
+/// target must have a host. After the host, it must have a slash, a path, or its end.
 fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Resolution<()> {
     let problem = || {
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))

@@ -1,4 +1,5 @@
-//! `[site.tls]`. Checks that listeners with and without TLS are separate.
+//! Resolves `[site.tls]` and the TLS settings for backends. Checks that no socket is used both with
+//! and without TLS.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,10 +16,10 @@ use crate::preset::other_name;
 
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// The default directory for accounts, certificates and keys.
+/// The default directory for ACME accounts, certificates and keys.
 const STATE: &str = "/var/lib/forebay/acme";
 
-/// Returns the TLS settings of a site, if one of its listeners uses TLS.
+/// Returns the TLS settings of a site, if at least one of its listeners uses TLS.
 pub(super) fn tls(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
@@ -58,7 +59,8 @@ pub(super) fn tls(
     }))
 }
 
-/// Returns the names of a site and those that it redirects, in an order that both sites agree on.
+/// Returns the host names of a site and the names that `www` redirects. The order is equal for the
+/// site and for the added site that redirects, so both have the same certificate.
 fn with_other_names(names: &[String]) -> Vec<String> {
     let mut all: Vec<_> = names.iter().flat_map(|name| [name.clone(), other_name(name)]).collect();
     all.sort_by_key(|name| (name.trim_start_matches("www.").to_owned(), name.len()));
@@ -176,8 +178,7 @@ fn field_name(typed: &At<String>) -> Resolution<String> {
     Ok(typed.value.clone())
 }
 
-/// Returns the `https://` port for redirects of requests without TLS, if the site wants
-/// that.
+/// Returns the port of the `https://` URLs for `redirect_to_https`, if the site has that key.
 pub(super) fn redirect(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
@@ -199,7 +200,7 @@ pub(super) fn redirect(
             Listen::Tcp(address) => Some(address.port()),
             _ => None,
         });
-    // Without a TLS listener of its own, the site relies on another program, on the default port.
+    // If the site has no TLS listener on a port, another program may serve TLS on the default port.
     Ok(Some(port.unwrap_or(443)))
 }
 
@@ -239,7 +240,7 @@ pub(super) fn http3(
     Ok(beside)
 }
 
-/// The protocol of each socket, and the position that set it first.
+/// The protocol of each socket, and the position in the file that set it first.
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
 /// Fails if two sites use different protocols on one socket.
@@ -263,7 +264,7 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
         .help("give each a port of its own, such as 80 and 443"))
 }
 
-/// Resolves the verification of servers.
+/// Resolves the TLS settings for backends.
 pub(super) fn backend_tls(
     context: &Context<'_>,
     typed: &At<Table<file::BackendTls>>,

@@ -1,5 +1,5 @@
-//! Servers that requests are passed to: those of a route, and the groups `[upstream.NAME]` that
-//! routes name.
+//! Resolves the servers that requests are passed to: those of a route, and the groups
+//! `[upstream.NAME]` that routes name.
 
 mod backends;
 
@@ -25,10 +25,10 @@ use backends::backends;
 /// The first character of a group's name in `to`.
 const GROUP: char = '@';
 
-/// Servers as typed.
+/// The value of `to`, as the user typed it.
 type To = At<OneOrMany<TextOr<file::Backend>>>;
 
-/// The keys of servers as typed, in a route or in their own table.
+/// The keys about servers, as the user typed them in a route or in `[upstream.NAME]`.
 pub(super) struct Keys<'a> {
     to: &'a Option<To>,
     balance: &'a Option<At<file::Balance>>,
@@ -47,7 +47,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Returns the keys that a route to servers of any protocol has.
+    /// Returns the keys of a route that may only have `to` and `max_connections`.
     pub fn of(to: &'a Option<To>, max_connections: &'a Option<At<usize>>) -> Self {
         Self {
             to,
@@ -67,7 +67,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Returns the keys that were given besides `to`, with their positions.
+    /// Returns the names and positions of the typed keys, except `to`.
     fn given(&self) -> impl Iterator<Item = (&'static str, &'a Range<usize>)> {
         fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
             typed.as_ref().map(|at| &at.span)
@@ -91,7 +91,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Builds `Keys` from a table that has all of them.
+/// Builds `Keys` from a table that has all these keys.
 macro_rules! all_keys {
     ($($table:ty),*) => {$(
         impl<'a> From<&'a $table> for Keys<'a> {
@@ -135,7 +135,7 @@ impl<'a> From<&'a file::Ajp> for Keys<'a> {
     }
 }
 
-/// Returns the groups of the file by name, and the names of those that no route uses.
+/// Returns the groups of the file by name, and the names of the groups that no route uses.
 pub(super) fn groups(
     context: &Context<'_>,
     file: &File,
@@ -158,20 +158,21 @@ pub(super) fn groups(
             }
             _ => {
                 unused.push(name.clone());
-                // No route says what the servers speak, so any protocol serves to check the group.
+                // No route shows the protocol of the servers, so the group is correct if it fits
+                // HTTP or FastCGI.
                 resolve(Scheme::Http)
                     .or_else(|problem| resolve(Scheme::Fastcgi).map_err(|_| problem))
             }
         };
-        // A group with a problem remains as an empty group, so that its routes do not report a
-        // second problem.
+        // A group with a problem becomes an empty group, so that the routes that name it do not
+        // report a second problem.
         let group = keep(outcome, problems).unwrap_or_else(|| Upstream::new(Vec::new()));
         groups.insert(name.clone(), Arc::new(Upstream { name: Some(name.clone()), ..group }));
     }
     (groups, unused)
 }
 
-/// Returns for each group the protocols that routes expect of its servers, with the positions in
+/// Returns for each group the protocols that routes expect from its servers, with the positions in
 /// the file.
 fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
     let mut users = BTreeMap::<_, Vec<_>>::new();
@@ -201,7 +202,7 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
     users
 }
 
-/// Returns the first group in `to`.
+/// Returns the name of the first group in `to`, with the position of `to`.
 fn named(to: &Option<To>) -> Option<(&str, &Range<usize>)> {
     let to = to.as_ref()?;
     to.items().iter().find_map(|item| match item.value {
@@ -221,7 +222,7 @@ fn two_schemes(
         .help("a server speaks one protocol: give each a group of its own")
 }
 
-/// Returns the servers of a route: its own, or those of the group that `to` names.
+/// Returns the servers of a route: those that `to` lists, or those of the group that `to` names.
 pub(super) fn of_route(
     context: &Context<'_>,
     file: &File,
@@ -274,7 +275,7 @@ fn unknown(typed: &At<&str>, file: &File) -> Problem {
     }
 }
 
-/// Resolves servers that speak `scheme`, typed in `table`.
+/// Resolves servers that speak `scheme`. `table` is the position of the table that has the keys.
 fn upstream(
     context: &Context<'_>,
     scheme: Scheme,
@@ -336,7 +337,7 @@ fn hash_key(keys: &Keys<'_>) -> Resolution<Option<Template>> {
     }
 }
 
-/// Returns the version of HTTP for `backend`, whose URL may name it.
+/// Returns the version of HTTP for `backend`, from `http_version` or from the scheme of the URL.
 fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
     let is_h2c = backend.version == HttpVersion::Http2;
     let version = match keys.http_version.as_ref().map(|at| (at.value, &at.span)) {
@@ -372,7 +373,7 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
     Ok(version)
 }
 
-/// Returns the verification of servers that speak TLS.
+/// Returns the TLS settings for servers, and checks that the other keys work with TLS.
 fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Resolution<BackendTls> {
     if !to.iter().any(|backend| backend.https) {
         return match keys.tls {
@@ -396,8 +397,8 @@ fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Resolution<
     keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
 }
 
-/// Returns the default session cookie of servlet containers, because a session exists only in the
-/// container that made it.
+/// Returns the default of `sticky` for servlet containers: their session cookie, because a session
+/// exists only in the container that made it.
 fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
     let has_routes = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
     has_routes.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })
@@ -450,7 +451,7 @@ fn sticky(typed: &At<Table<file::Sticky>>, to: &[Backend]) -> Resolution<Sticky>
     Ok(Sticky { cookie, routes })
 }
 
-/// Returns the name of a cookie that Forebay reads.
+/// Returns the name of the cookie that binds a client to a server or process.
 pub(super) fn sticky_cookie(
     typed: &Option<At<String>>,
     table: &std::ops::Range<usize>,

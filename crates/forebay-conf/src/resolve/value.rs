@@ -1,4 +1,5 @@
-//! Values with the same form in every table: durations, sizes, counts, texts, variables.
+//! Resolves values that have the same form in every table: durations, sizes, counts, texts and
+//! variables.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -20,7 +21,7 @@ pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Resolu
     Ok(optional_time_above_zero(typed)?.unwrap_or(default))
 }
 
-/// Returns a duration of more than zero, if one was typed.
+/// Returns a duration of more than zero, if the user typed one.
 pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     match (typed, optional_time(typed)?) {
         (Some(at), Some(Duration::ZERO)) => {
@@ -39,7 +40,7 @@ pub(super) fn optional_time(typed: &Option<Time>) -> Resolution<Option<Duration>
     })
 }
 
-/// Returns a size in bytes.
+/// Returns a size in bytes, if the user typed one.
 pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     let Some(at) = typed else { return Ok(None) };
     parse_size(&at.0).map(Some).map_err(|wrong| {
@@ -48,7 +49,7 @@ pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     })
 }
 
-/// Returns a size in bytes; `"unlimited"` is `u64::MAX`.
+/// Returns a size in bytes, if the user typed one. For `"unlimited"`, returns `u64::MAX`.
 pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Resolution<Option<u64>> {
     match typed {
         Some(at) if at.0 == "unlimited" => Ok(Some(u64::MAX)),
@@ -56,7 +57,7 @@ pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Resolution<Option<u64>>
     }
 }
 
-/// Returns a number if it is within a range.
+/// Returns the number if it is within the range.
 pub(super) fn within<T: PartialOrd + Display + Copy>(
     typed: &At<T>,
     range: RangeInclusive<T>,
@@ -72,7 +73,7 @@ pub(super) fn within<T: PartialOrd + Display + Copy>(
     Err(Problem::new(&typed.span, format!("{} is too {wrong}", typed.value)).help(help))
 }
 
-/// Returns a text that is not empty and holds no control characters.
+/// Returns the text if it is not empty and contains no control characters.
 pub(super) fn text(typed: &At<impl AsRef<str>>) -> Resolution<&str> {
     let text = typed.value.as_ref();
     if text.is_empty() {
@@ -83,7 +84,7 @@ pub(super) fn text(typed: &At<impl AsRef<str>>) -> Resolution<&str> {
     no_control(text, typed)
 }
 
-/// Returns a text that holds no control characters.
+/// Returns the text if it contains no control characters.
 pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Resolution<&'t str> {
     match text.chars().find(|c| c.is_control()) {
         Some(c) => {
@@ -94,7 +95,7 @@ pub(super) fn no_control<'t, T>(text: &'t str, typed: &At<T>) -> Resolution<&'t 
     }
 }
 
-/// Returns environment variables or FastCGI parameters.
+/// Returns environment variables or FastCGI parameters, if their names and values are valid.
 pub(super) fn variables(
     typed: &BTreeMap<String, At<String>>,
 ) -> Resolution<BTreeMap<String, String>> {
@@ -112,7 +113,8 @@ pub(super) fn variables(
     Ok(typed.iter().map(|(name, value)| (name.clone(), value.value.clone())).collect())
 }
 
-/// Returns the value of a required key.
+/// Returns the value of a required key. `table` is the position for the error, and `example` a
+/// value for the help.
 pub(super) fn required<'t, T>(
     typed: &'t Option<T>,
     table: &std::ops::Range<usize>,
@@ -125,7 +127,7 @@ pub(super) fn required<'t, T>(
     })
 }
 
-/// Returns a method.
+/// Returns a request method, if the text is one.
 pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
     let text = text(typed)?;
     if !is_token(text) {
@@ -143,7 +145,7 @@ pub(super) fn method(typed: &At<impl AsRef<str>>) -> Resolution<String> {
 const KNOWN_METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
-/// Returns true for a token (RFC 9110 section 5.6.2).
+/// Returns true if the text is a token (RFC 9110 section 5.6.2).
 pub(super) fn is_token(text: &str) -> bool {
     let byte = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(byte)

@@ -1,4 +1,4 @@
-//! `when` and `path_regex`: conditions of a route.
+//! Resolves `when` and `path_regex`, two kinds of conditions of a route.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, Table, Values};
 use crate::plan::{Regex, ValuePattern, ValueTest, When, is_taken};
 
-/// Compiles a regular expression for paths. Its groups are placeholders of the route.
+/// Compiles a regular expression for paths. Its named groups become placeholders of the route.
 pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
     let at = typed.with(&typed.value);
     let regex = regex(text(&at)?, &at)?;
@@ -24,7 +24,8 @@ pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
     Ok(regex)
 }
 
-/// Compiles a regular expression. A sign before it says if the case matters, as in nginx.
+/// Compiles a regular expression. As in nginx, `~*` before the expression ignores case, and `~`
+/// does not.
 fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     let (ignores_case, pattern) = match typed.strip_prefix("~*") {
         Some(pattern) => (true, pattern),

@@ -1,4 +1,4 @@
-//! The servers of a group, each given by its address alone or by a table.
+//! Resolves the servers in `to`. The user types each server as an address or as a table.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ fn all_have_names_of_their_own(
     Ok(())
 }
 
-/// Returns the index in `to` of the server that replaces the one at `index`.
+/// Returns the index in `to` of the server that replaces the server at `index`.
 fn redirect(
     typed: &TextOr<file::Backend>,
     index: usize,
@@ -138,7 +138,7 @@ fn backend(
     })
 }
 
-/// Returns a server that is given by its address alone.
+/// Returns the server for an address.
 fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Resolution<Backend> {
     if typed.value.starts_with(GROUP) {
         let message = format!("\"{}\" names a group, not a server", typed.value);
