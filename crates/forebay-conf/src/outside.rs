@@ -20,7 +20,7 @@ const LARGEST: u64 = 64 * 1024;
 /// The largest size of all values together, in bytes.
 const LARGEST_TOTAL: usize = 16 * 1024 * 1024;
 
-/// The values that placeholders stand for.
+/// The values of the placeholders.
 #[derive(Default)]
 pub(crate) struct Outside {
     /// The value of each placeholder. The key also has the directory that a relative file path

@@ -295,8 +295,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Merges repeated slashes in paths. Default true.
     pub merge_slashes: bool,
-    /// The port of the `https://` URLs to which requests without TLS are redirected. `None`: no
-    /// such redirects.
+    /// Redirects requests without TLS to an `https://` URL with this port. `None`: no such
+    /// redirects.
     pub redirect_to_https: Option<u16>,
     /// Certificate and settings of the `https://` listeners; `Some` if the site has such a
     /// listener.

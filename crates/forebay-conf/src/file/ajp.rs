@@ -34,10 +34,10 @@ pub struct Ajp {
     /// The number of failures within `fail_timeout` after which a container gets no requests for
     /// `recover_time`, unless it is the only container. 0: failures have no effect. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// The period in which failures are counted. Default: "10s".
+    /// The period over which failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// The time for which a failed container gets no requests. After that time, one request tries
-    /// the container again. If all containers have failed, Forebay tries all of them. Default: as
+    /// A failed container gets no requests for this time. After that, one request tries the
+    /// container again. If all containers have failed, Forebay tries all of them. Default: as
     /// `fail_timeout`.
     pub recover_time: Option<Time>,
     /// The largest number of idle connections per container and thread. Default: the largest number

@@ -13,11 +13,11 @@ pub struct Cache {
     /// Default: a tenth of the time since Last-Modified, at most a day; without that field, they
     /// are not stored.
     pub valid: Option<Time>,
-    /// The time for which clients still get a stale reply while Forebay fetches a new one. The
+    /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one. The
     /// reply's own stale-while-revalidate has precedence. Default: "0s".
     pub stale_while_revalidate: Option<Time>,
-    /// The time for which clients still get a stale reply if the application fails. The reply's own
-    /// stale-if-error has precedence. Default: "0s".
+    /// For this time after its lifetime, a reply is still sent if the application fails. The
+    /// reply's own stale-if-error has precedence. Default: "0s".
     pub stale_if_error: Option<Time>,
     /// A text with placeholders. Requests with the same text may get the same stored reply, if they
     /// also agree in the header fields that the reply names in Vary. Default:

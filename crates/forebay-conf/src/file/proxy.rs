@@ -27,13 +27,13 @@ pub struct Proxy {
     /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
     /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// The period in which failures are counted. Default: "10s".
+    /// The period over which failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// The time for which a failed server gets no requests. After that time, one request tries the
-    /// server again. If all servers have failed, Forebay tries all of them. Default: as
-    /// `fail_timeout`.
+    /// A failed server gets no requests for this time. After that, one request tries the server
+    /// again. If all servers have failed, Forebay tries all of them. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
-    /// Checks the health of each server at regular intervals. Default: no checks.
+    /// Checks the health of each server at regular intervals. Not for https:// servers. Default: no
+    /// checks.
     pub health: Option<At<Table<Health>>>,
     /// The Host field that servers get: "client" for the client's own, "backend" for the host and
     /// port of the server's URL. Default: "client".
@@ -53,7 +53,8 @@ pub struct Proxy {
     /// above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
-    /// connection then carries one request. Not for HTTP/2 servers. Default: none.
+    /// connection then carries one request. Not for https:// servers, and not with HTTP/2. Default:
+    /// none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,

@@ -29,14 +29,13 @@ pub struct Upstream {
     /// `recover_time`, unless it is the only server. 0: failures have no effect. Failures are: no
     /// connection, no timely answer, and an answer that is not HTTP. Default: 1.
     pub max_fails: Option<At<u32>>,
-    /// The period in which failures are counted. Default: "10s".
+    /// The period over which failures are counted. Default: "10s".
     pub fail_timeout: Option<Time>,
-    /// The time for which a failed server gets no requests. After that time, one request tries the
-    /// server again. If all servers have failed, Forebay tries all of them. Default: as
-    /// `fail_timeout`.
+    /// A failed server gets no requests for this time. After that, one request tries the server
+    /// again. If all servers have failed, Forebay tries all of them. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
-    /// Checks the health of each server at regular intervals. Only for HTTP servers. Default: no
-    /// checks.
+    /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS.
+    /// Default: no checks.
     pub health: Option<At<Table<Health>>>,
     /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
     /// servers are never kept. Default: the largest number in use at once during the last minute
@@ -48,7 +47,7 @@ pub struct Upstream {
     /// above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
-    /// connection then carries one request. Only for HTTP/1.1 servers. Default: none.
+    /// connection then carries one request. Only for HTTP/1.1 servers without TLS. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
@@ -127,8 +126,8 @@ pub enum Balance {
     /// Always the same server for the same `hash_key`, by weight. If a server is added or removed,
     /// only its own keys change their server.
     Hash,
-    /// One of two servers that are chosen at random, by weight: the server with fewer open requests
-    /// relative to its weight.
+    /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
+    /// requests relative to its weight.
     RandomTwo,
 }
 

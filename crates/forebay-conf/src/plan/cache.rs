@@ -10,10 +10,10 @@ pub struct Cache {
     /// Lifetime of replies that state no lifetime themselves. `None`: their lifetime depends on the
     /// time since `Last-Modified`.
     pub valid: Option<Duration>,
-    /// Time for which clients still get a stale reply while Forebay fetches a new one. Default:
-    /// zero.
+    /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one.
+    /// Default: zero.
     pub stale_while_revalidate: Duration,
-    /// Time for which clients still get a stale reply if the origin fails. Default: zero.
+    /// For this time after its lifetime, a reply is still sent if the origin fails. Default: zero.
     pub stale_if_error: Duration,
     /// Requests with the same text may get the same stored reply. Default: scheme, host, path and
     /// query.

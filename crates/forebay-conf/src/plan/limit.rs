@@ -9,11 +9,11 @@ use super::Template;
 pub struct RateLimit {
     /// The largest number of requests in `period`; at least one.
     pub requests: u32,
-    /// The period in which `requests` are admitted; more than zero.
+    /// The period of `requests`; more than zero.
     pub period: Duration,
     /// The number of requests that may arrive earlier than the rate allows.
     pub burst: u32,
-    /// The text by which requests are counted. Requests with the same text share the limit.
+    /// The text that selects a counter. Requests with the same text are counted together.
     pub key: Template,
     /// True if requests that arrive earlier wait until the rate admits them.
     pub delay: bool,

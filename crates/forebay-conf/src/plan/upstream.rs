@@ -21,9 +21,9 @@ pub struct Upstream {
     /// The number of failures within `fail_timeout` after which a server gets no requests for
     /// `recover_time`. Default 1. 0: failures have no effect.
     pub max_fails: u32,
-    /// The period in which failures are counted. Default 10 s.
+    /// The period over which failures are counted. Default 10 s.
     pub fail_timeout: Duration,
-    /// The time for which a failed server gets no requests. Default: as `fail_timeout`.
+    /// A failed server gets no requests for this time. Default: as `fail_timeout`.
     pub recover_time: Duration,
     /// Health checks of each server. Only for HTTP servers.
     pub health: Option<Health>,
@@ -156,8 +156,8 @@ pub enum Balance {
     LeastConnections,
     /// Always the same server for the same value of [`Upstream::hash_key`].
     Hash,
-    /// One of two servers that are chosen at random, by weight: the server with fewer open requests
-    /// relative to its weight.
+    /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
+    /// requests relative to its weight.
     RandomTwo,
 }
 

@@ -81,9 +81,9 @@ fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
 /// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Returns the endings of scripts, if the user typed any. An empty list stands for `"*"`, which
-/// means any file. Only safe characters are accepted, because Forebay writes the endings unchanged
-/// into php-fpm's configuration.
+/// Returns the endings of scripts, if the user typed any. An empty list means `"*"`: any file. Only
+/// safe characters are accepted, because Forebay writes the endings unchanged into php-fpm's
+/// configuration.
 pub(super) fn script_ends(
     typed: &Option<At<OneOrMany<String>>>,
 ) -> Resolution<Option<Vec<String>>> {
