@@ -125,11 +125,11 @@ pub struct File {
     /// Keys that every route of every site gets, unless the route has the key itself. Tables are
     /// merged key by key. A route with `false` for a key does not get the key. Options of an answer
     /// (such as `files`) apply only to routes with that answer. Keys of sites, such as `listen` and
-    /// `tls`, apply to every site without the key.
+    /// `tls`, apply to every site that does not have the key itself.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
-    /// The sites. Each has listeners, host names, and routes that answer requests.
+    /// The sites. Each site has listeners, host names, and routes that answer requests.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
     /// Applications that Forebay starts and supervises. You choose the name of each.
@@ -388,8 +388,8 @@ pub struct Site {
     /// mod_jk's workers and of ProxyPass. Required unless all ajp:// listeners are on loopback
     /// addresses or Unix sockets. Default: none.
     pub ajp_secret: Option<At<String>>,
-    /// The largest packet on ajp:// listeners, from 8192 to 65536 bytes: max_packet_size of mod_jk,
-    /// ProxyIOBufferSize of mod_proxy_ajp. Default: 8192.
+    /// The largest packet on ajp:// listeners, from 8192 to 65536 bytes. Web servers set it with
+    /// max_packet_size (mod_jk) or ProxyIOBufferSize (mod_proxy_ajp). Default: 8192.
     pub ajp_packet_size: Option<Size>,
     /// The permission bits of unix: sockets, such as "0666" for all users of this machine. A user
     /// needs write permission to connect. Default: "0660".
@@ -428,7 +428,7 @@ pub struct Site {
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,
-    /// The routes. The first one that matches answers the request. Required without `kind`.
+    /// The routes. The first route that matches answers the request. Required without `kind`.
     #[schemars(length(min = 1))]
     pub route: Option<Vec<At<Table<Route>>>>,
 }

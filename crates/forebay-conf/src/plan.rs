@@ -304,7 +304,7 @@ pub struct Site {
     /// Pages for errors before a route is found. Each route has its own list of pages, which
     /// includes these pages.
     pub error_pages: ErrorPages,
-    /// The routes. The first one that matches answers the request. Never empty.
+    /// The routes. The first route that matches answers the request. Never empty.
     pub routes: Vec<Route>,
     /// Number of the site's first line in its file, from 1; 0 if the plan was not made from a file.
     pub line: usize,

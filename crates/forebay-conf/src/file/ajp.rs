@@ -12,8 +12,8 @@ use super::upstream::{Backend, Balance, Sticky};
 #[schemars(extend("required" = ["to"]))]
 pub struct Ajp {
     /// The addresses of the containers, at most 64: "host:port", "unix:path", or tables with `url`.
-    /// Or "@NAME" for the group [upstream.NAME]. All keys that concern the servers then belong to
-    /// the group.
+    /// Or "@NAME" for the group [upstream.NAME]. Then write all keys about the servers in that
+    /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The secret that the containers require: `secret` of Tomcat's connector. Default: none.
     pub secret: Option<At<String>>,

@@ -14,7 +14,7 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky
 pub struct Proxy {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
     /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for
-    /// the group [upstream.NAME]. All keys that concern the servers then belong to the group.
+    /// the group [upstream.NAME]. Then write all keys about the servers in that table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,

@@ -103,7 +103,7 @@ pub struct Route {
 
     /// Addresses or networks ("10.0.0.0/8") of clients that may use the route; all others get 403.
     /// "unix" allows clients of a unix: socket, which have no address. "all" allows every client.
-    /// Default: all may.
+    /// Default: all clients may.
     pub allow: Option<At<OneOrMany<String>>>,
     /// Addresses or networks of clients that may not use the route, even if `allow` has them. "all"
     /// refuses every client. Any address here also refuses the clients of a unix: socket, unless
@@ -333,8 +333,7 @@ pub struct Cgi {
 ]))]
 pub struct Fastcgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
-    /// the group.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory of the scripts, as the application sees it. With `mount`, `root` is only the
     /// value of DOCUMENT_ROOT.
@@ -395,8 +394,7 @@ pub enum Multiplex {
 #[schemars(extend("required" = ["to"]))]
 pub struct Scgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
-    /// the group.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
@@ -420,8 +418,7 @@ pub struct Scgi {
 #[schemars(extend("required" = ["to"]))]
 pub struct Uwsgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. The key `max_connections` then belongs to
-    /// the group.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,

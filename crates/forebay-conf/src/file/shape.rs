@@ -23,7 +23,7 @@ pub struct At<T> {
 }
 
 impl<T> At<T> {
-    /// Returns another value with the position of this one.
+    /// Returns another value with the position of this value.
     pub fn with<U>(&self, value: U) -> At<U> {
         At { value, span: self.span.clone() }
     }
@@ -121,7 +121,8 @@ pub enum BoolOr<T> {
     Table(T),
 }
 
-/// A visitor that accepts texts, and whole numbers if allowed, and builds a `T` from the value.
+/// A visitor that accepts texts, and also whole numbers if `numbers` is true. It builds a `T` from
+/// the value.
 struct Scalar<T> {
     expecting: &'static str,
     numbers: bool,

@@ -98,8 +98,8 @@ pub struct Backend {
     /// The clients that may use the server. To retire a server, set "disabled" until its sessions
     /// have ended. Default: "active".
     pub activation: Option<Activation>,
-    /// The name of the server in sticky cookies: Tomcat's jvmRoute. Default: a name made from its
-    /// URL.
+    /// The name of the server in sticky cookies: Tomcat's jvmRoute. Default: a name made from the
+    /// server's URL.
     pub route: Option<At<String>>,
 }
 

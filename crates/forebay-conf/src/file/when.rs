@@ -29,10 +29,11 @@ pub struct When {
     pub client: Option<At<OneOrMany<String>>>,
     /// "https" for clients that use TLS, "http" for all others.
     pub scheme: Option<At<Scheme>>,
-    /// The subject of the client's certificate, with values as in `header`. true matches every
-    /// client whose certificate the site has verified.
+    /// The subject of the client's certificate, with values as in `header`. The value true matches
+    /// every client whose certificate the site has verified.
     pub client_certificate: Option<At<Values>>,
-    /// Conditions on the request. It must fail to meet at least one of them.
+    /// Conditions, too. The route matches only if the request fails at least one of these
+    /// conditions.
     pub not: Option<Box<At<Table<When>>>>,
 }
 
@@ -51,7 +52,7 @@ pub enum Scheme {
 pub enum Values {
     /// `true` if a value must exist, `false` if it must not exist.
     Any(bool),
-    /// The value must be this one, or one of a list.
+    /// The value must be this text, or one of a list of texts.
     OneOf(OneOrMany<String>),
 }
 

@@ -77,7 +77,7 @@ pub enum AccessLog {
     Off,
     /// Standard output.
     Stdout,
-    /// A file, to which lines are appended. Its directory existed when the configuration was
+    /// A file. Forebay appends lines to it. Its directory existed when the configuration was
     /// loaded.
     Path(PathBuf),
 }

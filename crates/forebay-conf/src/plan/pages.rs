@@ -36,7 +36,7 @@ pub struct Page {
     pub kind: PageKind,
 }
 
-/// The kind of a page. It decides how the values of placeholders are escaped.
+/// The kind of a page, which determines the escaping of placeholders' values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// `.html` and `.htm`.
@@ -73,7 +73,7 @@ pub struct Cors {
     pub headers: Option<Vec<String>>,
     /// Reply headers that pages may read. Default: none.
     pub expose: Vec<String>,
-    /// Pages may send cookies and passwords. Never with `any`.
+    /// True if pages may send cookies and passwords. Never true together with `any`.
     pub credentials: bool,
     /// The time that browsers may keep the answer to a preflight request. Default 10 minutes.
     pub max_age: Duration,
