@@ -106,7 +106,7 @@ impl fmt::Display for Address {
 /// The protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// HTTP/1.1 without TLS.
+    /// HTTP of any version, with or without TLS.
     Http,
     /// FastCGI.
     Fastcgi,

@@ -25,7 +25,7 @@ pub struct Upstream {
     pub fail_timeout: Duration,
     /// A failed server gets no requests for this time. Default: as `fail_timeout`.
     pub recover_time: Duration,
-    /// Health checks of each server. Only for HTTP servers.
+    /// Health checks of each server. Only for HTTP servers without TLS.
     pub health: Option<Health>,
     /// The largest number of idle connections per server and thread. `None`: the largest number
     /// that was recently in use at once.
@@ -34,7 +34,7 @@ pub struct Upstream {
     /// all routes to it; at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
     /// The PROXY header at the start of each connection, which then carries one request. Only for
-    /// HTTP servers. Default `None`.
+    /// HTTP/1.1 servers without TLS. Default `None`.
     pub send_proxy: Option<ProxyHeader>,
     /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,

@@ -373,7 +373,7 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
     Ok(version)
 }
 
-/// Returns the TLS settings for servers, and checks that the other keys work with TLS.
+/// Returns the TLS settings for servers, and checks that no other key excludes TLS.
 fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Resolution<BackendTls> {
     if !to.iter().any(|backend| backend.https) {
         return match keys.tls {
