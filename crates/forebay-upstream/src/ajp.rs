@@ -1,5 +1,5 @@
-//! Servlet containers (Tomcat) over AJP 1.3: distributes requests over kept connections and streams
-//! the replies back.
+//! Servlet containers (Tomcat) over AJP 1.3: distributes requests among them over kept connections,
+//! and streams the replies back.
 //!
 //! `head` encodes a request's head, `upload` divides its body into packets, `reply` reads the
 //! answer.
@@ -30,7 +30,7 @@ use head::{activation_of, append_head_for};
 use reply::{Buffers, Disposition, INBOX, Session};
 use upload::Packets;
 
-/// A thread's view of a route's containers.
+/// Origin of a route to servlet containers. Each thread has its own.
 pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,
@@ -83,7 +83,8 @@ impl Ajp {
         outcome.map(drop).map_err(|fault| self.unavailable(fault))
     }
 
-    /// Returns 503, as mod_jk does, if no container of the route takes connections.
+    /// Changes the status to 503, as mod_jk does, if no container of the route accepted a
+    /// connection.
     fn unavailable(&self, fault: Fault) -> Fault {
         let is_route = !self.settings.upstream.to.is_empty();
         let is_unconnected =
@@ -122,10 +123,10 @@ impl Origin for Ajp {
     }
 }
 
-/// A request that tries one container after the other.
+/// One request, which the upstream may send to one container after another.
 struct AjpCarrier<'a> {
     origin: &'a Ajp,
-    /// Container that the client's session names.
+    /// Number of the container that the client's session names.
     wanted: Option<usize>,
     /// True if the request may be sent more than once.
     is_repeatable: bool,
@@ -136,7 +137,8 @@ struct AjpCarrier<'a> {
 }
 
 impl AjpCarrier<'_> {
-    /// Writes the head again, with the activation of container `index`, if one is not active.
+    /// Rewrites the head with the activation of container `index`, unless all containers are
+    /// active.
     fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
         let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
         let (length, framing) = self.head;
@@ -152,7 +154,7 @@ impl Carrier for AjpCarrier<'_> {
     type Connection = BackendConnection;
     type Outcome = ();
 
-    /// Returns a connection. A kept one that does not answer a ping is replaced by a new one.
+    /// Returns a connection. Replaces a kept connection that does not answer a ping by a new one.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,

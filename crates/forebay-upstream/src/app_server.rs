@@ -1,10 +1,13 @@
-//! Applications that listen themselves and take one request per connection: SCGI and uwsgi.
+//! Applications over SCGI or uwsgi, which have their own listener and take one request per
+//! connection.
 //!
-//! They receive the variables of nginx's `scgi_params` and `uwsgi_params`, and those of CGI that
-//! need no script. An application has no script: the path after `mount` is its PATH_INFO.
+//! They receive the variables of nginx's `scgi_params` and `uwsgi_params`, and the CGI variables
+//! that do not describe a script. An application has no script: the path after `mount` is its
+//! PATH_INFO.
 //!
-//! Servers answer with HTTP or with CGI output, and the first bytes decide. A reply with a length
-//! ends after that length, because uWSGI resets a connection if it did not read the body.
+//! Applications answer with HTTP or with CGI output. The first bytes show which. If a reply has a
+//! length, Forebay reads no further: uWSGI resets a connection if it did not read the request's
+//! body.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -32,7 +35,7 @@ use crate::upstream::{
     Source, ToBackend, Upstream, send_and_read, upload,
 };
 
-/// A thread's view of an application.
+/// Origin of a route to an application. Each thread has its own.
 pub struct AppServer {
     thread: Rc<Thread>,
     upstream: Upstream,
@@ -50,7 +53,7 @@ impl AppServer {
         self.forward_with(exchange, &body).await
     }
 
-    /// Passes on a request whose body is at hand.
+    /// Sends a request whose whole body has been received, and passes the reply on.
     pub async fn forward_with(&self, exchange: &mut Exchange, body: &Spooled) -> Result<(), Fault> {
         let mut out = self.thread.take_buffer();
         append_head(&mut out, &exchange.request, &self.settings, body.length())?;
@@ -76,7 +79,7 @@ pub fn name(protocol: ServerProtocol) -> &'static str {
     }
 }
 
-/// Appends the bytes before the body.
+/// Appends the head of the request, which precedes the body.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -119,7 +122,7 @@ fn append_variables(
     }
 }
 
-/// A request that tries one backend after the other.
+/// One request, which the upstream may send to one backend after another.
 struct AppServerCarrier<'a> {
     origin: &'a AppServer,
     head: &'a [u8],
@@ -155,7 +158,7 @@ impl Carrier for AppServerCarrier<'_> {
     }
 }
 
-/// One request and its reply over its own connection.
+/// One request and its reply over a connection that carries no other request.
 struct Session<'a> {
     origin: &'a AppServer,
     backend: &'a Backend,

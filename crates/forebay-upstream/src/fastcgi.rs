@@ -1,22 +1,22 @@
-//! FastCGI responders that listen themselves, such as php-fpm.
+//! FastCGI responders that have their own listener, such as php-fpm.
 //!
-//! `script` finds the script and its parameters. This module sends a request over its own
-//! connection; `shared` sends one over a shared connection, a `mux_connection`. `mux_pool` holds
-//! the shared connections of a thread.
+//! `script` finds the script and its parameters. This module sends a request over an unshared
+//! connection. `shared` sends a request over a connection of `mux_connection`, which several
+//! requests share. `mux_pool` holds the shared connections of a thread.
 //!
-//! If a client leaves, its connection to the application is closed instead of sending
-//! FCGI_ABORT_REQUEST: the application may still answer an aborted request, so the connection could
-//! not be reused.
+//! If a client leaves, Forebay closes the unshared connection to the application and sends no
+//! FCGI_ABORT_REQUEST. The application may still answer an aborted request, so the connection could
+//! not be reused anyway.
 //!
 //! Connections are multiplexed only if configured, because in practice only fastcgi-mono-server4
 //! and Go's applications support that.
 //!
-//! Forebay acknowledges pieces of a reply at once (`Socket::acknowledge`). fastcgi-mono-server4
-//! writes three small pieces with Nagle's algorithm, and each would wait 40 ms for a delayed
-//! acknowledgement (`docs/src/measurements/fastcgi.md`).
+//! Forebay makes the kernel acknowledge each piece of a reply at once (`Socket::acknowledge`).
+//! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm, and each would wait 40 ms
+//! for a delayed acknowledgement (`docs/src/measurements/fastcgi.md`).
 //!
-//! An END_REQUEST without output is a 502. On a reused connection, the request is resent once if
-//! allowed.
+//! If an application sends END_REQUEST without output, the client gets a 502. On a reused
+//! connection, Forebay first resends the request once, if the retry rules allow it.
 
 mod mux_connection;
 mod mux_pool;
@@ -57,10 +57,10 @@ use crate::upstream::{
 const ID: u16 = 1;
 const INBOX: usize = 16 * 1024;
 /// Idle limit of a connection.
-// Each connection holds a process of php-fpm, which closes it after a number of requests.
+// The limit is short, because each idle connection occupies a process of php-fpm.
 pub const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
-/// A thread's view of a FastCGI application.
+/// Origin of a route to a FastCGI application. Each thread has its own.
 pub struct Fastcgi {
     thread: Rc<Thread>,
     upstream: Upstream,
@@ -88,7 +88,7 @@ impl Fastcgi {
         self.forward_with(exchange, &script, &body).await
     }
 
-    /// Passes on a request whose script is known and whose body is at hand.
+    /// Sends a request whose script is known and whose whole body has been received.
     pub async fn forward_with(
         &self,
         exchange: &mut Exchange,
@@ -117,7 +117,8 @@ impl Fastcgi {
                 self.run(source.backend, connection, exchange, body, out).await
             }
             RequestConnection::Shared(stream) => {
-                // The connection owns it until it is sent, together with others' records.
+                // Not a buffer of the thread: the connection owns these records until it has sent
+                // them.
                 let mut out = Vec::new();
                 self.append_head(&mut out, (stream.id(), true), &exchange.request, script, body);
                 let shared = Shared::new(self, source, &stream);
@@ -170,8 +171,8 @@ impl Fastcgi {
         Ok(())
     }
 
-    /// Sends `out`, then a body that is not part of it. Each piece restarts the reply's time limit,
-    /// because an application that reads is alive.
+    /// Sends `out`, then the body if `out` does not contain it. Each piece restarts the reply's
+    /// time limit, because an application that reads is alive.
     async fn send(
         &self,
         backend: &Backend,
@@ -270,7 +271,7 @@ impl Origin for Fastcgi {
     }
 }
 
-/// A request that tries one backend after the other.
+/// One request, which the upstream may send to one backend after another.
 struct FastcgiCarrier<'a> {
     origin: &'a Fastcgi,
     script: &'a Script,
@@ -321,14 +322,15 @@ struct ConnectionSource<'a> {
     is_repeatable: bool,
 }
 
-/// Connection of a request: its own, or a stream of a shared one.
+/// Connection of a request: unshared, or a stream of a shared connection.
 enum RequestConnection {
     Alone(BackendConnection),
     Shared(RequestStream),
 }
 
 impl ConnectionSource<'_> {
-    /// Returns a connection for one request; a new one if `fresh`, after another has failed.
+    /// Returns a connection for one request. If `fresh` is true, because another connection failed,
+    /// the returned connection is new.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool
@@ -353,10 +355,11 @@ impl RequestConnection {
     }
 }
 
-/// Returns a fault if the application did not answer.
+/// Returns a fault if the application refused the request or sent no output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // A refused request was not processed. An empty reply is an error: fastcgi-mono-server4 sends
-    // it on reused connections (mono#20086), so the request is resent if allowed.
+    // A refused request was not processed, so it may be resent. An empty reply is an error:
+    // fastcgi-mono-server4 sends one on reused connections (mono#20086), so the request is resent
+    // if allowed.
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

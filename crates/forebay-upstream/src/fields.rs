@@ -14,7 +14,7 @@ use forebay_wire::http1::{
 pub struct Changes<'a> {
     /// Replaces the client's host.
     pub host: Option<&'a str>,
-    /// Skips the fields that change with a prefix of the path, which the caller appends.
+    /// Skips the fields that contain paths with the prefix. The caller appends them.
     pub skips_prefix: bool,
 }
 
@@ -61,7 +61,7 @@ pub const PREFIX: &[u8] = b"x-forwarded-prefix";
 /// Name of the field with the target of WebDAV's MOVE and COPY.
 pub const DESTINATION: &[u8] = b"destination";
 
-/// Returns true if the field changes with a prefix of the path.
+/// Returns true if the field's value changes when a prefix is removed from the path.
 fn is_about_prefix(field: &Field, request: &Request) -> bool {
     let name = field.name.of(&request.bytes);
     name.eq_ignore_ascii_case(PREFIX) && !request.is_changed(PREFIX)
@@ -73,13 +73,13 @@ pub fn has_destination(request: &Request) -> bool {
     matches!(request.method(), b"MOVE" | b"COPY")
 }
 
-/// Returns the value of the field with this name.
+/// Returns the value of the first field with this name.
 pub fn claimed_value<'a>(request: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     let is_it = |field: &&Field| field.name.of(&request.bytes).eq_ignore_ascii_case(name);
     request.head.fields.iter().find(is_it).map(|field| field.value.of(&request.bytes))
 }
 
-/// Appends the addresses that the request came through: those from trusted proxies, then the peer.
+/// Appends `X-Forwarded-For`: the addresses that trusted proxies report, then the peer's address.
 fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"X-Forwarded-For: ");
     let start = out.len();
@@ -97,7 +97,8 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
     }
     match request.peer.ip() {
         Some(peer) => encode::address(out, peer),
-        // A peer without an address would stop a backend's search for the client.
+        // A peer without an address is left out, because it would stop a backend's search for the
+        // client.
         None if out.len() > start => out.truncate(out.len() - b", ".len()),
         None => out.extend_from_slice(UNKNOWN),
     }
@@ -123,8 +124,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Returns the trailers of a request that the backend gets; `lines` are all of them. None if
-/// `Connection` names fields, because the trailers could contain such fields.
+/// Returns those trailers of `lines` that the backend gets. If the request's `Connection` names
+/// fields, the backend gets none, because the trailers could contain such fields.
 pub fn request_trailers<'a>(
     request: &'a Request,
     lines: &'a [u8],

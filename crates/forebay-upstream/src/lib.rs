@@ -1,9 +1,10 @@
 //! The side that connects to backends, in every protocol.
 //!
-//! `upstream` selects a backend and a connection, and decides about resending. An origin of a
-//! protocol carries the request over that connection: `proxy` (with `http1` and `http2`),
-//! `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params` compute the variables
-//! of a CGI-like application; `output`, `script_reply`, `nph` and `reply_pump` pass its output on.
+//! `upstream` selects a backend and a connection, and decides if a failed request is resent. Each
+//! protocol has an origin that carries the request over that connection: `proxy` (with `http1` and
+//! `http2`), `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params`
+//! compute the variables of a CGI-like application; `output`, `script_reply`, `nph` and
+//! `reply_pump` pass its output on.
 #![forbid(unsafe_code)]
 
 pub mod ajp;

@@ -1,5 +1,5 @@
-//! Applications that take every path below their route, such as PSGI and WSGI applications: splits
-//! a path into the mount point and the application's part.
+//! Splits a path into the mount point and the application's part, for applications that take every
+//! path below their route, such as PSGI and WSGI applications.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
@@ -11,14 +11,14 @@ use forebay_wire::path::{decode, merge_slashes};
 
 use crate::params::request_data;
 
-/// An application that does its own routing.
+/// An application that takes every path below its mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Working directory.
     pub dir: PathBuf,
     /// File of the application, for SCRIPT_FILENAME.
     pub file: PathBuf,
-    /// True if it may take over connections with upgrade requests.
+    /// True if the application may take over the connection of an upgrade request.
     pub takes_over: bool,
     /// The configured mount point; see [`parts`].
     pub point: Option<String>,
@@ -39,7 +39,8 @@ impl Mount {
         parts(request, self.point.as_deref())
     }
 
-    /// Returns the data for the variables of `request`. `parts` is the result of [`Mount::parts`].
+    /// Returns the data for the CGI variables of `request`. `parts` is the result of
+    /// [`Mount::parts`].
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
@@ -70,7 +71,8 @@ pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
 }
 
 /// Returns the part of the client's `target` after the mount point `name`. Returns `None` if the
-/// target differs from the `clean` path in more than repeated slashes, or in those of `name`.
+/// target and the `clean` path differ in more than repeated slashes, or if the target has repeated
+/// slashes in its mount point.
 fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
     let mut raw = decode(path).ok()?;
@@ -80,7 +82,8 @@ fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     (merged == clean && is_below).then(|| raw.split_off(name.len()))
 }
 
-/// Splits `path` after the mount point. `rest` is the start of the part that the route looks up.
+/// Splits `path` after the mount point. `rest` is the start of the part that the `*` of the route's
+/// path matched.
 pub fn split<'a>(path: &'a [u8], rest: usize, point: Option<&str>) -> (&'a [u8], &'a [u8]) {
     let end = match point {
         Some(point) => match path.strip_prefix(point.as_bytes()) {
@@ -92,7 +95,8 @@ pub fn split<'a>(path: &'a [u8], rest: usize, point: Option<&str>) -> (&'a [u8],
     path.split_at(end)
 }
 
-/// Returns the end of the mount point before `rest`, the part of `path` that the route looks up.
+/// Returns the end of the mount point. `rest` is the start of the part that the `*` of the route's
+/// path matched.
 pub fn before(path: &[u8], rest: usize) -> usize {
     let taken = &path[..rest];
     let slashes = taken.iter().rev().take_while(|&&b| b == b'/').count();

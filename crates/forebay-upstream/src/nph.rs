@@ -1,8 +1,8 @@
 //! Scripts with complete HTTP output, "non-parsed header" scripts (RFC 3875 section 5), and
 //! application servers that answer with HTTP over another protocol.
 //!
-//! The output is parsed anyway. So the client gets a reply with correct framing, and nothing that a
-//! script prints after the reply.
+//! The output is parsed anyway. So the client gets a reply with correct framing, and does not get
+//! bytes that a script prints after the reply.
 
 use forebay_net::fault::Fault;
 use forebay_server::reply::Reply;
@@ -24,7 +24,7 @@ pub struct NphReply {
     head: NphHead,
     /// Output that was not passed on yet.
     output: Vec<u8>,
-    /// Decoder of the body, after the head.
+    /// Decoder of the body. `None` until the head is complete.
     body: Option<BodyDecoder>,
     is_unflushed: bool,
     limit: OutputLimit,
@@ -36,7 +36,8 @@ impl NphReply {
         Self::of(to_head, limit, "the output of an nph- script", true)
     }
 
-    /// Creates the reply from an application server, which does not know the client's connection.
+    /// Creates the reply from an application server. The client's connection may stay open after
+    /// it.
     pub fn of_server(to_head: bool, limit: OutputLimit) -> Self {
         Self::of(to_head, limit, "the application's reply", false)
     }

@@ -16,12 +16,12 @@ pub enum Output {
     Parsed(ScriptReply),
     /// Complete HTTP.
     Raw(NphReply),
-    /// Not known yet: the first bytes decide.
+    /// The form is not known yet. The first bytes of the output show it.
     Undecided(Undecided),
 }
 
 /// The beginning of an application's output. SCGI requires a CGI header and uwsgi requires HTTP,
-/// but servers differ.
+/// but some servers send the other form.
 pub struct Undecided {
     start: Vec<u8>,
     to_head: bool,
@@ -32,7 +32,7 @@ pub struct Undecided {
 const HTTP: &[u8] = b"HTTP/";
 
 impl Output {
-    /// Creates the output of a script. The script's name decides between the two forms.
+    /// Creates the output of a script. A script whose name begins with `nph-` prints complete HTTP.
     pub fn of(script: &Script, request: &Request, limit: OutputLimit) -> Self {
         let name = script.file.file_name().unwrap_or_default();
         if name.as_bytes().starts_with(b"nph-") {
@@ -41,13 +41,14 @@ impl Output {
         Self::Parsed(ScriptReply::new(limit))
     }
 
-    /// Creates the output of an application server. The first bytes decide between the two forms.
+    /// Creates the output of an application server. The first bytes show if it is HTTP or CGI
+    /// output.
     pub fn of_server(request: &Request, limit: OutputLimit) -> Self {
         let to_head = request.method() == b"HEAD";
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Returns true if no output has arrived.
+    /// Returns true if no output has arrived; always false for an `nph-` script.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),
@@ -65,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Returns true if the client may have received output.
+    /// Returns true if there is output that was not sent to the client yet.
     pub fn has_output(&self) -> bool {
         match self {
             Self::Parsed(script) => script.has_output(),
@@ -123,7 +124,7 @@ impl Output {
         }
     }
 
-    /// Decides the form from the beginning of the output, and returns that.
+    /// Decides the form from the beginning of the output, and returns that beginning.
     fn decide(&mut self) -> Vec<u8> {
         let Self::Undecided(Undecided { start, to_head, limit }) = self else { return Vec::new() };
         let start = std::mem::take(start);

@@ -1,11 +1,12 @@
-//! Variables of a request, and those of a route that replace them.
+//! CGI variables of a request, and variables of a route's `params` that replace them.
 
 use std::collections::BTreeMap;
 
 use forebay_net::head::Request;
 use forebay_wire::cgi::{self, Sink};
 
-/// Returns the data for the variables of `request`, without the names of a script.
+/// Returns the data for the CGI variables of `request`. The caller adds the names and paths of the
+/// script.
 pub fn request_data(request: &Request, content_length: Option<u64>) -> cgi::Request<'_> {
     cgi::Request {
         head: &request.head,
@@ -26,13 +27,15 @@ pub fn request_data(request: &Request, content_length: Option<u64>) -> cgi::Requ
     }
 }
 
-/// Passes the variables of `append` to `sink`, except those that `params` replaces, then `params`.
+/// Passes the variables that `append` produces to `sink`, except those that `params` replaces. Then
+/// passes `params`.
 pub fn with_params<S: Sink>(
     params: &BTreeMap<String, String>,
     sink: &mut S,
     append: impl FnOnce(&mut Replaced<'_, S>),
 ) {
-    // Each name occurs once: SCGI allows no more, and applications differ in which of two they use.
+    // Each name is passed once: SCGI forbids a second occurrence, and applications differ in which
+    // one they use.
     append(&mut Replaced { sink, by: params });
     for (name, value) in params {
         sink.variable(name.as_bytes(), value.as_bytes());

@@ -1,7 +1,7 @@
 //! HTTP backends: distributes requests among them and streams the replies back.
 //!
-//! This module selects the version. `http1/stream.rs` carries a request over HTTP/1.1,
-//! `http2/request.rs` over a stream of HTTP/2. `http` has what both need.
+//! This module selects the version. `http1/stream.rs` carries a request over HTTP/1.1, and
+//! `http2/request.rs` over a stream of HTTP/2. `http` has the parts that both use.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,7 +28,8 @@ use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
 
 /// Idle limit of an HTTP/2 connection.
-// Tomcat closes it after 20 s and Jetty after 30 s, both with a GOAWAY, so no request is lost.
+// Tomcat closes an idle connection after 20 s and Jetty after 30 s. Both send a GOAWAY first, so no
+// request is lost.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
 
 /// A thread's proxy for the backends of one route.
@@ -81,15 +82,15 @@ impl Proxy {
         }
     }
 
-    /// Sends a scope line before each head, if given. The backend must be our own host, over
-    /// HTTP/1.1.
+    /// Makes the proxy send a scope line before each head, if given. The backend must then be
+    /// `hosts/asgi.py`, over HTTP/1.1.
     pub fn with_scope_line(mut self, line: Option<ScopeLine>) -> Self {
         self.settings.scope_line = line;
         self
     }
 
-    /// Sends `variables` in place of a head, if given. The backend must be our own host, over
-    /// HTTP/1.1.
+    /// Makes the proxy send `variables` instead of a head, if given. The backend must then be
+    /// `hosts/rack.rb`, over HTTP/1.1.
     pub fn with_variables(mut self, variables: Option<Variables>) -> Self {
         self.settings.variables = variables;
         self
@@ -130,7 +131,7 @@ impl Proxy {
     }
 }
 
-/// A request that tries one backend after the other.
+/// One request, which the upstream may send to one backend after another.
 pub struct ProxyCarrier<'a> {
     pub proxy: &'a Proxy,
     /// The backend that the client's cookie names.
@@ -156,7 +157,7 @@ impl Carrier for ProxyCarrier<'_> {
     ) -> Result<(AssignedStream, ConnectionOrigin), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
         let place = match self.proxy.pool(attempt.index) {
-            // A server with both versions gets an HTTP/1.1 upgrade, as clients send it.
+            // If a backend supports both versions, the upgrade uses HTTP/1.1, as clients send it.
             Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
                 AssignedStream::Alone(backend.connect_http1().await?)
             }
@@ -240,7 +241,7 @@ pub fn append_head(out: &mut Vec<u8>, request: &Request, plan: &conf::Proxy, ind
     http1::head::append_head(out, request, plan.strip_prefix.as_deref(), host, is_upgrade);
 }
 
-/// Appends the head that our own host of ASGI applications would receive.
+/// Appends the head that `hosts/asgi.py` would receive.
 pub fn append_scoped_head(out: &mut Vec<u8>, request: &Request, line: &ScopeLine) {
     line.append_head(out, request, upgrade::is_requested(request));
 }

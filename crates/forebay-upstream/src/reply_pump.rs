@@ -1,7 +1,8 @@
-//! Passes replies on to the client as they arrive. If the client takes nothing, reading pauses.
+//! Passes replies on to the client as they arrive. If the client does not read, the pump reads no
+//! more from the backend.
 //!
-//! Output of scripts and applications arrives in pieces of any size, and only parsing shows its
-//! head, length and end. So [`ReplyPump`] holds small pieces back until nothing has arrived for
+//! Output of scripts and applications arrives in pieces of any size. Its head, length and end are
+//! known only after parsing. So [`ReplyPump`] holds small pieces back until nothing has arrived for
 //! [`PAUSE`]. Backends with HTTP or AJP frame their replies: [`FramedPump`] passes these on after
 //! each read, without that timer and without a copy, from the buffer of the read.
 
@@ -30,8 +31,9 @@ impl<'a> ReplyPump<'a> {
         Self { output, reply }
     }
 
-    /// Returns the result of `read`. If `read` has to wait, the output so far is sent to the client
-    /// first. That cancels `read` and calls it again, so it must lose nothing.
+    /// Returns the result of `read`. If `read` waits for longer than [`PAUSE`], sends the output so
+    /// far to the client first. This cancels `read` and calls it again, so `read` must lose no data
+    /// when cancelled.
     pub async fn next<T>(&mut self, mut read: impl AsyncFnMut() -> T) -> Result<T, Fault> {
         if self.output.has_output() {
             tokio::select! {
@@ -59,10 +61,10 @@ impl<'a> ReplyPump<'a> {
         self.output.finish(self.reply).await
     }
 
-    /// Ends the output of a killed script. The client gets what the script printed, as with Apache,
-    /// but it looks complete only if its whole `Content-Length` has arrived. Otherwise the result
-    /// is `fault`: an error page before the end of the header, else the end of the connection or
-    /// stream.
+    /// Ends the output of a killed script. The client gets the output so far, as with Apache. The
+    /// reply ends normally only if its whole `Content-Length` has arrived. Otherwise returns
+    /// `fault`. The client then gets an error page if the header is incomplete, else a reset
+    /// connection or stream.
     pub async fn cut_off(mut self, fault: Fault) -> Result<(), Fault> {
         if self.output.is_complete() {
             return self.finish().await;
@@ -79,13 +81,13 @@ impl<'a> ReplyPump<'a> {
     }
 }
 
-/// Moves a reply that its backend frames to the client.
+/// Passes on a reply from a backend that frames its replies (HTTP or AJP).
 pub struct FramedPump<'a> {
     pub backend: &'a Backend,
     pub socket: &'a Socket,
     /// True if bytes of the reply arrived, so the backend has processed the request.
     pub any: bool,
-    /// True if the head waits for the first bytes of its body.
+    /// True if the head is not sent before the first bytes of its body.
     // One write instead of two. If the backend dies in between, the client gets an error page, not
     // a cut-off reply.
     pub holds_head: bool,

@@ -14,7 +14,7 @@ use forebay_wire::cgi;
 use crate::mount;
 use crate::params::request_data;
 
-/// Maximum number of remembered scripts. Above it, all are forgotten.
+/// Maximum number of remembered scripts. If it is reached, all are forgotten.
 const REMEMBERED: usize = 10_000;
 
 /// A script that a path names.
@@ -27,8 +27,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Returns the only program of a route. The part that the `*` of the route's path matched is
-    /// PATH_INFO; for a path in `exact`, PATH_INFO is empty.
+    /// Returns the script of a route that runs one program for all paths. The part that the `*` of
+    /// the route's path matched is PATH_INFO; for a path in `exact`, PATH_INFO is empty.
     pub fn one_for_all(program: &Path, request: &Request, exact: &[Vec<u8>]) -> Self {
         let path_info = if exact.contains(&request.path) {
             0
@@ -38,7 +38,8 @@ impl Script {
         Self { file: program.to_owned(), path_info }
     }
 
-    /// Returns the data for the variables of `request` for this script, found below `dir`.
+    /// Returns the data for the CGI variables of `request` for this script, which was found below
+    /// `dir`.
     pub fn describe<'a>(
         &'a self,
         request: &'a Request,
@@ -86,13 +87,13 @@ impl Scripts {
         Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
     }
 
-    /// Returns the finder; with `only_scripts` it refuses data files.
+    /// Returns the finder. If `only_scripts` is true, the finder refuses data files.
     pub fn only_scripts(self, only_scripts: bool) -> Self {
         Self { only_scripts, ..self }
     }
 
-    /// Returns the finder with the required endings of names, if any: those of the route, which
-    /// could match a later part of the path than the script's name.
+    /// Returns the finder, which then requires a name with one of `ends`, unless `ends` is empty.
+    /// The route has checked only that some part of the path has such an ending.
     pub fn ending_in(self, ends: Vec<String>) -> Self {
         Self { ends, ..self }
     }
@@ -103,7 +104,7 @@ impl Scripts {
     }
 
     /// Returns the script that `path` names: its longest prefix that is a file. `path` has no dot
-    /// segments. `second` is the current time in seconds of any epoch.
+    /// segments. `second` is the current time in seconds since any fixed moment.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)
@@ -144,8 +145,8 @@ pub fn is_script(file: &Path) -> bool {
     read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
 }
 
-/// Returns true if a script route leaves other files to the routes below. If the route requires
-/// endings, all files with such an ending are scripts.
+/// Returns true if a script route leaves files that are not scripts to later routes. If the route
+/// requires endings, all files with such an ending count as scripts.
 fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }

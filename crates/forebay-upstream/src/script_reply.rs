@@ -1,8 +1,8 @@
 //! Converts a script's output into a reply while the output arrives.
 //!
-//! The first output is held (up to 32 KiB, or until 1 ms of silence). So a short reply gets a
-//! `Content-Length`, HTTP/1.0 clients keep their connection, and one write is enough. Slow output
-//! is streamed.
+//! Forebay holds the first output (up to 32 KiB, or until the script prints nothing for 1 ms). So a
+//! short reply gets a `Content-Length`, HTTP/1.0 clients keep their connection, and one write is
+//! enough. Forebay streams output that is slow or longer.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use crate::upgrade;
 /// `Content-Length` and needs one write.
 const HOLD: usize = 32 * 1024;
 
-/// Initial capacity for fields: few scripts write more.
+/// Initial capacity for header fields. Few scripts write more.
 const USUAL_FIELDS: usize = 16;
 
-/// Silence of a script after which its output is sent.
-// The last output and the signal of the end arrive a few microseconds apart.
+/// Time after the last output of a script after which Forebay sends the held output.
+// Long enough to wait for the end of a script, which follows its last output within microseconds.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
-/// Creates a fault for invalid output.
+/// Function that creates a fault for invalid output and names the side at fault.
 pub type Blame = fn(u16, String) -> Fault;
 
 /// Remaining bytes that a script may print.
@@ -89,7 +89,8 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. Malformed output is blamed like output over the limit.
+    /// Creates an empty reply. Malformed output is blamed on the same side as output over the
+    /// limit.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
@@ -187,8 +188,7 @@ impl ScriptReply {
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                // A script that answers HEAD without a body does not show the length of a GET's
-                // body.
+                // If a script answers HEAD without a body, the length of a GET's body is unknown.
                 let is_known = length > 0 || !reply.is_to_head();
                 let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;

@@ -5,10 +5,10 @@ use forebay_net::head::Request;
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::http1::encode;
 
-/// Cookie that names a client's backend.
+/// Rules of the cookie that names a client's backend.
 pub struct Sticky {
     cookie: String,
-    /// True if the backends create the cookie; its value ends in `.` and the backend's name.
+    /// True if the backends create the cookie. Its value then ends in `.` and the backend's name.
     routes: bool,
     /// Name of each backend in the cookie.
     names: Vec<String>,
@@ -21,8 +21,8 @@ impl Sticky {
         Some(Self { cookie, routes, names: upstream.to.iter().map(name).collect() })
     }
 
-    /// Returns the backend that the request's cookie names. With `routes`, the session may also be
-    /// in the path, like `;jsessionid=` for clients without cookies.
+    /// Returns the backend that the request's cookie names. If the backends create the cookie, also
+    /// looks for the session in the path, such as `;jsessionid=` from clients without cookies.
     pub fn wanted(&self, request: &Request) -> Option<usize> {
         let by_cookie = values(request, &self.cookie).find_map(|value| self.backend(value));
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)

@@ -8,7 +8,7 @@ use forebay_net::head::Request;
 use forebay_server::body::Body;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
-/// Returns true if the request asks only for protocols that can use a tunnel.
+/// Returns true if the request asks for an upgrade, and only to protocols that may use a tunnel.
 pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()
@@ -24,8 +24,8 @@ pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     }
 }
 
-/// Appends the two fields that request, accept or require the upgrade; none if there is no
-/// `Upgrade`.
+/// Appends `Connection: upgrade` and the `Upgrade` fields among `fields`. Appends nothing if there
+/// is no `Upgrade`.
 pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     if !fields.iter().any(|field| field.known == KnownField::Upgrade) {
         return;

@@ -1,12 +1,11 @@
-//! Backends of any protocol: selects the backend and the connection for a request, and interprets
-//! failures.
+//! Selects the backend and the connection for a request, in any protocol, and interprets failures.
 //!
-//! `group` selects the backend, `attempts` decides about resending. `backend` opens connections,
-//! `idle_connections` keeps them, `permits` limits them over all threads. `pending_connections`
-//! tracks new connections that may wait for a process of the backend. `announce` writes the PROXY
-//! header, `health` checks backends, `tally` counts requests. `upload` sends bodies, `duplex` does
-//! so while the reply is read. `multiplexed` manages connections that requests share. `names`
-//! resolves the names of backends.
+//! `group` selects the backend, and `attempts` decides if a failed request is resent. `backend`
+//! opens connections, `idle_connections` keeps them, `permits` limits them over all threads.
+//! `pending_connections` tracks new connections that may wait for a process of the backend.
+//! `announce` writes the PROXY header, `health` checks backends, `tally` counts requests. `upload`
+//! sends bodies, and `duplex` runs an upload while the reply is read. `multiplexed` manages
+//! connections that requests share. `names` resolves the names of backends.
 
 pub mod announce;
 mod attempts;
@@ -49,14 +48,14 @@ pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 use group::{Turns, UnderWay, bit, stable_hash};
 use tally::{Active, ThreadTally};
 
-/// A thread's view of the backends of a route or an application.
+/// The backends of a route or an application, with the state of one thread.
 pub struct Upstream {
     thread: Rc<Thread>,
     backends: Vec<Backend>,
     group: Arc<Group>,
     turns: Turns,
     tally: Rc<ThreadTally>,
-    /// Text whose hash selects the backend.
+    /// Template of the text whose hash selects the backend.
     hash_key: Option<Template>,
 }
 
@@ -86,14 +85,15 @@ pub enum ConnectionOrigin {
     Shared,
 }
 
-/// A protocol's way to pass requests to a backend.
+/// Carries one request to backends in one protocol.
 pub trait Carrier {
-    /// A connection, or a stream of one.
+    /// A connection, or a stream of a connection.
     type Connection;
     /// Result of a successful exchange.
     type Outcome;
 
-    /// Returns a connection to the backend of `attempt`; a new one if `is_new`.
+    /// Returns a connection to the backend of `attempt`. If `is_new` is true, the connection is
+    /// new.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,
@@ -112,16 +112,16 @@ pub trait Carrier {
     fn body(&self) -> BodyAtHand;
 
     /// Returns true if the shared connection of the last exchange had carried replies before it
-    /// failed. If not, the failure counts against the backend, because the connection was not an
-    /// old one.
+    /// failed. If not, the failure counts against the backend, because a new connection should not
+    /// fail.
     fn was_proven(&self) -> bool {
         true
     }
 }
 
 impl Upstream {
-    /// Creates the view of `backends`. `group` selects among them; all threads share `group` and
-    /// `tallies`.
+    /// Creates an upstream for `backends`. `group` selects among them; all threads share `group`
+    /// and `tallies`.
     pub fn new(
         thread: Rc<Thread>,
         backends: Vec<Backend>,
@@ -133,7 +133,7 @@ impl Upstream {
         Self { thread, backends, group, turns, tally, hash_key: None }
     }
 
-    /// Selects the backend by the hash of this text, if given.
+    /// Makes the group select the backend by the hash of this text, if given.
     pub fn hashed_by(self, hash_key: Option<Template>) -> Self {
         Self { hash_key, ..self }
     }
@@ -143,9 +143,9 @@ impl Upstream {
         self.backends.len()
     }
 
-    /// Sends a request to `wanted` if it is up, else to the next backend. Tries further backends
-    /// while the request cannot have been processed or may be resent. Returns the counters' guard,
-    /// which a tunnel keeps.
+    /// Sends a request to the backend `wanted` if it is up, else to the backend that the group
+    /// selects. Tries further backends while the request cannot have been processed or may be
+    /// resent. Also returns a guard that counts the request as active. A tunnel keeps this guard.
     pub(crate) async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
@@ -176,8 +176,9 @@ impl Upstream {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 
-    /// Sends a request to one backend. Resends it over a new connection if a kept one has died and
-    /// the request may be resent, and if the backend left the request unprocessed.
+    /// Sends a request to one backend. Resends it over a new connection if a kept or shared
+    /// connection has died and the request may be resent, or if the backend left the request
+    /// unprocessed.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -201,8 +202,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // An old connection may end at any time, which says little about the
-                        // backend.
+                        // An old connection may end at any time, so its end is not counted as the
+                        // backend's failure.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }
@@ -237,8 +238,9 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure if it is the backend's fault. Two cases are not: all permitted connections
-    /// are busy, or the backend cancels a stream (for example at a gRPC call's deadline).
+    /// Counts a failure if it is the backend's fault. Two failures are not: all permitted
+    /// connections are busy, or the backend cancels a stream (for example at a gRPC call's
+    /// deadline).
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         if fault.side != Side::Backend || is_busy || fault.is_cancelled {

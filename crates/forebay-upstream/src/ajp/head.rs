@@ -1,4 +1,4 @@
-//! Head of a request for a container.
+//! Encodes the head of a request for a container.
 
 use forebay_conf as conf;
 use forebay_net::fault::Fault;
@@ -23,8 +23,8 @@ pub fn append_head(
     append_head_for(out, request, settings, framing, None)
 }
 
-/// Returns the value of JK_LB_ACTIVATION, from which Tomcat's LoadBalancerDrainingValve learns that
-/// it should get no new sessions.
+/// Returns the value of JK_LB_ACTIVATION. Tomcat's LoadBalancerDrainingValve reads it to decide if
+/// the container accepts new sessions.
 pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
     match backend.activation {
         conf::Activation::Active => b"ACT",
@@ -33,7 +33,7 @@ pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
     }
 }
 
-/// Like [`append_head`], with the `activation` of the container if given.
+/// Like [`append_head`], but also sends `activation`, if given.
 pub fn append_head_for(
     out: &mut Vec<u8>,
     request: &Request,
@@ -76,7 +76,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // A long secret could be the reason, but only with a wrong configuration.
+    // Blames the client, because only a misconfigured `secret` would be long enough to be the
+    // reason.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })

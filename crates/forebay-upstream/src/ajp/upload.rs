@@ -8,16 +8,16 @@ use forebay_wire::ajp13::{END_OF_BODY, data_header, most_data};
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Notify;
 
-/// Rest of a body, and its form.
+/// The part of a request's body that was not sent yet, and the state of sending it in packets.
 pub struct Packets {
     framing: RequestFraming,
     most: usize,
     /// Bytes not sent yet, if the length is known.
     left: u64,
-    /// Bytes read from the client; those from `start` on were not sent yet.
+    /// Bytes read from the client. Bytes from `start` on were not sent yet.
     carry: Vec<u8>,
     start: usize,
-    /// True if bytes after the first packet were sent, which are not stored.
+    /// True after packets other than the first were sent. Their bytes are not stored.
     is_past_first: bool,
 }
 
@@ -29,19 +29,20 @@ impl Packets {
         Self { framing, most, left, carry: Vec::new(), start: 0, is_past_first: false }
     }
 
-    /// Returns true if the caller still has everything that was sent.
+    /// Returns true if at most the first packet was sent, which the caller still has.
     pub fn is_at_hand(&self) -> bool {
         !self.is_past_first
     }
 
-    /// Appends the packet that a container gets without a request: none if the length is unknown or
-    /// 0.
+    /// Appends the first packet, which a container gets without asking for it. Appends nothing if
+    /// the length is unknown or 0.
     pub async fn append_first(&mut self, out: &mut Vec<u8>, body: &mut Body) -> Result<(), Fault> {
         if self.left > 0 { self.append(out, self.most, body).await } else { Ok(()) }
     }
 
-    /// Appends the packet for a container's request of `requested` bytes: as many if the length is
-    /// known, else the bytes that have arrived. After the last byte, appends the end marker.
+    /// Appends the packet for a container's request of `requested` bytes. If the length is known,
+    /// the packet waits for that many bytes. Otherwise it has the bytes that have arrived. After
+    /// the last byte, appends the end marker.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
@@ -52,7 +53,8 @@ impl Packets {
         self.append(out, requested, body).await
     }
 
-    /// Prepares for another container, which gets the first packet again, after `body` was rewound.
+    /// Prepares to send to another container, after `body` was rewound. Skips the bytes of the
+    /// first packet, because the caller still has that packet and resends it.
     pub async fn rewind(&mut self, body: &mut Body) -> Result<(), Fault> {
         if !self.is_past_first {
             return Ok(());
@@ -104,7 +106,7 @@ impl Packets {
         out[header..start].copy_from_slice(&data_header(length));
         self.left = self.left.saturating_sub(length as u64);
         if is_counted && self.left == 0 {
-            // No bytes follow, but the body has not noticed its end yet.
+            // All bytes were read. This call lets `body` notice its end.
             body.next().await?;
         }
         Ok(())
@@ -118,8 +120,8 @@ fn length_of(framing: RequestFraming) -> u64 {
     }
 }
 
-/// Number of body bytes that the container requests. The reader of the reply sets it, the sender
-/// takes it.
+/// Number of body bytes that the container requests. The reader of the reply sets the number, and
+/// the sender clears it.
 #[derive(Default)]
 pub struct BodyDemand {
     length: Cell<Option<usize>>,

@@ -1,13 +1,15 @@
 //! A connection that several requests share, for applications that multiplex.
 //!
-//! One task reads and writes the connection. Requests add records to its queue and take their input
-//! from their state. FastCGI has no flow control: if a client is slow and too much of its reply
-//! waits, its request is aborted, so that the others continue. If a connection carries one request
-//! alone, Forebay stops reading instead, which slows the application down.
+//! One task reads and writes the connection. Requests add records to the connection's queue and
+//! take the application's output from their `RequestState`. FastCGI has no flow control. If a
+//! client is slow and too much of its reply waits, Forebay aborts its request, so that the other
+//! requests continue. If a connection carries only one request, Forebay stops reading instead,
+//! which slows the application down.
 //!
-//! An abandoned request is aborted, and its number is not reused: fastcgi-mono-server4 ends a
-//! request twice if it is aborted just when it ends. A record for a request that is neither running
-//! nor aborted breaks the connection, because no request can take the record.
+//! If a client leaves, Forebay aborts its request and does not reuse its number. The reason is that
+//! fastcgi-mono-server4 ends a request twice if the abort arrives just when the request ends.
+//! Forebay closes the connection if a record's request is neither running nor aborted, because no
+//! request can take the record.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -27,9 +29,9 @@ use crate::upstream::{BackendConnection, Outlet, SharedConnection};
 
 /// Interval of idle checks.
 const PRUNING: Duration = Duration::from_millis(500);
-/// Bytes in the queue above which requests wait.
+/// Bytes in the queue above which requests wait before they add more.
 const QUEUED: usize = 256 * 1024;
-/// Number of aborted requests after which a connection takes no more.
+/// Number of aborted requests after which a connection takes no further requests.
 const ABORTED: usize = 1024;
 
 /// A connection that requests share.
@@ -38,12 +40,12 @@ pub struct MuxConnection {
     name: String,
     max_streams: Cell<usize>,
     max_buffered: usize,
-    /// By number: running requests, and abandoned ones that have not ended.
+    /// Running requests by number. Abandoned requests stay here until the application ends them.
     requests: RefCell<HashMap<u16, Rc<RequestState>>>,
     /// Numbers of aborted requests.
     aborted: RefCell<HashSet<u16>>,
     last_id: Cell<u16>,
-    /// Number of requests that still have a reader.
+    /// Number of requests that have neither ended nor been abandoned.
     live: Cell<usize>,
     idle_since: Cell<Instant>,
     queue: RefCell<VecDeque<Vec<u8>>>,
@@ -55,7 +57,7 @@ pub struct MuxConnection {
     wanted: Notify,
     /// Signals that a request has begun or ended, or that its output was taken.
     changed: Notify,
-    /// Wakes requests that wait for room on one of the thread's connections.
+    /// Wakes requests that wait until one of the thread's connections can take another request.
     capacity_changed: Rc<Notify>,
     is_broken: Cell<bool>,
 }
@@ -67,7 +69,7 @@ struct RequestState {
     end: Cell<Option<End>>,
     ready: Notify,
     stderr: Stderr,
-    /// True if the request was abandoned.
+    /// True after the request was abandoned or has ended.
     is_left: Cell<bool>,
 }
 
@@ -79,9 +81,10 @@ enum End {
 }
 
 impl MuxConnection {
-    /// Creates a connection for at most `max_streams` requests, each with at most `max_buffered`
-    /// bytes that wait for its client. [`MuxConnection::run`] opens it with a socket. It
-    /// notifies `capacity_changed` when it may have room again.
+    /// Creates a connection for at most `max_streams` requests. At most `max_buffered` bytes of
+    /// each reply wait for its client. [`MuxConnection::run`] then serves the connection over a
+    /// socket. The connection notifies `capacity_changed` when it may be able to take another
+    /// request.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
@@ -160,13 +163,14 @@ impl MuxConnection {
             if self.live.get() > 0 {
                 socket.acknowledge();
             }
-            // Requests that wait for this input run first.
+            // Lets the requests that wait for this input run before the next read.
             tokio::task::yield_now().await;
         }
         Ok(())
     }
 
-    /// Returns true if the connection is used up or idle for too long, and has no requests.
+    /// Returns true if the connection has no requests, and is used up or has been idle for too
+    /// long.
     fn is_retired(&self) -> bool {
         let is_idle = || self.idle_since.get().elapsed() > FASTCGI_IDLE;
         self.live.get() == 0 && (self.is_used_up() || is_idle())
@@ -216,8 +220,8 @@ impl MuxConnection {
         Ok(())
     }
 
-    /// Returns true if the only request of the connection has enough output that waits for its
-    /// client.
+    /// Returns true if reading must pause: the connection has only one request, and more than half
+    /// of `max_buffered` waits for its client.
     fn is_held_back(&self) -> bool {
         let has_enough = |state: &Rc<RequestState>| {
             !state.is_left.get() && state.output.borrow().len() > self.max_buffered / 2
@@ -272,7 +276,8 @@ impl SharedConnection for MuxConnection {
 
     fn begin(self: &Rc<Self>) -> Option<RequestStream> {
         let mut requests = self.requests.borrow_mut();
-        // Numbers are used in turn, so that a late record of an ended request has no other owner.
+        // Numbers are used in ascending order, so that a late record of an ended request does not
+        // reach a new request.
         let aborted = self.aborted.borrow();
         let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
         let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();
@@ -291,14 +296,14 @@ impl SharedConnection for MuxConnection {
 }
 
 impl RequestState {
-    /// Moves the output to `buffer`. Returns true if there was any.
+    /// Moves the output to `buffer`. Returns true if `buffer` then has output.
     fn hand_over(&self, buffer: &mut Vec<u8>) -> bool {
         let mut output = self.output.borrow_mut();
         buffer.append(&mut output);
         !buffer.is_empty()
     }
 
-    /// Ends the request. Only the first end counts.
+    /// Ends the request. A second call does not change the recorded end.
     fn finish(&self, end: End) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
@@ -307,7 +312,7 @@ impl RequestState {
     }
 }
 
-/// A request's share of a connection. Dropping it early aborts the request.
+/// One request on a shared connection. If it is dropped early, the request is aborted.
 pub struct RequestStream {
     connection: Rc<MuxConnection>,
     state: Rc<RequestState>,
@@ -329,7 +334,7 @@ impl RequestStream {
         self.id
     }
 
-    /// Sends whole records, once there is room in the queue.
+    /// Waits until the queue has room, and adds whole records to it.
     pub async fn send(&self, records: Vec<u8>) -> Result<(), Fault> {
         while self.connection.queued.get() > QUEUED && !self.connection.is_broken.get() {
             self.connection.written.notified().await;
@@ -342,7 +347,7 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Waits for output, which it moves to the empty `buffer`, or for the end.
+    /// Waits for output or for the end. Moves output to `buffer`, which must be empty.
     pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         loop {
             let end = self.state.end.get();
@@ -367,7 +372,8 @@ impl RequestStream {
         }
     }
 
-    /// Lowers the connection's limit of requests: the application has too many.
+    /// Lowers the connection's limit to the present number of requests, because the application is
+    /// overloaded.
     pub fn lower_limit(&self) {
         self.connection.max_streams.set(self.connection.requests.borrow().len().max(1));
     }

@@ -1,8 +1,9 @@
 //! Shared connections of one thread to an application, if the application supports them.
 //!
-//! `"auto"` sends FCGI_GET_VALUES over a connection that is closed afterwards. No answer within 250
-//! ms counts as no for five minutes. Each thread has an equal share of `max_connections`: a thread
-//! without a connection would have to wait until another thread is idle.
+//! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection that it then closes.
+//! If no answer arrives within 250 ms, Forebay does not multiplex for five minutes. Each thread has
+//! an equal part of `max_connections`. Otherwise, a thread without a connection would have to wait
+//! until another thread is idle.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -46,7 +47,7 @@ enum MuxSupport {
 }
 
 impl MuxSupport {
-    /// Returns true if the application counts as not multiplexing, at least for now.
+    /// Returns true if Forebay must not multiplex at present.
     fn is_no(self, now: Instant) -> bool {
         match self {
             Self::Yes | Self::Unknown => false,
@@ -72,7 +73,7 @@ impl MuxPool {
 
     /// Returns a stream for another request; `None` if the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<RequestStream>, Fault> {
-        // No permit: the threads have equal shares of `max_connections`.
+        // No permit is necessary, because each thread has an equal part of `max_connections`.
         let acquire = async |_| Ok(());
         let open = async |()| self.open(backend).await;
         self.connections.wait_for(backend, || self.find(), acquire, open).await
@@ -98,7 +99,7 @@ impl MuxPool {
     /// Asks if the application multiplexes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
-            // Other requests do not wait for this answer.
+            // Until the answer arrives, other requests use unshared connections and do not wait.
             self.support.set(MuxSupport::Silent(Instant::now()));
         }
         let answer = query_support(backend.connect(true).await?).await;
@@ -119,13 +120,14 @@ impl MuxPool {
         Ok(false)
     }
 
-    /// Stops multiplexing: the application has refused it.
+    /// Stops multiplexing, because the application has refused it.
     pub fn give_up(&self) {
         self.support.set(MuxSupport::No);
         self.connections.capacity_changed().notify_one();
     }
 
-    /// Returns what is known without waiting.
+    /// Returns a stream without waiting. `Some(None)` means that the application does not
+    /// multiplex, and `None` means that no connection can take another request.
     fn find(&self) -> Option<Option<RequestStream>> {
         if self.support.get().is_no(Instant::now()) {
             return Some(None);
@@ -139,13 +141,13 @@ impl MuxPool {
 enum Answer {
     /// The application takes this many requests at once on a connection.
     Yes(usize),
-    /// One request at a time, or the application does not know the question.
+    /// The application takes one request at a time, or does not understand the question.
     No,
-    /// No answer in time, or a close without an answer.
+    /// No answer arrived in time, or the application closed the connection without an answer.
     Silence,
 }
 
-/// Asks over a connection that is then closed (as php-fpm does itself).
+/// Asks the application over `connection` and then closes it. (php-fpm also closes it.)
 async fn query_support(connection: BackendConnection) -> Answer {
     let has_spoken = Cell::new(false);
     let query = async {
@@ -176,8 +178,8 @@ async fn query_support(connection: BackendConnection) -> Answer {
     answer.unwrap_or(if has_spoken.get() { Answer::No } else { Answer::Silence })
 }
 
-/// Returns the number of requests at once that an application accepts; `None` if it does not
-/// multiplex.
+/// Returns the number of simultaneous requests that the application accepts on a connection.
+/// Returns `None` if it does not multiplex.
 fn streams_of(values: &[u8]) -> Option<usize> {
     let pairs = fastcgi::pairs(values)?;
     let value = |wanted: &[u8]| {

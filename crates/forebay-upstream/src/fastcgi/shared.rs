@@ -34,7 +34,8 @@ impl<'a> Shared<'a> {
         Self { origin, source, stream, is_sent: Cell::new(false) }
     }
 
-    /// Sends the request and passes its reply on. `head` is everything except a body in a file.
+    /// Sends the request and passes its reply on. `head` contains the whole request, except a body
+    /// that is in a file.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
@@ -76,7 +77,8 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the next part of the reply, within the reply timeout once the request was sent.
+    /// Returns the next part of the reply. The reply timeout applies only after the whole request
+    /// was sent.
     async fn next(&self, inbox: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         let limit = self.source.backend.reply_timeout();
         loop {
@@ -91,7 +93,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Learns from a refusal, so that it is not provoked again.
+    /// Remembers a refusal, so that later requests do not cause it again.
     fn learn(&self, status: ProtocolStatus) {
         match (status, self.source.pool) {
             (ProtocolStatus::CantMultiplex, Some(pool)) => {

@@ -34,14 +34,14 @@ impl Default for Buffers {
 pub struct ProxySettings {
     pub thread: Rc<Thread>,
     pub sticky: Option<Sticky>,
-    /// `Host` for each backend; `None` keeps the client's.
+    /// `Host` for each backend. `None` keeps the client's host.
     pub hosts: Option<Vec<String>>,
     pub strip_prefix: Option<String>,
     pub rewrite: Option<Rewrite>,
     pub send_proxy: Option<conf::ProxyHeader>,
-    /// The variables in place of a head, for our own host of Rack applications.
+    /// If present, the backend is `hosts/rack.rb` and gets variables instead of an HTTP head.
     pub variables: Option<Variables>,
-    /// The scope line before a head, for our own host of ASGI applications.
+    /// If present, the backend is `hosts/asgi.py` and gets a scope line before the HTTP head.
     pub scope_line: Option<ScopeLine>,
     pub buffers: Rc<FreeList<Box<Buffers>>>,
 }
@@ -54,7 +54,7 @@ impl ProxySettings {
     }
 
     pub fn keep_buffers(&self, mut buffers: Box<Buffers>) {
-        // HTTP/2 data, up to a whole window, was swapped into it: do not keep that much memory.
+        // HTTP/2 swaps received data of up to a whole window into `out`. Do not keep that much.
         if buffers.out.capacity() > INBOX {
             buffers.out = Vec::with_capacity(INBOX);
         }

@@ -9,7 +9,8 @@ use forebay_wire::path::{Slashes, canonical, normalize, strip_prefix};
 use super::rewrite::{eq_authority, percent_encode, split_scheme};
 use crate::fields::{DESTINATION, PREFIX, claimed_value, has_destination};
 
-/// Returns a fault if the backend would take the `Destination` for another path than the client.
+/// Returns a fault if the client and the backend would understand the `Destination` as different
+/// paths.
 pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
     if !has_destination(request) {
         return Ok(());
@@ -17,8 +18,9 @@ pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
     destination(request, prefix, None).map(drop)
 }
 
-/// Appends the prefix that was removed from the path, after the prefix that a trusted proxy has
-/// removed, and the `Destination` without it. `host` replaces the client's host.
+/// Appends `X-Forwarded-Prefix`, which has the prefix that a trusted proxy has removed, then
+/// `prefix`. Appends the `Destination` without `prefix`, and with `host`, if given, instead of the
+/// client's host.
 pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
     let prefix = prefix.trim_end_matches('/');
     let is_removed =
@@ -40,9 +42,9 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
     }
 }
 
-/// Returns the `Destination` for a backend that gets paths without `prefix`, and `host` in place of
-/// the client's if present. Returns `None` if the request has none. Fails if the backend would take
-/// the destination for another path than the client.
+/// Returns the `Destination` without `prefix`, and with `host`, if given, instead of the client's
+/// host. Returns `None` if the request has no `Destination`. Fails if the client and the backend
+/// would understand it as different paths.
 fn destination(
     request: &Request,
     prefix: &str,
@@ -67,7 +69,7 @@ fn destination(
     };
     let own = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     if !authority.is_empty() && !eq_authority(authority, own, scheme) {
-        // Another server, which the backend refuses with 502.
+        // The destination is on another server. The backend refuses it with 502.
         return Ok(Some(value.to_vec()));
     }
     let path = without_prefix(path, prefix)?;

@@ -1,4 +1,4 @@
-//! Head of a backend's reply, in the form that the client gets.
+//! Converts the head of a backend's reply for the client.
 
 use std::cell::Cell;
 
@@ -22,8 +22,8 @@ pub struct ReplyHead<'a> {
 }
 
 impl ReplyHead<'_> {
-    /// Returns true if the client gets the trailers. If `Connection` names fields, the client gets
-    /// none, because the trailers could contain such fields.
+    /// Returns true if the client gets the trailers. If the reply's `Connection` names fields, the
+    /// client gets no trailers, because they could contain such fields.
     pub fn passes_trailers(&self) -> bool {
         self.request.takes_trailers()
             && self.head.framing == ResponseFraming::Chunked
@@ -40,7 +40,7 @@ impl ReplyHead<'_> {
         end_head(reply, self.head);
     }
 
-    /// Like [`ReplyHead::begin`], without the end of the head.
+    /// Like [`ReplyHead::begin`], but does not end the head.
     pub fn begin_fields(&self, reply: &mut Reply) {
         let (head, bytes) = (self.head, self.bytes);
         reply.begin(head.status, head.reason.of(bytes));

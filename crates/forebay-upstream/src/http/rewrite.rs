@@ -1,19 +1,21 @@
 //! Rewrites URLs and cookies of a backend for the client: `Location` and similar fields, and the
 //! path and domain of cookies.
 //!
-//! With `strip_prefix`, a backend does not know the beginning of its own paths. If it receives its
-//! own `Host`, it does not know the client's. Only references to the backend itself are rewritten:
-//! to a path of the host that the client requested, or to a URL of that host.
+//! With `strip_prefix`, a backend does not know the beginning of its paths. If Forebay sends the
+//! backend's own name as `Host`, the backend does not know the host that the client requested.
+//! Forebay rewrites only references to the backend itself. They become paths or URLs of the host
+//! that the client requested.
 
 use forebay_conf as conf;
 use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};
 
 /// The prefix of a route's paths, and the authorities of its backends.
 pub struct Rewrite {
-    /// Prefix that clients add to the backend's paths: percent-encoded, without a slash at the end.
+    /// Prefix of clients' paths that the backend does not get: percent-encoded, without a slash at
+    /// the end.
     prefix: Vec<u8>,
-    /// Authority of each backend, and true for TLS; `None` if the authority cannot refer to the
-    /// backend.
+    /// Authority of each backend, and true if the backend uses TLS. `None` if the authority cannot
+    /// refer to the backend.
     own: Vec<Option<(String, bool)>>,
 }
 
@@ -22,21 +24,22 @@ pub struct Context<'a> {
     pub rewrite: &'a Rewrite,
     /// Number of the backend that answers.
     pub index: usize,
-    /// The authority that the client asked for.
+    /// The authority that the client requested.
     pub authority: &'a [u8],
     /// True if the client uses TLS.
     pub https: bool,
 }
 
 impl Rewrite {
-    /// Creates the rewriter from `plan`; `None` if it is off.
+    /// Creates the rewriter for a route. Returns `None` if `plan` turns rewriting off.
     pub fn new(plan: &conf::Proxy) -> Option<Self> {
         if plan.redirect == conf::Redirects::Off {
             return None;
         }
         let prefix = plan.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
         let own = plan.upstream.to.iter().map(|backend| {
-            // A server on a Unix socket uses the configured name only if it receives it as `Host`.
+            // A backend on a Unix socket uses the configured name only if Forebay sends it that
+            // name as `Host`.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));
             is_meant.then(|| (backend.authority.clone(), backend.https))
@@ -57,7 +60,7 @@ pub fn is_concerned(known: KnownField) -> bool {
 }
 
 impl Context<'_> {
-    /// Appends the fields of `head` that [`is_concerned`] names, rewritten if necessary.
+    /// Appends the fields of `head` that [`is_concerned`] accepts, rewritten if necessary.
     pub fn append(&self, out: &mut Vec<u8>, head: &ResponseHead, bytes: &[u8]) {
         let is_dropped = |field: &Field| {
             head.connection_names_fields && head.connection_lists(field.name.of(bytes), bytes)
@@ -112,8 +115,8 @@ impl Context<'_> {
         Some(self.with_prefix(b"", &path).unwrap_or(path))
     }
 
-    /// Returns `origin`, the prefix and `path`; `None` if `path` already has the prefix, because
-    /// some applications know it.
+    /// Returns `origin`, the prefix and `path`, joined. Returns `None` if `path` already has the
+    /// prefix, because some applications add it themselves.
     fn with_prefix(&self, origin: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         let prefix = &self.rewrite.prefix[..];
         let is_below = path
@@ -144,9 +147,10 @@ impl Context<'_> {
         Some([&value[..start], &url, &value[end..]].concat())
     }
 
-    /// Adds the prefix to a cookie's path, and removes the domain if it is the backend's.
+    /// Adds the prefix to a cookie's path, and removes the cookie's domain if it is the backend's
+    /// host.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
-        // Browsers accept cookies with this prefix only with the path "/".
+        // Browsers accept a cookie whose name begins with `__Host-` only if its path is "/".
         let is_bound = value.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"__Host-"));
         let mut parts = value.split(|&b| b == b';');
         let mut out = parts.next().unwrap_or_default().to_vec();

@@ -1,9 +1,10 @@
-//! The head of a request for our own host of ASGI applications (`hosts/asgi.py`): a scope line, then
-//! an HTTP/1.1 head.
+//! The head of a request for `hosts/asgi.py`, Forebay's program that runs ASGI applications: a
+//! scope line, then an HTTP/1.1 head.
 //!
-//! The scope line has the facts about the connection that an HTTP head cannot carry: scheme, version
-//! of HTTP, address and port of client and server, and the mount point. It is found by its position.
-//! A header field would have to be removed from requests of clients.
+//! The scope line has the facts about the connection that an HTTP head cannot carry: scheme,
+//! version of HTTP, address and port of client and server, and the mount point. The program finds
+//! the line by its position. If the facts were in a header field, Forebay would have to remove that
+//! field from clients' requests.
 
 use std::net::IpAddr;
 
@@ -21,7 +22,7 @@ pub struct ScopeLine {
 }
 
 impl ScopeLine {
-    /// Appends scope line and head.
+    /// Appends the scope line and the HTTP/1.1 head.
     pub fn append_head(&self, out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
         append_scope_line(out, request, self.point.as_deref());
         append_request_line(out, request, None);
@@ -55,7 +56,7 @@ fn append_address(out: &mut Vec<u8>, ip: Option<IpAddr>, port: u16) {
     out.push(b' ');
 }
 
-/// Appends a path with each byte encoded that could end the line or a part of it.
+/// Appends `path`. Percent-encodes each byte that could end the line or one of its parts.
 fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {
@@ -68,7 +69,7 @@ fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Appends the client's end-to-end fields, without those that it may have forged.
+/// Appends the client's end-to-end fields, except fields that the client may have forged.
 fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));

@@ -1,7 +1,8 @@
 //! The head of a request for `hosts/rack.rb`, our own program that runs Rack applications. It has the
 //! variables of the request instead of HTTP fields.
 //!
-//! The program would have to make the variables from the fields, and could not know all of them.
+//! If the program got HTTP fields, it would have to compute the variables from them, and would lack
+//! some facts.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +16,8 @@ use super::rewrite::percent_encode;
 use crate::mount::parts;
 use crate::params::{request_data, with_params};
 
-/// Bytes before the variables: their length (4) and that of the body (8), big-endian.
+/// Number of bytes before the variables: the variables' length (4 bytes) and the body's length (8
+/// bytes), both big-endian.
 const LENGTHS: usize = 12;
 
 /// Settings for the variables of an application's requests.
@@ -28,8 +30,8 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// Appends the lengths and the variables of `request`. Its body has a known length, because it
-    /// was received first.
+    /// Appends the lengths and the variables of `request`. The body's length is known, because
+    /// Forebay has received the whole body.
     pub fn append_head(&self, out: &mut Vec<u8>, request: &Request) {
         let start = out.len() + LENGTHS;
         out.resize(start, 0);
@@ -42,8 +44,8 @@ impl Variables {
         out[start - 8..start].copy_from_slice(&body.to_be_bytes());
     }
 
-    /// Passes the variables of `request` to `sink`. Other than for CGI, SCRIPT_NAME and PATH_INFO
-    /// are percent-encoded, as Ruby's servers leave them.
+    /// Passes the variables of `request` to `sink`. Unlike for CGI, SCRIPT_NAME and PATH_INFO are
+    /// percent-encoded, as in Ruby's web servers.
     pub fn append(&self, request: &Request, sink: &mut impl cgi::Sink) {
         let (script_name, path_info) = encoded_parts(request, self.point.as_deref());
         let data = cgi::Request {
@@ -66,12 +68,12 @@ fn content_length(request: &Request) -> Option<u64> {
     }
 }
 
-/// Returns SCRIPT_NAME and PATH_INFO with the client's own escapes. If `fallback_to` changed the
-/// path, Forebay escapes it itself.
+/// Returns SCRIPT_NAME and PATH_INFO with the percent-encoding that the client sent. If
+/// `fallback_to` changed the path, Forebay encodes the new path.
 fn encoded_parts<'a>(request: &'a Request, point: Option<&str>) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
     let parts = parts(request, point);
     let target = match parts.path_info {
-        // The path of the client had repeated slashes, which only the original target still has.
+        // The client's path had repeated slashes. Only the original target still has them.
         Cow::Owned(_) => request.original_target(),
         Cow::Borrowed(_) => request.target(),
     };

@@ -8,8 +8,8 @@ use crate::fields::{Changes, append_request_fields};
 use crate::http::prefix;
 use crate::upgrade;
 
-/// Appends the head for a backend: without the prefix `strip_prefix` of the path, and with `host`
-/// in place of the client's if present.
+/// Appends the head for a backend. Removes `strip_prefix` from the path, and replaces the client's
+/// host by `host`. Both are optional.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -33,7 +33,8 @@ pub fn append_end(out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     match request.head.framing {
-        // A method that has a meaning for content says that there is none (RFC 9110 section 8.6).
+        // If a method such as POST defines a meaning for content, an empty request must say that it
+        // has no content (RFC 9110 section 8.6).
         RequestFraming::None
             if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
                 || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>

@@ -56,21 +56,22 @@ impl ProxyAttempt<'_> {
         if exchange.body.framing() == RequestFraming::None {
             backend.readable(socket).await?;
         }
-        // Not before: hundreds of requests may wait for replies at once. Without buffers for them,
-        // the buffers of active requests stay in the CPU cache.
+        // Buffers are taken only now, because hundreds of requests may wait for replies at once. If
+        // waiting requests hold no buffers, those of active requests stay in the CPU cache.
         let mut buffers = self.proxy.take_buffers();
         let outcome = self.pass_reply(connection, exchange, &mut buffers).await;
         self.proxy.keep_buffers(buffers);
         outcome
     }
 
-    /// Sends the head, before the body.
+    /// Sends the head of the request.
     async fn send_request(&self, socket: &Socket, exchange: &Exchange) -> Result<(), Fault> {
         let mut buffers = self.proxy.take_buffers();
         let out = &mut buffers.out;
         self.write_head(out, &exchange.request);
-        // If sending fails, the read of the reply finds end of file. A body follows at once with
-        // the next write, so waiting for the end of the turn gains nothing.
+        // `write_soon` writes at the end of the event loop's turn. If that write fails, the read of
+        // the reply finds the end of the connection. If a body follows, it needs its own write at
+        // once, so a delay of the head would gain nothing.
         let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,
             _ => socket.write_all(out).await,
@@ -79,7 +80,7 @@ impl ProxyAttempt<'_> {
         sent.map_err(|error| self.backend().lost(&error))
     }
 
-    /// Passes the reply on, and sends the request's body before or during that.
+    /// Passes the reply on, and sends the request's body at the same time.
     async fn pass_reply(
         &self,
         connection: &BackendConnection,
@@ -98,7 +99,8 @@ impl ProxyAttempt<'_> {
                 let len = reading.head.len;
                 return Ok(Disposition::Tunnel(reading.inbox.split_off(len)));
             }
-            // Not reused: the backend's view of the connection is unknown after a refused upgrade.
+            // The connection is not reused, because the backend may treat it differently after a
+            // refused upgrade.
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
         let keeps = if body.framing() == RequestFraming::None {
@@ -125,7 +127,7 @@ impl<'a> ReplyReading<'a> {
     }
 
     /// Sends the body and passes on the reply at the same time. Returns true if the connection can
-    /// be kept: the whole body was sent, and the reply allows it.
+    /// be kept, because the whole body was sent and the reply allows reuse.
     async fn reply_during_upload(
         &mut self,
         body: &mut Body,

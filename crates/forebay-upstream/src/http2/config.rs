@@ -10,10 +10,10 @@ use forebay_wire::http2::hpack::ListLimits;
 // Tomcat counts such frames against a connection and answers them with window updates.
 const OUTPUT: usize = 128 * 1024;
 
-/// Maximum of all streams' window growth together, beyond 1 MB each. Data in transit to a client
-/// does not count.
-// For one large reply, this is as much as the kernel buffers for a socket. Tomcat waits for windows
-// less often and takes 0.83 of the CPU time.
+/// Maximum growth of the windows of all streams together, beyond 1 MB for each stream. Data in
+/// transit to a client does not count.
+// For one large reply, this is as much as the kernel buffers for a socket. With this limit, Tomcat
+// waits for windows less often and uses 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

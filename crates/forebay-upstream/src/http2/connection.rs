@@ -1,8 +1,9 @@
 //! State that the streams of one connection share.
 //!
 //! Streams write into the output of the codec, and the connection's task sends it. Received data
-//! waits in the stream's state; taking it opens the stream's window. The window of the connection
-//! has the largest possible size, so that a stream without a reader delays no other stream.
+//! waits in the stream's state. When the request takes the data, the stream's window opens again.
+//! The window of the connection has the largest possible size, so that a stream with unread data
+//! does not delay other streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ use super::config::config;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, Readiness, SharedConnection};
 
-/// Limits of the interim replies (1xx) of one request: number and bytes.
+/// Maximum number and maximum total bytes of the interim replies (1xx) to one request.
 const MOST_INTERIM: usize = 256;
 const INTERIM_BYTES: usize = 64 * 1024;
 
@@ -50,7 +51,7 @@ pub struct Http2Connection {
     /// True after the first write.
     pub(super) has_written: Cell<bool>,
     is_broken: Cell<bool>,
-    /// Reason of the failure.
+    /// Reason why the connection failed.
     failure: RefCell<String>,
     /// True if the connection takes no further requests.
     is_retired: Cell<bool>,
@@ -60,7 +61,7 @@ pub struct Http2Connection {
     /// requests.
     pub(super) doubted: Cell<Option<Ticks>>,
     pub(super) idle_time: Duration,
-    /// Wakes requests that wait for room on one of the thread's connections.
+    /// Wakes requests that wait for a stream on one of the thread's connections.
     capacity_changed: Rc<Notify>,
 }
 
@@ -117,7 +118,7 @@ impl SharedStream for StreamState {
 }
 
 impl StreamState {
-    /// Ends the stream. Only the first end counts.
+    /// Ends the stream. A second call does not change the recorded end.
     fn finish(&self, end: StreamEnd) {
         if self.end.get().is_none() {
             self.end.set(Some(end));
@@ -139,7 +140,8 @@ impl StreamState {
 
 impl Http2Connection {
     /// Creates a connection over `link` that is closed after `idle_time` without requests.
-    /// [`Http2Connection::run`] drives it. It notifies `capacity_changed` when it may have room again.
+    /// [`Http2Connection::run`] drives it. The connection notifies `capacity_changed` when it may
+    /// be able to take another request.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
@@ -174,7 +176,7 @@ impl Http2Connection {
 
     /// Returns the current time in the codec's form.
     pub fn now() -> Instant {
-        // From tokio's clock, which tests can pause.
+        // tokio's clock is used, because tests can pause it.
         tokio::time::Instant::now().into_std()
     }
 
@@ -183,17 +185,18 @@ impl Http2Connection {
         &self.name
     }
 
-    /// Returns `:scheme`: that of the transport, because Tomcat compares the two.
+    /// Returns `:scheme`, which is `https` only if the connection uses TLS: Tomcat compares the
+    /// two.
     pub fn scheme(&self) -> &'static [u8] {
         if self.is_https { b"https" } else { b"http" }
     }
 
-    /// Returns the reason of the failure.
+    /// Returns the reason why the connection failed.
     pub fn failure(&self) -> String {
         self.failure.borrow().clone()
     }
 
-    /// Wakes the connection's task: there is data to write, or a stream has ended.
+    /// Wakes the connection's task, because there is data to write or a stream has ended.
     pub fn wake(&self) {
         self.streams.wake_task();
     }
@@ -209,7 +212,8 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Checks an idle connection for a close that the task has not seen yet. Costs a system call.
+    /// Checks if the backend has closed an idle connection before the task has noticed it. Costs a
+    /// system call.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -229,8 +233,8 @@ impl Http2Connection {
         }
     }
 
-    /// Returns true if the connection has carried a reply. If so, its end says little about the
-    /// backend.
+    /// Returns true if the connection has carried a reply. If so, its end is not counted as the
+    /// backend's failure.
     pub fn has_answered(&self) -> bool {
         self.has_answered.get()
     }
@@ -250,13 +254,13 @@ impl Http2Connection {
         self.doubted.get().is_some() || !self.streams.is_empty()
     }
 
-    /// Reserves a stream. The caller has checked that there is room.
+    /// Reserves a stream. The caller has checked that the backend allows another stream.
     pub fn reserve(self: &Rc<Self>) -> Stream {
         self.reserved.set(self.reserved.get() + 1);
         Stream::new(self.clone())
     }
 
-    /// Ends a reservation: its stream is used, or it is given back.
+    /// Ends a reservation. `used` is the stream that was opened. `None` gives the reservation back.
     pub fn release(&self, used: Option<Rc<StreamState>>) {
         self.reserved.set(self.reserved.get() - 1);
         match used {
@@ -266,7 +270,8 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Drops a stream whose reader is gone, and resets it unless it is complete.
+    /// Drops a stream whose request no longer needs it, and resets the stream unless it is
+    /// complete.
     pub fn forget(&self, state: &StreamState) {
         let id = state.id.get();
         self.streams.remove(id);
@@ -282,12 +287,12 @@ impl Http2Connection {
         self.capacity_changed.notify_one();
     }
 
-    /// Gives the turn to the next stream that waits to send, unless a stream has it.
+    /// Lets the next stream that waits to send fill the output, unless another stream is doing so.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
 
-    /// Ends the turn of a stream.
+    /// Records that a stream no longer fills the output, so that another stream may send.
     pub fn end_turn(&self, id: u32) {
         self.streams.end_turn(id, &self.codec);
     }
@@ -388,19 +393,19 @@ impl Http2Connection {
             .for_each(|s| s.finish(StreamEnd::ConnectionLost));
     }
 
-    /// Returns true if the backend allows no streams and never has on this connection.
+    /// Returns true if the backend allows no streams and has never allowed any on this connection.
     pub fn is_refusing(&self) -> bool {
         let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();
         allows_none && !self.is_broken()
     }
 
-    /// Returns true if the backend now allows no streams, after it did, and none is left. Another
-    /// connection may take its place.
+    /// Returns true if the backend allowed streams earlier, allows none now, and no stream is left.
+    /// The pool may then open another connection.
     fn is_spent(&self) -> bool {
         self.has_allowed_streams.get() && self.codec.borrow().allows_no_streams() && self.is_idle()
     }
 
-    /// Wakes requests that wait for room.
+    /// Wakes requests that wait for a stream.
     pub fn announce_capacity(&self) {
         self.capacity_changed.notify_one();
     }
@@ -410,7 +415,7 @@ impl Http2Connection {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // While there are streams, only writes have a time limit.
+            // While there are streams, only the socket's writes have a time limit.
             _ if self.link.socket.is_expired() => StreamEnd::Stalled,
             true => StreamEnd::ConnectionLost,
             false => StreamEnd::Unsent,
@@ -426,7 +431,7 @@ impl Http2Connection {
         self.streams.write_limit(limit)
     }
 
-    /// Ends the streams whose time is over. Called at each tick.
+    /// Ends the streams whose time limit is over. The task calls this function at each tick.
     pub fn check_deadlines(&self, write_limit: Duration) {
         self.streams.end_stalled(&self.codec, write_limit, Self::now());
         self.streams.expire_reads(self.thread.deadlines.now(), None);
@@ -443,14 +448,15 @@ impl SharedConnection for Http2Connection {
 
     fn begin(self: &Rc<Self>) -> Option<Stream> {
         let reserved = self.reserved.get();
-        // Until the settings arrive, their limit of streams is unknown: one stream at a time.
+        // Until the settings arrive, the limit of streams is unknown, so only one stream is
+        // allowed.
         let may_begin = self.is_settled.get() || self.is_idle();
         let has_room = self.codec.borrow().available() > reserved;
         let is_shunned = self.doubted.get().is_some() || self.link.socket.is_expired();
         if !may_begin || !has_room || is_shunned || self.is_broken() {
             return None;
         }
-        // Here, not in the task: the idle limit may expire before the task runs.
+        // The idle limit is removed here, because it may expire before the task runs.
         self.link.socket.unlimit_read();
         Some(self.reserve())
     }

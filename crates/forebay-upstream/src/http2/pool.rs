@@ -13,9 +13,9 @@ use super::connection::Http2Connection;
 use super::stream::Stream;
 use crate::upstream::{self, Backend, ConnectionOrigin, Multiplexed};
 
-/// Path of a request to the backend.
+/// Connection or stream that carries a request to the backend.
 pub enum AssignedStream {
-    /// An HTTP/1.1 connection for this request alone.
+    /// An HTTP/1.1 connection that carries only this request.
     Alone(upstream::BackendConnection),
     /// A stream of a shared HTTP/2 connection.
     Shared(Stream),
@@ -35,7 +35,8 @@ impl AssignedStream {
 pub struct Http2Pool {
     thread: Rc<Thread>,
     connections: Multiplexed<Http2Connection>,
-    /// True for HTTP/2 by prior knowledge: the backend is not asked for its version.
+    /// True if the configuration requires HTTP/2 (prior knowledge), so the version is not
+    /// negotiated.
     has_prior_knowledge: bool,
     /// True if the last TLS connection negotiated HTTP/1.1.
     is_http1: Cell<bool>,
@@ -61,8 +62,8 @@ impl Http2Pool {
     }
 
     /// Returns a connection or stream for one request to `backend`. `is_new` is true after another
-    /// connection has failed. A request that is not repeatable gets no connection that is known to
-    /// be closed.
+    /// connection has failed. If `is_new` is true or `is_repeatable` is false, first checks which
+    /// idle connections the backend has closed.
     pub async fn place(
         &self,
         backend: &Backend,
@@ -99,8 +100,8 @@ impl Http2Pool {
         Ok(self.take_up(backend, connection))
     }
 
-    /// Returns the fault of a request that found no room, with the reason if the backend allows no
-    /// streams. Closes the connections without streams, so that later requests open others.
+    /// Returns the fault of a request that got no stream. If the backend allows no streams, the
+    /// fault says so, and the connections are closed, so that later requests open others.
     fn explain_refusal(&self, backend: &Backend, fault: Fault) -> Fault {
         let mut refusing = self.connections.connections();
         refusing.retain(|connection| connection.is_refusing());

@@ -51,7 +51,8 @@ impl<'a> RequestHead<'a> {
     /// extended CONNECT (RFC 8441 section 4).
     pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
         append_target(&mut self.path, request, strip_prefix);
-        // `:authority` replaces `Host`. The function also leaves out connection-specific fields.
+        // `:authority` replaces `Host`. `append_request_fields` leaves out connection-specific
+        // fields.
         let changes = Changes { host: Some(""), skips_prefix: strip_prefix.is_some() };
         append_request_fields(&mut self.lines, request, changes);
         if let Some(prefix) = strip_prefix {
@@ -117,12 +118,13 @@ impl<'a> RequestHead<'a> {
 pub struct Failed {
     /// True if the backend requires HTTP/1.1.
     pub needs_http1: bool,
-    /// True if its connection has carried replies.
+    /// True if the stream's connection has carried replies.
     pub is_proven: bool,
 }
 
 impl ProxyAttempt<'_> {
-    /// Sends one request and passes on its reply. A fault comes with the stream's state.
+    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade.
+    /// Returns a fault together with the stream's state.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
@@ -240,8 +242,8 @@ async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Resul
     let has_trailers =
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
-        // Tomcat counts small frames that do not end a stream.
-        // An empty body that was buffered has no last DATA frame.
+        // The last DATA frame should end the stream, because Tomcat counts small frames that do
+        // not. An empty body that was buffered has no DATA frame that could end it.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };
@@ -318,7 +320,7 @@ impl ReplyReading<'_> {
                 }
                 Some(StreamEvent::Interim(received)) => (received, false, false),
                 Some(StreamEvent::Head(received, ends)) => (received, ends, true),
-                // The codec reports neither before the head.
+                // The codec reports neither data nor an end before the head.
                 Some(StreamEvent::Data | StreamEvent::End(_)) => {
                     return Err(Fault::backend(502, format!("{}: no head", backend.name())));
                 }
@@ -338,7 +340,7 @@ impl ReplyReading<'_> {
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let passes_trailers = self.head().passes_trailers();
         self.head().begin(reply);
-        // As with HTTP/1.1: one write sends head and body. If the backend dies in between, the
+        // One write sends head and body, as with HTTP/1.1. If the backend dies in between, the
         // client gets an error page, not a cut-off reply.
         let ResponseHead { framing, .. } = self.buffers.head;
         let mut holds_head = matches!(framing, ResponseFraming::Length(1..));

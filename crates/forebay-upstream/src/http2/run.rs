@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connection::Http2Connection;
 
-/// Bytes to read at a time, usually and after a large read.
+/// Bytes to read at a time: `INBOX` usually, `LARGE_INBOX` after a large read.
 const INBOX: usize = 16 * 1024;
 const LARGE_INBOX: usize = 128 * 1024;
 
@@ -29,7 +29,7 @@ enum Ready {
 
 struct Task<'a> {
     connection: &'a Http2Connection,
-    /// Bytes that were read but are no whole frame yet.
+    /// Bytes that were read but do not form a whole frame yet.
     input: Vec<u8>,
     /// True if the last read returned [`INBOX`] bytes or more. More data follows, so later reads
     /// stay large even after a pause.
@@ -48,13 +48,14 @@ impl Http2Connection {
             Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
         let outcome = task.serve().await;
         self.fail(outcome.err().unwrap_or_else(|| "Forebay closed it".into()));
-        // Sends what it can of a GOAWAY with one more write.
+        // Tries to send a GOAWAY with one more write.
         let _ = task.write();
     }
 }
 
 impl Task<'_> {
-    /// Serves until the connection is no longer needed. Returns the reason if it broke.
+    /// Serves until the connection is no longer needed. If the connection breaks, returns the
+    /// reason.
     async fn serve(&mut self) -> Result<(), String> {
         let connection = self.connection;
         loop {
@@ -128,7 +129,7 @@ impl Task<'_> {
                 return Ok(());
             }
             if connection.link.socket.is_tls() {
-                // TLS may have sent records although no plaintext byte counts as written yet.
+                // TLS may send records even if it reports no plaintext byte as written.
                 connection.has_written.set(true);
             }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
@@ -145,8 +146,8 @@ impl Task<'_> {
         }
     }
 
-    /// Reads the rest of a connection that the backend has closed or reset: perhaps replies, and a
-    /// GOAWAY with the last stream that the backend processed.
+    /// Reads the rest of a connection that the backend has closed or reset. It may contain replies,
+    /// and a GOAWAY that names the last stream that the backend processed.
     fn read_rest(&mut self) {
         while matches!(self.read(), Ok(1..)) && self.receive().is_ok() {}
     }
@@ -156,7 +157,8 @@ impl Task<'_> {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 
-    /// Returns true if the connection is idle and its permit has passed to a waiting request.
+    /// Passes the permit of an idle connection to a request that waits on another thread. Returns
+    /// true if the permit was passed, so that the connection must close.
     async fn is_given_up(&self) -> bool {
         let connection = self.connection;
         let Some(permit) = connection.link.permit() else { return false };
@@ -248,8 +250,8 @@ impl Task<'_> {
     }
 }
 
-/// Returns true if there were nudges. Takes all of them, so that they do not accumulate while the
-/// connection is in use.
+/// Returns true if another thread has asked for the permit. Removes all such signals, so that they
+/// do not accumulate while the connection is in use.
 fn is_nudged(nudges: &mut Option<UnboundedReceiver<()>>, context: &mut Context<'_>) -> bool {
     let Some(nudges) = nudges else { return false };
     let mut is_nudged = false;

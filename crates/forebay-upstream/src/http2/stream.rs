@@ -71,8 +71,8 @@ impl Stream {
         Ok(connection.codec.borrow().peer_takes_extended_connect())
     }
 
-    /// Sends the head of the request. `lines` are its fields as HTTP/1.1 lines; nothing follows if
-    /// `ends`.
+    /// Sends the head of the request. `lines` are its fields as HTTP/1.1 lines. If `ends` is true,
+    /// no body and no trailers follow.
     pub fn send_head(&self, pseudo: &RequestPseudo, lines: &[u8], ends: bool) -> Result<(), Fault> {
         let fields = fields::of_lines(lines);
         let sent = self.connection.codec.borrow_mut().send_request(pseudo, fields, ends);
@@ -90,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// Sends data, as fast as the backend takes it, and the end of the request if `ends`.
+    /// Sends data as fast as the backend takes it. If `ends` is true, also ends the request.
     pub async fn send_data(&self, mut data: &[u8], ends: bool) -> Result<(), Fault> {
         loop {
             let taken = self.try_send(data, ends).map_err(|_| self.unsendable())?;
@@ -122,7 +122,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends as much as the windows and the output allow now, and returns its length.
+    /// Sends as much data as the windows and the output buffer allow now. Returns the number of
+    /// bytes sent.
     pub(super) fn try_send(&self, data: &[u8], ends: bool) -> Result<usize, SendError> {
         let id = self.state.id.get();
         let sent =
@@ -167,7 +168,7 @@ impl Stream {
         }
     }
 
-    /// Moves the received data to `buffer`, which opens the window. Returns true if there was any.
+    /// Moves the received data to `buffer`, which opens the window. Returns true if there was data.
     pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
         let mut data = self.state.data.borrow_mut();
         if data.is_empty() {
@@ -208,7 +209,8 @@ impl Stream {
         Err(Fault::backend(504, message).limited_by(Limit::ReplyIdle))
     }
 
-    /// Returns true if a part has arrived, false if its time limit is over.
+    /// Becomes ready with true when a part of the reply has arrived, and with false when the time
+    /// limit is over.
     pub(super) fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
         let state = &self.state;
         let has_come = !state.interim.borrow().is_empty()
@@ -271,7 +273,7 @@ impl Stream {
         self.state.waits.read_due.set(NEVER);
     }
 
-    /// Starts the time limit: the request, as far as known, was sent.
+    /// Starts the time limit: Forebay has sent all of the request that it has received.
     pub fn start_reply_limit(&self) {
         if let Some(limit) = self.state.patience.get() {
             self.state.waits.read_due.set(self.connection.thread.deadlines.due(limit));

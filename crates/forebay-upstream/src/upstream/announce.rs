@@ -1,16 +1,16 @@
 //! The PROXY header before the first request of a connection. The header applies to the whole
 //! connection, so a route that sends it never reuses a connection for another client.
 //!
-//! One write sends the header and the request's head. Health checks announce themselves (`LOCAL`,
-//! or `UNKNOWN` in version 1).
+//! One write sends the header and the request's head. The header of a health check names no client
+//! (`LOCAL`, or `UNKNOWN` in version 1).
 
 use forebay_conf::ProxyHeader;
 use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 
-/// Appends the header with the client's address and the address that it connected to. A client
-/// without an IP address is announced as local.
+/// Appends the header with the client's address and the address that it connected to. For a client
+/// without an IP address, appends the header of [`append_local`].
 pub fn append_client(out: &mut Vec<u8>, version: ProxyHeader, request: &Request) {
     let ClientAddress::Ip(client) = request.client else { return append_local(out, version) };
     match version {
