@@ -1,17 +1,17 @@
 //! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617).
 //!
-//! One bcrypt hash takes 0.1 s by design. Hashes are computed on threads for blocking work, on at
-//! most half of the processors, and client addresses take turns (`queue`). A keyed SHA-256 of
-//! each right password is kept for all threads and routes, so that a logged-in user waits for no
-//! hash.
+//! One bcrypt hash takes 0.1 s by design. Threads for blocking work compute the hashes, on at most
+//! half of the processors. Client addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of
+//! each right password for all threads and routes. So later requests with that password need no
+//! bcrypt hash.
 //!
 //! A refusal computes one hash of each kind and cost in the file, even if the user does not exist.
-//! So the time reveals no names.
+//! So the time of a refusal does not reveal which users exist.
 //!
 //! A thread reads the file on its event loop: at most 1 MiB, once a second.
 //!
-//! `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses `bcrypt`,
-//! `sha-crypt` and `md-5` (apr1) directly.
+//! The crate `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses
+//! `bcrypt`, `sha-crypt` and `md-5` (apr1) directly.
 
 mod forward;
 mod hash;
@@ -46,7 +46,7 @@ use rate_limit::{decide_all, refusal_fields};
 use users::Digest;
 pub use users::{Users, UsersError};
 
-/// Maximum length of a password in bytes: the time of SHA-crypt grows with the length.
+/// Maximum length of a password in bytes, because the time of SHA-crypt grows with the length.
 const LONGEST_PASSWORD: usize = 512;
 
 /// Returns the maximum number of hashes at once: half of the processors, so that requests continue
@@ -79,7 +79,7 @@ impl PasswordChecks {
         &self.queue
     }
 
-    /// Returns the users of a file, which its routes share.
+    /// Returns the users of `file`. All routes that name the file share them.
     fn users(&self, file: PathBuf) -> Arc<Mutex<Users>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|_, users| users.strong_count() > 0);
@@ -107,13 +107,13 @@ pub struct Guarded {
     access: Access,
     passwords: Option<Passwords>,
     forward: Option<ForwardAuth>,
-    /// Limits whose keys need no user, and the others.
+    /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
 }
 
 impl Guarded {
-    /// Creates the access control from `access`. `limiters` are those of its rate limits, `forward`
-    /// asks the server of `forward_auth`.
+    /// Creates the access control from `access`. `limiters` hold the state of its rate limits, and
+    /// `forward` asks the server of `forward_auth`.
     pub fn new(
         thread: Rc<Thread>,
         access: Access,
@@ -129,7 +129,7 @@ impl Guarded {
         Self { thread, access, passwords, forward, limits: [with_user(false), with_user(true)] }
     }
 
-    /// Applies rate limits. Returns false after an answer to a request that one of them refuses.
+    /// Applies rate limits. If one of them refuses the request, answers it and returns false.
     async fn limit(
         &self,
         limits: &[Arc<RateLimiter>],
@@ -138,7 +138,7 @@ impl Guarded {
         let request = &exchange.request;
         let keyed = limits.iter().filter_map(|limit| Some((&**limit, limit.key(request)?)));
         let keyed: Vec<_> = keyed.collect();
-        // Tokio's clock, so that tests can pause it.
+        // tokio's clock is used, because tests can pause it.
         match decide_all(&keyed, tokio::time::Instant::now().into_std()) {
             Ok(wait) if wait.is_zero() => Ok(true),
             Ok(wait) => {
@@ -181,8 +181,8 @@ impl Guarded {
         self.limit(after_user, exchange).await
     }
 
-    /// Returns true if the request has a right password, or if no password is needed. Otherwise it
-    /// has been answered.
+    /// Returns true if the request has a right password, or if no password is needed. Otherwise
+    /// answers the request.
     async fn has_password(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let Some(passwords) = &self.passwords else { return Ok(true) };
         if self.takes_password(passwords, exchange).await? {
@@ -191,8 +191,8 @@ impl Guarded {
         exchange.respond_error_with(401, &passwords.challenge).await.map(|()| false)
     }
 
-    /// Returns true if the server of `forward_auth` permits the request, or if there is none.
-    /// Otherwise it has been answered.
+    /// Returns true if the server of `forward_auth` permits the request, or if there is no such
+    /// server. Otherwise answers the request.
     async fn is_permitted(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         match &self.forward {
             Some(forward) => forward.decide(exchange).await,
@@ -200,14 +200,14 @@ impl Guarded {
         }
     }
 
-    /// Returns true if one of password and server permits the request. Otherwise it has been
-    /// answered.
+    /// Returns true if the password is right or the server of `forward_auth` permits the request.
+    /// Otherwise answers the request.
     async fn has_password_or_permission(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         match (&self.passwords, &self.forward) {
             (None, None) => Err(refused_address()),
             (Some(_), None) => self.has_password(exchange).await,
             (None, Some(forward)) => forward.decide(exchange).await,
-            // The server's answer shows the client how to log in.
+            // If both refuse, the client gets the server's answer, which shows how to log in.
             (Some(passwords), Some(forward)) => {
                 Ok(self.takes_password(passwords, exchange).await?
                     || forward.decide(exchange).await?)
@@ -262,8 +262,8 @@ impl Passwords {
         Self { users: checks.users(auth.file), challenge, checks }
     }
 
-    /// Returns true if the password is that of the user. If its digest is unknown, a hash is
-    /// computed on another thread.
+    /// Returns true if the password is that of the user. If no digest of the password is stored,
+    /// computes a hash on another thread.
     async fn fit(
         &self,
         thread: &Thread,

@@ -1,9 +1,10 @@
-//! Applications whose processes Forebay runs. `forebay-workers` owns the processes; an origin only
-//! borrows one.
+//! Applications whose processes Forebay runs. `forebay-workers` owns the processes, and an origin
+//! borrows one for each request.
 //!
 //! `definition` converts the configuration for `forebay-workers`, and `running` creates the origins
-//! of a running application. `worker` passes requests to idle workers, `program` to a program that
-//! listens by itself, and `scripts` to a worker or a new process, by the script's language.
+//! of a running application. `worker` passes requests to idle workers, and `program` passes them to
+//! a program that has its own listener. `scripts` passes them to a worker or a new process,
+//! depending on the script's language.
 
 pub mod definition;
 mod fault;

@@ -123,7 +123,7 @@ impl Origin for Ajp {
     }
 }
 
-/// One request, which the upstream may send to one container after another.
+/// A request that the upstream may send to several containers, one after another.
 struct AjpCarrier<'a> {
     origin: &'a Ajp,
     /// Number of the container that the client's session names.

@@ -122,7 +122,7 @@ fn append_variables(
     }
 }
 
-/// One request, which the upstream may send to one backend after another.
+/// A request that the upstream may send to several backends, one after another.
 struct AppServerCarrier<'a> {
     origin: &'a AppServer,
     head: &'a [u8],

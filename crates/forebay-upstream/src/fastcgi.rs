@@ -271,7 +271,7 @@ impl Origin for Fastcgi {
     }
 }
 
-/// One request, which the upstream may send to one backend after another.
+/// A request that the upstream may send to several backends, one after another.
 struct FastcgiCarrier<'a> {
     origin: &'a Fastcgi,
     script: &'a Script,

@@ -131,7 +131,7 @@ impl Proxy {
     }
 }
 
-/// One request, which the upstream may send to one backend after another.
+/// A request that the upstream may send to several backends, one after another.
 pub struct ProxyCarrier<'a> {
     pub proxy: &'a Proxy,
     /// The backend that the client's cookie names.

@@ -1,7 +1,7 @@
-//! `forward_auth`: another server decides about each request.
+//! `forward_auth`: another server decides if a request is permitted.
 //!
-//! The server gets a GET with the client's fields, without the body. The path in
-//! `X-Forwarded-Uri` is the one that selected the route, so both decide about the same resource.
+//! The server gets a GET with the client's fields, without the body. `X-Forwarded-Uri` has the path
+//! that selected the route, so that the server decides about the same resource.
 
 use std::rc::Rc;
 
@@ -18,8 +18,8 @@ use forebay_wire::sendfile;
 /// Largest body of an answer, in bytes.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
-/// Fields of the client that the server does not get: its answer would be a part, nothing, or a
-/// tunnel.
+/// Fields of the client that the server does not get, because its answer could become partial,
+/// empty or a tunnel.
 const REMOVED: [&str; 10] = [
     "Expect",
     "If-Match",
@@ -41,7 +41,7 @@ pub struct ForwardAuth {
 }
 
 impl ForwardAuth {
-    /// Asks `server` by the settings.
+    /// Creates a check that asks `server` with these settings.
     pub fn new(server: Box<dyn Origin>, settings: conf::ForwardAuth) -> Self {
         let removed = REMOVED.map(|name| change(name, RequestChange::Remove));
         let set =
@@ -54,7 +54,8 @@ impl ForwardAuth {
         Self { server, settings, fields: RequestFields::new(&changes) }
     }
 
-    /// Returns true if the server permits the request. Otherwise it has been answered.
+    /// Returns true if the server permits the request. Otherwise passes the server's answer to the
+    /// client.
     pub async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let captured = self.ask(exchange).await?;
         if matches!(captured.status, 200..=299) {
@@ -88,7 +89,8 @@ impl ForwardAuth {
     async fn ask(&self, exchange: &Exchange) -> Result<Captured, Fault> {
         let mut request = exchange.request.clone();
         if let Some(fields) = &self.fields {
-            // Placeholders still name the client's method and target.
+            // The fields are set before the request becomes a GET, so that placeholders give the
+            // client's method and target.
             fields.apply(&mut request);
         }
         request.become_get_for(self.settings.target.as_bytes());
@@ -101,7 +103,8 @@ impl ForwardAuth {
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
     }
 
-    /// Gives the request the fields of the answer, and the client its cookies.
+    /// Copies the configured fields of the answer to the request, and passes the answer's cookies
+    /// to the client.
     fn permit(&self, exchange: &mut Exchange, answer: &Captured) {
         let value_of = |name: &str| {
             let named = |field: &forebay_wire::fields::FieldRef<'_>| {

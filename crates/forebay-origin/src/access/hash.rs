@@ -5,9 +5,9 @@
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordVerifier, ShaCrypt};
 
-/// Costs of bcrypt, as in `htpasswd`. The largest takes about ten seconds.
+/// Accepted costs of bcrypt, as in `htpasswd`. The largest takes about ten seconds.
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=17;
-/// Maximum of SHA-crypt rounds, which take some seconds.
+/// Maximum number of SHA-crypt rounds. So many rounds take some seconds.
 const MOST_ROUNDS: u64 = 10_000_000;
 
 /// A kind of hash.

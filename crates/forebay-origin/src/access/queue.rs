@@ -1,8 +1,8 @@
 //! Queue of passwords that wait for hashing.
 //!
-//! Client addresses take turns. So a client that sends many passwords delays mainly its own; it
-//! delays another client by one hash for each waiting address. An IPv6 client is identified by its
-//! /64 network, because one subscriber has a whole network.
+//! Client addresses take turns. So a client that sends many passwords delays mainly its own
+//! requests. The next password of another client waits for one hash of each waiting address. An
+//! IPv6 client is identified by its /64 network, because one subscriber has a whole network.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum of waiting passwords for one address.
 // About as many bcrypt hashes of cost 10 as one processor computes in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
-/// Maximum of waiting passwords in all. Above it, the address with most of them loses its newest.
+/// Maximum of waiting passwords in all. If it is reached, the address with the most waiting
+/// passwords loses its newest one.
 const MOST: usize = 1024;
 
 /// Queue of passwords that wait for hashing.
@@ -56,13 +57,13 @@ impl QueueKey {
 /// Reason why a password is not hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The address has its maximum of waiting passwords.
+    /// Too many passwords of this address wait, or the queue is full.
     Share,
     /// The password has waited for 10 s.
     Patience,
 }
 
-/// The right to compute a hash. Dropping it passes it to the next password.
+/// The right to compute a hash. Its drop passes the right to the next password.
 pub struct Turn(Option<Arc<HashQueue>>);
 
 impl Drop for Turn {
@@ -81,7 +82,7 @@ impl HashQueue {
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// Waits for the turn of a client. `None` is a client of a Unix socket.
+    /// Waits until a password of `client` may be hashed. `None` is a client of a Unix socket.
     pub async fn wait(self: &Arc<Self>, client: Option<IpAddr>) -> Result<Turn, Refusal> {
         let turn = {
             let mut state = self.state();
@@ -100,7 +101,7 @@ impl HashQueue {
     fn pass_on(self: Arc<Self>) {
         loop {
             let Some(next) = self.state().next() else { return };
-            // A receiver that is dropped later gives its turn back.
+            // If the receiver is dropped later, the `Turn` in it passes the right on.
             match next.send(Turn(Some(self.clone()))) {
                 Ok(()) => return,
                 Err(mut turn) => drop(turn.0.take()),
@@ -156,7 +157,7 @@ impl QueueState {
         self.waiting.get(&address).map_or(0, VecDeque::len)
     }
 
-    /// Removes the passwords of clients that have left.
+    /// Removes the passwords of clients at `address` that have left.
     fn forget_departed(&mut self, address: QueueKey) {
         let Some(waiting) = self.waiting.get_mut(&address) else { return };
         let before = waiting.len();
@@ -165,7 +166,8 @@ impl QueueState {
         self.forget_if_empty(address);
     }
 
-    /// Refuses the newest password of the address with most, if that has more than `own`.
+    /// Refuses the newest password of the address with the most waiting passwords, if it has more
+    /// than `own`.
     fn make_room(&mut self, own: usize) -> Result<(), Refusal> {
         let most = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len());
         let most = most.filter(|(_, waiting)| waiting.len() > own).map(|(address, _)| *address);

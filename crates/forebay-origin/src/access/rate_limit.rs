@@ -1,12 +1,12 @@
 //! Limits on the number of requests with the same key (`rate_limit`).
 //!
-//! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371): a key has the time at
-//! which its next request is due. Each admitted request moves that time by the interval of the
-//! rate. A request is refused if its key's time is more than a whole burst ahead of the clock.
+//! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371). Each key has the time at
+//! which its next request is due. Each admitted request moves that time forward by the interval of
+//! the rate. A request is refused if its key's time is more than a whole burst ahead of the clock.
 //!
 //! All threads share the table of a limit. Its size is fixed: 64 Ki buckets of eight keys, 8 MiB.
-//! The system provides only the used pages. If a bucket is full, the key with the earliest time
-//! makes room, because it has the least to lose.
+//! The system provides only the used pages. If a bucket is full, a new key replaces the key with
+//! the earliest time, because that key is the least limited.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -87,15 +87,15 @@ impl RateLimiter {
                 KeyPart::Other(template) => request.fill(template, Escape::Field, &mut key),
             }
         }
-        // Zero marks a free place.
+        // Zero marks an unused entry.
         (!key.is_empty()).then(|| self.hasher.hash_one(&key).max(1))
     }
 
-    /// Decides on a request with this key: returns the time that it has to wait. Fails with the time
-    /// after which the next request is admitted. An admitted request counts, unless `counts` is
-    /// false.
+    /// Returns the time for which a request with this key has to wait. If the request is refused,
+    /// fails with the time after which the next one is admitted. An admitted request counts, unless
+    /// `counts` is false.
     fn decide(&self, key: u64, now: Instant, counts: bool) -> Result<Duration, Duration> {
-        // Times start at the longest burst, so that zero is a time in the past.
+        // Times are counted from `ahead`, so that the zero of an unused entry is in the past.
         let since = now.saturating_duration_since(self.start).as_nanos();
         let now = self.ahead.saturating_add(since as u64);
         let part = &self.parts[(key as usize) % PARTS];
@@ -121,14 +121,16 @@ impl RateLimiter {
     }
 }
 
-/// Decides on a request for all limits: returns the time that it has to wait, or the limit that
-/// refuses it for the longest time, and that time. A refused request counts for no limit.
+/// Applies all limits to a request. Returns the time for which it has to wait. If limits refuse the
+/// request, fails with the limit that refuses it for the longest time, and that time. A refused
+/// request counts for no limit.
 pub fn decide_all<'l>(
     limits: &[(&'l RateLimiter, u64)],
     now: Instant,
 ) -> Result<Duration, (&'l RateLimiter, Duration)> {
     if limits.len() > 1 {
-        // Another thread may admit a request with the same key before the second round.
+        // The first round counts nothing. The second may still refuse, because another thread may
+        // admit a request with the same key in between.
         decide_each(limits, now, false)?;
     }
     decide_each(limits, now, true)

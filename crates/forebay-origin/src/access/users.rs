@@ -144,8 +144,8 @@ impl Users {
         Self { file, ..Self::default() }
     }
 
-    /// Reads the users of `file`. Returns the invalid lines, whose users cannot log in; as an error
-    /// if no line is valid.
+    /// Reads the users of `file`. Returns the errors of invalid lines, whose users cannot log in.
+    /// Fails with the first of them if no line is valid.
     pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
         let mut users = Self::new(file.to_owned());
         let wrong = users.read()?;
@@ -156,10 +156,10 @@ impl Users {
         }
     }
 
-    /// Reads the file again if it has changed, checked once a second. Without a file, no user has
-    /// access.
+    /// Checks once a second if the file has changed, and reads it again if so. If the file cannot
+    /// be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
-        // The clock of another thread may be one tick late.
+        // The clock of this thread may be one second later than the thread's that looked last.
         if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
             return self.failure.clone().map_or(Ok(()), Err);
         }
@@ -237,7 +237,7 @@ impl Users {
     }
 }
 
-/// Opens the file. NONBLOCK: a FIFO without a writer must not block the event loop.
+/// Opens the file. Uses NONBLOCK, because a FIFO without a writer must not block the event loop.
 fn open(file: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(file)

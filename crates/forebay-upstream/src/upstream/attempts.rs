@@ -1,20 +1,22 @@
 //! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
-//! If no connection can be opened, the request goes to the next backend, to each backend once. If a
-//! backend may have processed a request, three conditions apply: the method is idempotent, no byte
-//! of a reply came, and the body is still in the first buffer. Then it is resent once over a new
-//! connection if a kept one died, and once to the next backend. After a timeout, it is not resent.
+//! If no connection can be opened, the request goes to the next backend, and to each backend at
+//! most once. If a backend may have processed a request, three conditions apply: the method is
+//! idempotent, no byte of a reply has arrived, and the body is still in the first buffer. Forebay
+//! then resends the request once over a new connection if a kept connection died, and once to
+//! another backend. After a timeout, Forebay does not resend it.
 //!
 //! A request that crashed its process is not resent, because it might crash every process. Any exit
 //! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
-//! process. The connection breaks before the supervisor has the report. So the server waits for the
-//! report: 1 s if /proc shows that the process is ending, else 50 ms (`Life::has_crashed`).
+//! process. The connection breaks before the supervisor knows how the process ended. So Forebay
+//! waits for that report: 1 s if /proc shows that the process is ending, else 50 ms
+//! (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
-//! connections open: one was used twice, or was still open a second after its reply. Otherwise the
-//! request takes a connection that has been idle for 0.2 s, or a new one. A close without notice is
-//! remembered for ten minutes. Without this rule, the first POST to a backend that closes after
-//! each reply would fail.
+//! connections open: an earlier connection was used twice, or was still open a second after its
+//! reply. Otherwise the request takes a connection that has been idle for 0.2 s, or a new one.
+//! Forebay remembers for ten minutes that a backend closed a connection without notice. Without
+//! this rule, the first POST to a backend that closes after each reply would fail.
 
 use std::time::Duration;
 
@@ -24,20 +26,20 @@ use forebay_server::exchange::Exchange;
 /// Availability of a request's body for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyAtHand {
-    /// All of it was read and is kept.
+    /// Forebay has read the whole body and keeps it.
     Whole,
-    /// It is streamed, so it can be resent while the buffer still holds all that was read.
+    /// The body is streamed. It can be resent while the buffer still holds everything that was
+    /// read.
     Streamed,
 }
 
-/// Number of times that one backend may leave a request unprocessed: 0.5 s in all.
+/// Number of times that backends may leave one request unprocessed. The pauses add up to 0.25 s.
 const MOST_UNPROCESSED: u32 = 7;
 
 /// State of the attempts at one request. A request that cannot have been processed goes to each
-/// backend once. A request that may have been processed is resent once to another backend. Its
-/// method must be idempotent (RFC 9110 section 9.2.2), no byte of a reply may have come, and its
-/// body must be at hand. Before that, it is resent once over a new connection if a kept one died,
-/// because that says little about the backend.
+/// backend once. A request that may have been processed is resent at most twice: over a new
+/// connection if a kept connection died, then to another backend. Its method must be idempotent
+/// (RFC 9110 section 9.2.2), no byte of a reply may have arrived, and its body must be at hand.
 #[derive(Default)]
 pub struct Attempts {
     unprocessed: u32,
@@ -67,7 +69,7 @@ impl Attempts {
             self.last = Some(fault);
             return Ok(());
         }
-        // The caller, which may know further backends, must not resend it either.
+        // The caller may know further backends, but must not resend the request either.
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
@@ -78,8 +80,8 @@ impl Attempts {
         may
     }
 
-    /// Returns true if the same backend may get a request again that it left unprocessed. Waits
-    /// from the third time on, because a backend that refuses requests is overloaded.
+    /// Returns true if a backend that left the request unprocessed may get it again. From the third
+    /// time on, waits first, because a backend that refuses requests is overloaded.
     pub async fn was_unprocessed(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         self.unprocessed += 1;
         if self.unprocessed > MOST_UNPROCESSED || !is_at_hand(exchange, body) {
@@ -102,7 +104,7 @@ fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Returns true if the whole request is available and no byte of a reply came.
+/// Returns true if the whole request is available and no byte of a reply has arrived.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

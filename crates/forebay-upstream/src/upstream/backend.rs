@@ -1,4 +1,5 @@
-//! Connections to a backend: taken from the thread's pool (`idle_connections`), awaited or opened.
+//! Takes a connection to a backend from the thread's pool (`idle_connections`), waits for one, or
+//! opens one.
 
 use std::cell::Cell;
 use std::io;
@@ -24,7 +25,7 @@ use super::permits::{ConnectionPermit, Permits};
 /// Pause between two attempts to connect to a Unix socket whose queue is full.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
 
-/// A thread's view of a backend.
+/// A backend, with one thread's connections to it.
 pub struct Backend {
     thread: Rc<Thread>,
     endpoint: Endpoint,
@@ -46,7 +47,7 @@ pub struct Backend {
 pub struct BackendOptions {
     /// Name for messages.
     pub name: String,
-    /// Maximum of idle connections per thread. `None`: the number that were in use at once during
+    /// Maximum of idle connections per thread. `None` keeps as many as were in use at once during
     /// the last `idle_time`.
     pub keep: Option<usize>,
     /// Idle limit of a connection.
@@ -55,15 +56,15 @@ pub struct BackendOptions {
     pub violates_keep_alive: bool,
     /// Limit of connections over all threads.
     pub permits: Option<Arc<Permits>>,
-    /// New connections of all threads without an answer yet.
+    /// New connections of all threads that have not received a reply yet.
     pub pending: Option<Arc<PendingConnections>>,
     /// Time limit of connecting; `None` uses the server's setting.
     pub connect_timeout: Option<Duration>,
     /// Time limit between two reads of a reply; `None` uses the server's setting.
     pub reply_timeout: Option<Duration>,
-    /// Idle connections that routes share; `None`: not shared.
+    /// Idle connections that routes share. `None` if routes share none.
     pub pools: Option<Rc<IdlePools>>,
-    /// Records signs of life.
+    /// Records signs of life of a backend that is a process of Forebay.
     pub life: Option<Arc<Life>>,
     /// TLS client configuration and server name; `None` for plaintext.
     pub tls: Option<(Arc<ClientTls>, String)>,
@@ -89,14 +90,14 @@ impl BackendOptions {
 pub struct BackendConnection {
     /// The socket.
     pub socket: Socket,
-    /// True if it has served a request before.
+    /// True if the connection has carried a request before.
     pub is_reused: bool,
     /// True if TLS negotiated HTTP/2.
     pub is_http2: bool,
     /// Version of the DNS answer for the backend's name when the connection was opened.
     generation: u64,
     permit: Option<ConnectionPermit>,
-    /// The wait of a pending connection, present until the first byte of the reply.
+    /// Measures the wait for the first byte of the reply. `None` after that byte.
     wait: Cell<Option<Wait>>,
 }
 
@@ -124,7 +125,8 @@ impl BackendConnection {
         self.permit.as_ref()
     }
 
-    /// Returns the socket and the permit that it holds while open, for use as a tunnel.
+    /// Returns the socket for use as a tunnel, and the permit, which must be kept while the socket
+    /// is open.
     pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
         (self.socket, self.permit)
     }
@@ -196,7 +198,7 @@ impl Backend {
         }
     }
 
-    /// Returns the recorder of its signs of life.
+    /// Returns the recorder of signs of life, if the backend is a process of Forebay.
     pub fn life(&self) -> Option<&Arc<Life>> {
         self.life.as_ref()
     }
@@ -262,7 +264,8 @@ impl Backend {
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
     /// connection is always allowed.
     pub async fn acquire_shared_permit(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
-        // Without one, the thread has no way to the backend, whatever `max_connections` says.
+        // Without a first connection, the thread could not reach the backend. So `max_connections`
+        // does not apply to this connection.
         let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
             return Ok(ConnectionRight(permits.try_acquire()));
@@ -281,18 +284,21 @@ impl Backend {
         Ok(connection)
     }
 
-    /// Returns true if the connection exceeds `max_connections`, which only a shared one may do.
+    /// Returns true if the connection exceeds `max_connections`. Only a shared connection may do
+    /// so.
     pub fn is_beyond_limit(&self, connection: &BackendConnection) -> bool {
         self.permits.is_some() && connection.permit.is_none()
     }
 
     /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
-    /// a kept connection just when the request is sent. So the connection is checked first. If the
-    /// backend is not known to keep connections, only one that has been idle for a while is used.
+    /// a kept connection just when the request is sent. So a kept connection is checked first. If
+    /// the backend is not known to keep connections, only a connection that has been idle for a
+    /// while is used.
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
-        // If connections are limited, each may hold a process of the backend: use any of them.
+        // If connections are limited, each may occupy a process of the backend. So an idle
+        // connection must be used, or closed for the new one, as below.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
@@ -309,8 +315,8 @@ impl Backend {
         self.connect(!is_patient).await
     }
 
-    /// Returns a connection that has been idle for a while, or a new one. Younger idle ones stay
-    /// and will show if the backend keeps them.
+    /// Returns a connection that has been idle for a while, or a new one. Other idle connections
+    /// stay in the pool, where they show if the backend keeps them open.
     async fn connect_settled(&self) -> Result<BackendConnection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
@@ -376,7 +382,7 @@ impl Backend {
         granted.ok_or_else(|| self.busy())
     }
 
-    /// Returns the fault if no connection became free in time.
+    /// Returns the fault of a request for which no connection became free in time.
     pub fn busy(&self) -> Fault {
         Fault::backend(503, format!("all connections to {} are busy", self.name))
             .limited_by(Limit::MaxConnections)
@@ -409,7 +415,8 @@ impl Backend {
         }
     }
 
-    /// Connects to the addresses of a name in turn. Each gets an equal share of the remaining time.
+    /// Tries the addresses of a name one after another. Each gets an equal part of the remaining
+    /// time.
     async fn connect_to_name(&self, name: &Name) -> io::Result<Socket> {
         let (addresses, deadline) = (name.in_turn()?, Instant::now() + self.connect_timeout);
         let mut last = None;
@@ -426,8 +433,8 @@ impl Backend {
         Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Keeps a connection after its whole reply was read, unless it must close for a new one that
-    /// is overdue.
+    /// Keeps a connection after its whole reply was read. Closes it instead if a new connection
+    /// waits too long for a process of the backend (`pending_connections`).
     pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {
@@ -481,8 +488,8 @@ impl Backend {
         }
     }
 
-    /// Replaces `fault` if the backend is a process of Forebay that crashed: a request that crashed
-    /// its process would crash the next one, so it is not resent.
+    /// Returns `fault`. If the backend is a process of Forebay that crashed, returns a fault that
+    /// forbids a retry, because the request might also crash the next process.
     pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;

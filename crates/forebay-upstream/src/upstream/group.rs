@@ -1,17 +1,18 @@
 //! Selects the backend of a group for a request. All threads, and all routes that name a group,
-//! share one [`Group`]. Its atomics count turns, active requests and failures over all of them.
+//! share one [`Group`]. Its atomics count selections, active requests and failures over all threads
+//! and routes.
 //!
-//! A round of smooth weighted round robin is computed for each set of backends that are up, so a
-//! turn costs one `fetch_add`. If no backend has failed, one load shows it and no clock is read. A
-//! group has up to 64 backends, one bit each.
+//! A thread computes a round of smooth weighted round robin for the set of backends that are up,
+//! and keeps it. So the selection of a backend costs one `fetch_add`. If no backend has failed, one
+//! atomic load shows this, and the clock is not read. A group has up to 64 backends, one bit each.
 //!
 //! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
-//! in nginx, when all are excluded, all are tried in turn, so the first that works again serves at
-//! once. Health checks run in a thread of their own.
+//! in nginx, if all backends are excluded, a request tries all of them. So the first backend that
+//! works again serves at once. Health checks run in a thread of their own.
 //!
-//! `distance` and `redirect` work as in mod_jk. If a session's backend is excluded, its `redirect`
-//! takes over, for instance a hot standby, whatever its distance. Requests without a session go to
-//! the nearest backends that are up.
+//! `distance` and `redirect` work as in mod_jk. If a session's backend is excluded, the backend
+//! that its `redirect` names takes over, at any distance. It may be a hot standby. Requests without
+//! a session go to the nearest backends that are up.
 
 mod balancing;
 mod turns;
@@ -40,14 +41,15 @@ pub struct Group {
     max_fails: u32,
     fail_timeout: Duration,
     recover_time: Duration,
-    /// Backends for all clients, the nearest first. A tier is used if all before it are down.
+    /// Tiers of the backends that serve all clients, the nearest first. A tier is used if all
+    /// earlier tiers are down.
     tiers: Vec<Set>,
-    /// Backend that is used if all tiers are down.
+    /// Backend that serves all clients if all tiers are down.
     standby: Option<usize>,
     /// All backends except the stopped ones.
     all: Set,
-    /// Backends with failures or a failed health check. While there are none, nothing else is read,
-    /// not even the clock.
+    /// Backends with failures or a failed health check. While this set is empty, a request reads no
+    /// further state and no clock.
     marked: AtomicU64,
     turn: AtomicUsize,
     started: Instant,
@@ -55,22 +57,23 @@ pub struct Group {
 
 struct Member {
     weight: u32,
-    /// Hash of its address.
+    /// Hash of the backend's address.
     identity: u64,
-    /// Backend that replaces it while it is excluded.
+    /// Backend that replaces this one while it is excluded.
     redirect: Option<usize>,
     unwell: AtomicBool,
     record: Arc<Record>,
 }
 
-/// A backend's failures and active requests. Kept when a new configuration replaces the group.
+/// A backend's failures and active requests. The record is kept when a new configuration replaces
+/// the group.
 #[derive(Default)]
 struct Record {
     under_way: AtomicUsize,
     failures: AtomicU32,
     /// Time of the last failure, in ms since the start.
     failed_at: AtomicU64,
-    /// Time of the next trial, in ms since the start.
+    /// Time from which an excluded backend may be tried again, in ms since the start.
     retry_at: AtomicU64,
 }
 
@@ -83,8 +86,9 @@ impl Group {
         Self::with(balancing, Instant::now(), |_| (Arc::default(), false))
     }
 
-    /// Creates a group that replaces `before`. `index_before` returns a backend's earlier number.
-    /// Such a backend keeps its record, and with `keeps_health` also its result of health checks.
+    /// Creates a group that replaces `before`. `index_before` returns a backend's earlier number. A
+    /// backend with an earlier number keeps its record. With `keeps_health`, it also keeps the
+    /// result of its health checks.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -146,16 +150,16 @@ impl Group {
     }
 
     /// Returns true if a backend is up: not excluded for failures and not down in its health check.
-    /// An only backend is never excluded.
+    /// The only backend of a group is never excluded for failures.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }
 
     /// Returns the next backend that is not in `tried`: `wanted` or its replacement if one of them
     /// is up, else one that is up in the nearest possible tier, else the standby. If none is up,
-    /// all are tried: the first that answers is up again.
+    /// returns one that is down. The first backend that answers is up again.
     ///
-    /// With the hash of a key, the backend of a tier depends only on it.
+    /// If the hash of a key is given, it alone selects the backend within a tier.
     pub fn pick(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),
@@ -199,7 +203,8 @@ impl Group {
             .or_else(|| self.standby.filter(is_left))
     }
 
-    /// Returns the backend of `set` for a key, or the next one by turns without a key.
+    /// Returns the backend of `set` for `key`. Without a key, returns the next backend by the
+    /// balance method.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
         let score_of = |index: usize| {
@@ -209,7 +214,8 @@ impl Group {
         bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
 
-    /// Returns the backend, which may be disabled, or its replacement, if one of them may be used.
+    /// Returns backend `index` or its replacement, if one of them may be used. Either may be
+    /// disabled for new sessions.
     fn it_or_redirect(&self, index: usize, up: Set, tried: Set, now: &Now) -> Option<usize> {
         [Some(index), self.members[index].redirect].into_iter().flatten().find(|&index| {
             bit(index) & self.all & !tried != 0
@@ -217,7 +223,7 @@ impl Group {
         })
     }
 
-    /// Counts a request as active, if the balance method needs it.
+    /// Counts a request as active, if the balance method needs the count.
     pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
         let is_by_load =
             matches!(self.balance, conf::Balance::LeastConnections | conf::Balance::RandomTwo);
@@ -295,12 +301,13 @@ impl Group {
         })
     }
 
-    /// Returns an excluded backend of `set` that this request should try, if its time has come.
+    /// Returns an excluded backend of `set` that this request should try again, if there is one.
     fn due_for_trial(&self, set: Set, now: &Now) -> Option<usize> {
         bits(set).find(|&index| self.may_try(index, now))
     }
 
-    /// Returns true if this request should try an excluded backend: one request of all threads.
+    /// Returns true if this request should try an excluded backend again. Only one request of all
+    /// threads gets true.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
         let at = member.record.retry_at.load(Ordering::Relaxed);

@@ -32,13 +32,13 @@ pub struct HealthCheck {
     pub authority: String,
     /// True for HTTP/2 by prior knowledge.
     pub speaks_http2: bool,
-    /// PROXY header that it expects.
+    /// PROXY header that the backend expects.
     pub send_proxy: Option<conf::ProxyHeader>,
     /// Request and interval of the check.
     pub health: conf::Health,
 }
 
-/// The thread that checks. Ends when this is dropped.
+/// The thread that checks backends. It ends when `Checker` is dropped.
 pub struct Checker {
     _stop: oneshot::Sender<()>,
 }

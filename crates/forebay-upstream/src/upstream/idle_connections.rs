@@ -1,8 +1,9 @@
-//! Idle connections of one thread to a backend, and the queue for one at `max_connections`.
+//! Idle connections of one thread to a backend, and the wait for a connection if `max_connections`
+//! is reached.
 //!
-//! They belong to the backend (`IdlePools`): the routes of a thread share the connections to one
-//! address if number, idle time and protocol match. Threads share none. But with `max_connections`,
-//! a waiting thread asks other threads to give one up.
+//! The routes of a thread share the idle connections to a backend if its address, protocol and pool
+//! options match (`IdlePools`). Threads share no connections. But with `max_connections`, a waiting
+//! request makes other threads give one up.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -29,9 +30,9 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// Connections that were granted to requests, which have not run since.
+    /// Connections that were granted to requests. These requests have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
-    /// New connections to the backend without an answer yet.
+    /// New connections to the backend that have not received a reply yet.
     pending: Option<Arc<PendingConnections>>,
 }
 
@@ -47,7 +48,8 @@ struct Nudges {
 #[derive(Default)]
 pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
 
-/// Backend, number of idle connections, idle time, and true if it closes without notice.
+/// Name of the backend, number of idle connections, idle time, and true if the backend closes
+/// connections without notice.
 type PoolKey = (String, Option<usize>, Duration, bool);
 
 /// A request in the queue for a connection.
@@ -60,7 +62,7 @@ struct Queued<'a> {
 pub struct IdleOptions<'a> {
     /// Name of the backend.
     pub name: &'a str,
-    /// Maximum of idle connections; `None` keeps as many as were in use.
+    /// Maximum of idle connections. `None` keeps as many as were in use at once.
     pub keep: Option<usize>,
     /// Idle limit of a connection.
     pub idle_time: Duration,
@@ -68,14 +70,14 @@ pub struct IdleOptions<'a> {
     pub violates_keep_alive: bool,
     /// Limit of connections over all threads.
     pub permits: Option<&'a Arc<Permits>>,
-    /// New connections of all threads without an answer yet.
+    /// New connections of all threads that have not received a reply yet.
     pub pending: Option<&'a Arc<PendingConnections>>,
     /// Pools that routes share.
     pub pools: Option<&'a IdlePools>,
 }
 
 impl IdleConnections {
-    /// Returns the pool of a backend with these options: a shared one if possible.
+    /// Returns a pool with these options. If routes may share the pool, returns the shared one.
     pub fn of(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
         match how.pools {
             Some(pools) if how.keep != Some(0) => {
@@ -109,7 +111,7 @@ impl IdleConnections {
         idle
     }
 
-    /// Takes an idle connection. Returns true with it if it has been idle for a while
+    /// Takes an idle connection. Also returns true if the connection has been idle for a while
     /// ([`Pool::take`]).
     pub fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
         let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;
@@ -119,7 +121,8 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while, of a backend without limit.
+    /// Takes a connection that has been idle for a while. For a backend without a limit of
+    /// connections.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }
@@ -154,7 +157,7 @@ impl IdleConnections {
         })
     }
 
-    /// Gives the connection to the request that waits longest, or keeps it.
+    /// Gives the connection to the request that has waited longest. If no request waits, keeps it.
     pub fn put(&self, socket: Socket, permit: Option<ConnectionPermit>) {
         let Some(permit) = permit else { return self.pool.put(socket, None, &self.deadlines) };
         let Some(waiter) = permit.next_waiter() else {
@@ -198,7 +201,7 @@ impl IdleConnections {
         self.pending.as_ref().is_some_and(|pending| pending.pop_overdue())
     }
 
-    /// Closes idle connections for new ones that are overdue.
+    /// Closes an idle connection for each new connection that is overdue.
     fn close_for_overdue(&self) {
         let Some(pending) = &self.pending else { return };
         while pending.is_overdue()

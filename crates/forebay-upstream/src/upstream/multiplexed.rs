@@ -1,9 +1,9 @@
-//! Shared connections of one thread to a backend, for any protocol: finds one with room, opens
-//! another or waits.
+//! Shared connections of one thread to a backend, for any protocol: finds one that can take another
+//! request, opens another, or waits.
 //!
-//! Requests without room queue in order of arrival. Only the first in the queue looks for room.
-//! When it has found some or starts to open a connection, it leaves the queue, so that the next one
-//! can look. One request at a time opens a connection.
+//! Requests that find no stream wait in a queue, in order of arrival. Only the first request in the
+//! queue looks for a stream. When it has found one or starts to open a connection, it leaves the
+//! queue, so that the next request can look. Only one request at a time opens a connection.
 //!
 //! With `max_connections`, a thread that has a connection waits for a permit for the next one. A
 //! thread without a connection may always open one, because its requests cannot use those of other
@@ -23,47 +23,48 @@ pub trait SharedConnection {
     /// Stream of one request.
     type Stream;
 
-    /// Returns a stream for another request, if there is room.
+    /// Returns a stream for another request, if the connection can take it now.
     fn begin(self: &Rc<Self>) -> Option<Self::Stream>;
 
-    /// Returns true if it takes no more requests, now or later.
+    /// Returns true if the connection takes no further requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// Returns the backend's statement about its room.
+    /// Returns what is known about the number of requests that the backend allows.
     fn readiness(&self) -> Readiness {
         Readiness::Known
     }
 }
 
-/// Room on a connection, according to the backend.
+/// Knowledge about the number of requests that the backend allows on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Not stated yet; another connection would have to wait for it, too.
+    /// The backend has not sent the number yet. Another connection would have to wait for it, too.
     Unknown,
-    /// The backend has stated that there is none, and never anything else.
+    /// The backend allows no requests, and has never allowed any.
     Refusing,
-    /// There is some, or requests have taken it all.
+    /// The backend allows requests, even if no further one is possible now.
     Known,
 }
 
 /// Maximum of connections that refuse all requests.
-// The second one is a second opinion. If the backend refuses on both, requests wait until it
-// changes its settings.
+// The second connection verifies the refusal. If the backend refuses on both, requests wait until
+// it changes its settings.
 const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
 pub struct Multiplexed<C> {
-    /// Tasks and streams own the connections, so that one closes as soon as it has ended.
+    /// Open connections. Tasks and streams own them, so that a connection closes as soon as it has
+    /// ended.
     open: RefCell<Vec<Weak<C>>>,
     /// Held by the first request in the queue.
     queue: tokio::sync::Mutex<()>,
     /// True while a request opens a connection.
     is_opening: Cell<bool>,
-    /// Wakes the first in the queue: there may be room, or a permit to open a connection.
+    /// Wakes the first request in the queue. It may then find a stream or open a connection.
     capacity_changed: Rc<Notify>,
-    /// Maximum of connections, so that other threads get some, too.
+    /// Maximum number of connections, so that other threads get some, too.
     most: usize,
-    /// State of the backend's name that the connections belong to.
+    /// Version of the backend's addresses when the connections were opened.
     generation: Cell<u64>,
 }
 
@@ -80,7 +81,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the signal for new room or a closed connection.
+    /// Returns the signal that a connection may take another request, or has closed.
     pub fn capacity_changed(&self) -> &Rc<Notify> {
         &self.capacity_changed
     }
@@ -104,12 +105,12 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// Returns the result of `find`, now or later, or of `open` with the permit from `acquire`. The
-    /// argument of `acquire` is true if the thread has no connection yet.
+    /// Returns the result of `find`, now or later, or the result of `open` with the permit from
+    /// `acquire`. The argument of `acquire` is true if the thread has no connection yet.
     ///
     /// # Errors
-    /// Returns the errors of `acquire` and `open`, and a busy backend's fault if there is neither
-    /// room nor a permit within the connect timeout.
+    /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a
+    /// stream nor a permit is available within the connect timeout.
     pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,
@@ -118,7 +119,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         open: impl AsyncFnOnce(R) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         if backend.has_moved(&self.generation) {
-            // Requests on connections to former addresses finish. Later ones go elsewhere.
+            // Requests on connections to former addresses continue. Later requests use new
+            // connections.
             self.open.borrow_mut().clear();
         }
         if let Ok(_first) = self.queue.try_lock()
@@ -146,7 +148,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Queues until `find` succeeds or this request may open a connection.
+    /// Waits in the queue until `find` succeeds or this request may open a connection.
     async fn find_or_acquire<T, R>(
         &self,
         find: impl Fn() -> Option<T>,
@@ -176,8 +178,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the result of `find` once there is room. Returns `None` after the thread has lost
-    /// its last connection or got its first, because either changes its right to open one.
+    /// Returns the result of `find` when it succeeds. Returns `None` when the thread has lost its
+    /// last connection or got its first, because this changes its right to open one.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;
@@ -204,15 +206,15 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 }
 
-/// Next step of a request that found no room.
+/// Next step of a request that found no stream at first.
 enum NextStep<'a, C, T, R> {
-    /// Room was found after all.
+    /// A stream was found after all.
     Found(T),
     /// The request opens a connection with this permit.
     Open(R, Opening<'a, C>),
 }
 
-/// Marks that a request opens a connection. After the drop, another one may.
+/// Marks that a request opens a connection. After the drop, another request may open one.
 struct Opening<'a, C>(&'a Multiplexed<C>);
 
 impl<C> Drop for Opening<'_, C> {

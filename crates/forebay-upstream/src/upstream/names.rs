@@ -1,8 +1,9 @@
-//! Backends that are names: resolves each name again at its time to live, in a thread of its own.
+//! Resolves the names of backends, in a separate thread. Resolves a name again when the time to
+//! live of its addresses ends.
 //!
-//! Requests use the addresses that were found last and never wait for DNS. A name without addresses
-//! makes its backend unavailable, and nothing else. A failed lookup keeps the last addresses for at
-//! most [`STALE`], but a name that no longer exists loses them at once.
+//! Requests use the addresses that were found last and never wait for DNS. If a name has no
+//! addresses, only its backend is unavailable. A failed lookup keeps the last addresses for at most
+//! [`STALE`], but a name that no longer exists loses them at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -61,22 +62,22 @@ pub struct Name {
     first: Condvar,
     /// Number of changes of the addresses.
     generation: AtomicU64,
-    /// Number of new connections, which start at each address in turn.
+    /// Number of new connections so far. Each starts at the next address.
     turn: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct ResolvedAddresses {
     addresses: Arc<[SocketAddr]>,
-    /// Addresses that could not be connected to, with the time of the failure.
+    /// Addresses to which a connection failed, with the time of the failure.
     failed: Vec<(SocketAddr, Instant)>,
-    /// Reason for having no address.
+    /// Reason why there is no address.
     reason: Option<String>,
     /// True after the first lookup.
     is_known: bool,
 }
 
-/// Time for which an address that could not be connected to is tried last.
+/// Time for which an address is tried last after a connection to it failed.
 const AVOIDED: Duration = Duration::from_secs(10);
 
 impl Name {
@@ -106,8 +107,8 @@ impl Name {
         self.found().addresses.clone()
     }
 
-    /// Returns the addresses in the order to try for a new connection: each is the first one in
-    /// turn. Addresses that failed lately come last.
+    /// Returns the addresses in the order to try for a new connection. Each call begins with the
+    /// next address. Addresses that failed lately come last.
     ///
     /// # Errors
     /// Fails if the name has no address.
@@ -128,7 +129,7 @@ impl Name {
         Ok(addresses)
     }
 
-    /// Records that `address` could not be connected to.
+    /// Records that a connection to `address` failed.
     pub fn record_failure(&self, address: SocketAddr) {
         let mut found = self.found();
         found.failed.retain(|(known, at)| *known != address && at.elapsed() < AVOIDED);
@@ -166,8 +167,8 @@ impl Name {
     }
 }
 
-/// All names of backends, and the thread that resolves them, which starts with the first name. The
-/// thread ends when this is dropped.
+/// All names of backends, and the thread that resolves them. The thread starts with the first name,
+/// and ends when `Names` is dropped.
 pub struct Names {
     servers: Vec<SocketAddr>,
     errors: ErrorLog,
@@ -177,12 +178,13 @@ pub struct Names {
 #[derive(Default)]
 struct Known {
     names: BTreeMap<String, Weak<Name>>,
-    /// Names for the thread to resolve. `None`: it has not started.
+    /// Passes names to the thread. `None` before the thread has started.
     wanted: Option<UnboundedSender<Arc<Name>>>,
 }
 
 impl Names {
-    /// Creates an empty set. `servers` are the DNS servers; if there are none, those of the system.
+    /// Creates an empty set. `servers` are the DNS servers. If it is empty, the system's DNS
+    /// servers are used.
     pub fn new(servers: &[SocketAddr], errors: &ErrorLog) -> Arc<Self> {
         Arc::new(Self {
             servers: servers.to_vec(),
@@ -206,7 +208,7 @@ impl Names {
         self.servers == servers
     }
 
-    /// Returns the endpoint of `address`. A name is looked up from now on.
+    /// Returns the endpoint of `address`. If it is a name, the thread resolves it from now on.
     ///
     /// # Errors
     /// Fails if the thread cannot be started.
@@ -311,16 +313,16 @@ fn list(name: &Name) -> String {
 /// A lookup without addresses.
 struct Failure {
     text: String,
-    /// True if the name does not exist or has no address, false if no server could say.
+    /// True if the name does not exist or has no address. False if no server has answered.
     is_final: bool,
 }
 
 /// The ways to look up names.
 struct Lookup {
-    /// `None` if the system has no usable configuration of DNS.
+    /// `None` if the system has no usable DNS configuration.
     dns: Option<TokioResolver>,
-    /// True if the system's own lookup is tried after a failure: names may be known only there, for
-    /// example through mDNS.
+    /// True if the system's own lookup is tried after a failure, because only the system may know a
+    /// name, for example through mDNS.
     uses_system: bool,
 }
 
@@ -335,7 +337,8 @@ impl Lookup {
         };
         let dns = builder.and_then(|mut builder| {
             let options = builder.options_mut();
-            // Each lookup happens at the time to live, so a cache would only delay changes.
+            // Each lookup happens when the last answer has expired, so a cache would only delay
+            // changes.
             options.cache_size = 0;
             options.timeout = Duration::from_secs(2);
             builder.build().ok()

@@ -1,19 +1,20 @@
-//! New connections to a backend without an answer yet, over all threads. Decides when to close
-//! another connection for one of them.
+//! New connections to a backend, of all threads, that have not received a reply yet. Decides when
+//! Forebay closes another connection, so that the backend can serve one of them.
 //!
-//! A process of php-fpm or of a pre-forking server serves one connection until that closes, then
+//! A process of php-fpm or of a pre-forking server serves one connection until it closes, then
 //! accepts another. If kept connections always got the next request, all other connections would
-//! wait for an answer: with five processes, 27 of 32 clients did.
+//! wait for a reply: with five processes, 27 of 32 clients waited.
 //!
 //! Forebay cannot see if a process has accepted a connection, so it estimates: a new connection is
-//! overdue after four times the usual wait for a first byte, and at least 5 ms. Then a connection
-//! without a request closes for it: the next that becomes free, or an idle one. Each new connection
-//! closes at most one other. So if enough processes exist, a slow request costs one connection, and
-//! a request of usual length costs none.
+//! overdue after four times the usual wait for a first byte, and at least 5 ms. Forebay then closes
+//! a connection without a request: an idle one, or the next that becomes free. It closes at most
+//! one connection for each new one. So if enough processes exist, a slow request costs one
+//! connection, and a request of usual length costs none.
 //!
-//! The usual wait is learned from kept connections while new ones wait. It is also learned from new
-//! ones after another was closed for them, because then a process is theirs. Otherwise a backend
-//! that becomes slow would lose all connections, and nothing to learn from would remain.
+//! Forebay learns the usual wait from kept connections while new ones wait. It also learns from a
+//! new connection after another was closed for it, because a process then serves it. Otherwise, a
+//! backend that becomes slow would lose all kept connections, and Forebay could not learn its new
+//! wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,19 +26,19 @@ use tokio::time::Instant;
 
 /// Multiple of the usual wait after which a new connection is overdue.
 const TIMES_USUAL: u32 = 4;
-/// Minimum wait: the backend's process may not have had the CPU.
+/// Minimum wait, because the backend's process may have had to wait for the CPU.
 const LEAST_PATIENCE: Duration = Duration::from_millis(5);
-/// Wait before anything is learned.
+/// Wait after which a connection is overdue while the usual wait is unknown.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
-/// The usual wait is a moving average: each request counts one part in this many.
+/// The usual wait is a moving average, in which a request has the weight 1/`WEIGHT`.
 const WEIGHT: i64 = 8;
 
-/// New connections to one backend without an answer yet.
+/// New connections to one backend that have not received a reply yet.
 #[derive(Default)]
 pub struct PendingConnections {
     /// Number of connections in `waiting`, readable without the lock.
     count: AtomicUsize,
-    /// Usual wait of requests for their first byte, in microseconds; 0: unknown.
+    /// Usual wait of requests for their first byte, in microseconds. 0 means unknown.
     usual: AtomicU64,
     /// True while a thread runs [`watch`].
     is_watched: AtomicBool,
@@ -48,29 +49,30 @@ pub struct PendingConnections {
 struct PendingState {
     /// Increasing numbers and start times of the waiting connections.
     waiting: VecDeque<(u64, Instant)>,
-    /// Connections for which another was closed, and the times of that.
+    /// Numbers of connections for which another was closed, and the times of these closes.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// Holders were asked for all connections with lower numbers.
+    /// Lowest number of a connection for which holders were not asked yet.
     asked: u64,
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 
 /// Wait of a request for its first byte.
 pub enum Wait {
-    /// On a new connection.
+    /// The request is on a new connection.
     New(PendingConnection),
-    /// On a kept connection, while new ones waited at its start.
+    /// The request is on a kept connection, and new connections waited when the request started.
     Kept(Arc<PendingConnections>, Instant),
 }
 
-/// A new connection, until it is answered or closed.
+/// A new connection, until it receives a reply or is closed.
 pub struct PendingConnection {
     all: Arc<PendingConnections>,
     number: u64,
 }
 
-/// Runs [`watch`]. When dropped, with its thread, another thread may run it.
+/// Marks that a thread runs [`watch`]. After the drop, for example when the thread ends, another
+/// thread may run it.
 struct Watch(Arc<PendingConnections>);
 
 impl PendingConnections {
@@ -95,8 +97,8 @@ impl PendingConnections {
         self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
     }
 
-    /// Returns true if the caller must close a connection without a request for an overdue one.
-    /// Counts it as closed.
+    /// Returns true if a new connection is overdue. The caller must then close a connection that
+    /// has no request. Records this close.
     pub fn pop_overdue(&self) -> bool {
         if !self.has_any() {
             return false;
@@ -111,7 +113,7 @@ impl PendingConnections {
         true
     }
 
-    /// Like [`PendingConnections::pop_overdue`], but counts nothing.
+    /// Like [`PendingConnections::pop_overdue`], but records nothing.
     pub fn is_overdue(&self) -> bool {
         self.has_any() && self.is_first_overdue(&self.state())
     }
@@ -150,8 +152,8 @@ impl PendingConnections {
         self.usual.store(usual, Ordering::Relaxed);
     }
 
-    /// Asks holders for the connections that have become overdue. Returns the time to do so again,
-    /// if any other may become overdue.
+    /// Asks holders for an idle connection if new connections have become overdue. Returns the time
+    /// for the next call, if other connections may become overdue.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
@@ -169,7 +171,8 @@ impl PendingConnections {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Within the lock: a thread that opens a connection later sees that no thread watches.
+        // Stored while the lock is held, so that a thread that opens a connection later sees that
+        // no thread runs `watch`.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }
@@ -179,7 +182,8 @@ impl PendingConnections {
     }
 }
 
-/// Asks holders in time, until they were asked for all waiting connections.
+/// Asks holders each time a connection becomes overdue, until they were asked for all waiting
+/// connections.
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
@@ -188,7 +192,7 @@ async fn watch(watch: Watch) {
 }
 
 impl Wait {
-    /// Ends the wait: the first byte has come.
+    /// Ends the wait, because the first byte has arrived.
     pub fn end(self) {
         match self {
             Self::Kept(pending, since) => pending.learn(since.elapsed()),
@@ -198,7 +202,8 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection. Returns its wait, counted from the close of another for it, if any.
+    /// Removes the connection. Returns its wait. If another connection was closed for it, the wait
+    /// is counted from that close.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

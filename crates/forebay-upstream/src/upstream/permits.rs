@@ -1,14 +1,15 @@
-//! Limit of connections to a backend over all threads. It includes idle connections: a process of
-//! php-fpm belongs to its connection for as long as that is open.
+//! Limit of connections to a backend over all threads. The limit includes idle connections, because
+//! each occupies a process of php-fpm while it is open.
 //!
 //! If a thread may not open another connection, its request enters a queue of all threads, first
-//! come, first served. The request gets the first of these: a permit to open one, or an open
-//! connection that another request no longer needs. A connection of the same thread's pool stays
-//! there. Moving one to another thread takes it off one event loop and adds it to the other: three
-//! system calls.
+//! come, first served. The request gets a permit to open a connection, or an open connection that
+//! another request no longer needs. A connection of the same thread stays in that thread's pool. A
+//! move to another thread costs three system calls, because one event loop releases the connection
+//! and the other one adds it.
 //!
-//! A waiting request makes the other threads give up an idle connection: a pooled one is handed
-//! over, a shared one (HTTP/2) is closed.
+//! A waiting request makes the other threads give up an idle connection. A pooled connection moves
+//! to the request's thread. A shared connection (HTTP/2) is closed, and the request gets its
+//! permit.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_net::socket::Detached;
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections to one backend.
+/// Permits for connections to one backend.
 pub struct Permits {
     state: Mutex<PermitState>,
 }
@@ -36,13 +37,13 @@ pub type HolderId = u64;
 
 /// A request that waits for a connection.
 pub struct Waiter {
-    /// Receives its grant.
+    /// Sends the grant to the request.
     pub sender: oneshot::Sender<Grant>,
     /// Pool of the request's thread.
     pub holder: HolderId,
 }
 
-/// The right to have one connection. Dropping it passes it on.
+/// The right to have one connection. The drop of a permit passes this right to a waiting request.
 pub struct ConnectionPermit {
     permits: Arc<Permits>,
     is_idle: Cell<bool>,
@@ -56,7 +57,7 @@ pub enum Grant {
     Open(ConnectionPermit),
     /// The request may use this connection.
     Reuse(Detached, ConnectionPermit),
-    /// A connection is ready in the pool.
+    /// A connection for the request is ready in the pool of its thread.
     Ready,
 }
 
@@ -121,7 +122,8 @@ impl PermitState {
 }
 
 impl ConnectionPermit {
-    /// Returns the longest waiting request. If there is none, the connection counts as idle.
+    /// Removes and returns the request that has waited longest. If no request waits, counts the
+    /// connection as idle.
     pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();
@@ -139,8 +141,8 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Returns true if a request still waits: it gets the permit when this is dropped, so the
-    /// caller must close the connection.
+    /// Returns true if a request still waits. That request gets the permit when it is dropped, so
+    /// the caller must close the connection.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();

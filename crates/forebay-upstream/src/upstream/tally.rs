@@ -98,7 +98,7 @@ impl Drop for ThreadTally {
     }
 }
 
-/// Adds to a counter. Each has one writer, so no read-modify-write operation is needed.
+/// Adds to a counter. Each counter has one writer, so no read-modify-write operation is needed.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

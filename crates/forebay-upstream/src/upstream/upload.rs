@@ -27,13 +27,13 @@ pub enum BodyEncoder {
 
 /// Source of a request's body.
 pub enum Source<'a> {
-    /// The client.
+    /// A body that arrives from the client.
     Client(&'a mut Body),
     /// A spooled body.
     Spooled(Spool<'a>),
 }
 
-/// Rest of a spooled body.
+/// The part of a spooled body that was not sent yet.
 pub struct Spool<'a> {
     body: &'a Spooled,
     offset: u64,
@@ -45,14 +45,15 @@ pub trait Outlet {
     /// Sends the pieces in order.
     async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault>;
 
-    /// Suspends the reply's time limit: Forebay waits for the client, so the backend has nothing to
-    /// answer.
+    /// Suspends the reply's time limit while Forebay waits for the client, because the backend then
+    /// has nothing to answer.
     fn suspend_reply_limit(&self) {}
 
-    /// Restarts the reply's time limit after a piece was sent: the backend reads, so it is alive.
+    /// Restarts the reply's time limit after a piece was sent, because a backend that reads is
+    /// alive.
     fn renew_reply_limit(&self) {}
 
-    /// Starts the reply's time limit: everything was sent.
+    /// Starts the reply's time limit after the whole body was sent.
     fn start_reply_limit(&self) {}
 }
 

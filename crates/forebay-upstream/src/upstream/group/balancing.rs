@@ -10,7 +10,7 @@ pub struct Balancing {
     pub to: Vec<Rank>,
     /// Method of selection.
     pub balance: conf::Balance,
-    /// Failures within `fail_timeout` that exclude a backend; 0: never.
+    /// Number of failures within `fail_timeout` that exclude a backend. 0 never excludes a backend.
     pub max_fails: u32,
     /// Time for which failures count.
     pub fail_timeout: Duration,
@@ -18,20 +18,20 @@ pub struct Balancing {
     pub recover_time: Duration,
 }
 
-/// Order in which a backend is used.
+/// Settings that decide when a backend is selected.
 #[derive(Clone, Copy)]
 pub struct Rank {
-    /// Share of requests among backends of equal rank.
+    /// Relative share of the requests among backends of the same tier.
     pub weight: u32,
-    /// True if it is used only when all non-backups are down.
+    /// True if the backend is used only when all backends that are not backups are down.
     pub backup: bool,
     /// Backends with a larger distance are used only when all nearer ones are down.
     pub distance: u32,
-    /// Backend that replaces it while it is excluded.
+    /// Backend that replaces this one while it is excluded.
     pub redirect: Option<usize>,
-    /// Clients that may use it.
+    /// Clients that may use this backend: all, those with a session on it, or none.
     pub activation: conf::Activation,
-    /// Hash of its address.
+    /// Hash of the backend's address.
     pub identity: u64,
 }
 
@@ -43,10 +43,11 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the score of a backend for a key. The backend with the highest score takes the key
-/// (weighted rendezvous hashing). So a backend that leaves moves only its own keys.
+/// (weighted rendezvous hashing). So if a backend is removed, only its own keys move to other
+/// backends.
 pub fn score(identity: u64, weight: u32, key: u64) -> f64 {
     let mixed = mix(identity ^ key);
-    // Within (0, 1).
+    // `share` is within (0, 1), so its logarithm is negative.
     let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     f64::from(weight) / -share.ln()
 }

@@ -8,12 +8,12 @@ use forebay_conf as conf;
 use super::balancing::mix;
 use super::{Group, Member, Set, bit, bits};
 
-/// Order of turns that a thread computed last, with its set of backends.
+/// The round that a thread computed last, after the set of backends for which it was computed.
 #[derive(Default)]
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
 impl Group {
-    /// Returns the next backend by turns: one of `set` that is not in `tried`.
+    /// Returns the next backend of `set` that is not in `tried`, by the group's balance method.
     pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         if self.balance == conf::Balance::RandomTwo {
@@ -39,13 +39,13 @@ impl Group {
                 });
                 tried & bit(index) == 0 && is_least
             })
-            // Another thread may have raised the lowest load meanwhile: then take any.
+            // Another thread may have raised the lowest load meanwhile. Then any backend is taken.
             .or_else(|| bits(set & !tried).next())
     }
 
-    /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of Two
-    /// Choices in Randomized Load Balancing", 2001). Compared with the least loaded of all, it avoids
-    /// that all gateways choose the same backend.
+    /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of
+    /// Two Choices in Randomized Load Balancing", 2001). If several gateways always took the least
+    /// loaded backend of all, they would all choose the same one.
     fn less_loaded_of_two(&self, set: Set, random: u64) -> Option<usize> {
         let one = self.by_weight(set, random)?;
         let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
@@ -66,8 +66,9 @@ impl Group {
         })
     }
 
-    /// Returns one round of turns: smooth weighted round robin, as in nginx. In each turn, every
-    /// backend gains its weight. The one with most takes the turn and pays the sum of all weights.
+    /// Returns one round of smooth weighted round robin, as in nginx. In each step, every backend
+    /// gains its weight. The backend with the highest value is next, and loses the sum of all
+    /// weights.
     fn order(&self, set: Set) -> Vec<u8> {
         let divisor = bits(set).fold(0, |divisor, index| gcd(self.members[index].weight, divisor));
         let mut shares: Vec<(usize, i64, i64)> = bits(set)
@@ -79,7 +80,7 @@ impl Group {
             for (_, weight, current) in &mut shares {
                 *current += *weight;
             }
-            // The first of several with equal values.
+            // Of several backends with the highest value, the first is next.
             let best =
                 shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((index, _, current)) = best {

@@ -6,7 +6,7 @@ use forebay_wire::fields;
 use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Size of the input buffer: holds the largest frame that the codec takes whole.
+/// Size of the input buffer, in bytes. It holds the largest frame that the codec takes whole.
 const INBOX: usize = 32 * 1024;
 
 /// Requests `path` and returns the reply's status, or the reason of a failure.
