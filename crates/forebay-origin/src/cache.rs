@@ -1,12 +1,13 @@
 //! Stored replies of a route's origin (RFC 9111).
 //!
 //! A [`CachedOrigin`] answers instead of the origin if the store has a usable reply. Otherwise it
-//! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if it may.
+//! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
+//! permitted.
 //!
 //! Only one request for a resource asks the origin, and others wait for its reply. Only that
-//! request stores a reply, so that one that was sent before a change never replaces a newer one.
-//! Directives of requests are ignored, except `only-if-cached`: a client could make the origin
-//! answer everything.
+//! request stores a reply, so that a reply from before a change never replaces a newer one.
+//! Directives of requests are ignored, except `only-if-cached`, because a client could otherwise
+//! send every request to the origin.
 
 mod answer;
 mod key;
@@ -36,13 +37,13 @@ pub use store::Store;
 use store::{CacheLookup, Counts, Key, Lead, Role};
 use stored::Stored;
 
-/// Returns a short digest, to name zones by.
+/// Returns a short digest, which serves as the name of a zone of the store.
 pub fn digest(described: &[u8]) -> [u8; 16] {
     let digest = Sha256::digest(described);
     std::array::from_fn(|index| digest[index])
 }
 
-/// Longest time that a request waits for the reply to another one.
+/// Longest time for which a request waits for the reply to another request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An origin whose replies are stored.
@@ -56,23 +57,24 @@ struct Parts {
     key: KeyOf,
     store: Arc<Store>,
     thread: Rc<Thread>,
-    /// Room for a key, so that a hit allocates nothing.
+    /// Buffer for a key, so that an answer from the store allocates nothing.
     scratch: RefCell<Vec<u8>>,
-    /// True if each request names a user, also without `Authorization`.
+    /// True if each request counts as authorized for a user, even without `Authorization`.
     names_users: bool,
 }
 
 /// A reply of the origin.
 enum Fetched {
-    /// The client has got it.
+    /// The client has received the reply.
     Sent,
     /// The client gets this stored reply.
     Stored(Arc<Stored>, Handled),
 }
 
 impl CachedOrigin {
-    /// Stores replies of `origin` in `store`. `zone` is unique to the route: routes do not share
-    /// replies. With `names_users`, each request names a user, also without `Authorization`.
+    /// Creates an origin that stores replies of `origin` in `store`. `zone` is unique to the route,
+    /// because routes do not share replies. If `names_users` is true, each request counts as
+    /// authorized for a user, even without `Authorization`.
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,
@@ -108,7 +110,7 @@ impl Parts {
         exchange.reply.record(recorder.clone(), false);
         let outcome = self.origin.serve(exchange).await;
         exchange.reply.take_captured();
-        // Outdated replies go even if the client has left before the end of the reply.
+        // Outdated replies are removed even if the client has left before the end of the reply.
         for key in self.key.changed(&exchange.request, &recorder) {
             self.store.invalidate(&key);
         }
@@ -139,8 +141,8 @@ impl Parts {
             if self.is_only_if_cached(&exchange.request) {
                 return exchange.respond_error_with(504, b"").await;
             }
-            // A part that is not stored is not worth the whole, which may be large. The reply to
-            // HEAD has no body to store.
+            // If a client asks for a part and nothing is stored, Forebay does not fetch the whole,
+            // which may be large. The reply to HEAD has no body to store.
             let is_part = stale.is_none() && asks_for_part(&exchange.request);
             if is_part || exchange.request.method() == b"HEAD" {
                 return self.pass(exchange).await;
@@ -167,7 +169,7 @@ impl Parts {
         })
     }
 
-    /// Lets the origin answer without a copy.
+    /// Lets the origin answer, and stores nothing.
     async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         exchange.request.cache = Some("pass");
         Counts::add(&self.store.counts.passed);
@@ -267,7 +269,7 @@ impl Parts {
         }
         let Role::Leads(lead) = self.store.role(key) else { return };
         let mut request = exchange.request.clone();
-        // Conditions and ranges of the client have nothing to do with the new reply.
+        // The new reply is for all clients, so this client's conditions and ranges do not apply.
         key::remove_conditions(&mut request);
         let circumstances = self.circumstances(&request);
         let mut exchange = exchange.aside(request);
@@ -314,7 +316,8 @@ impl Parts {
         stored.control.stale_if_error.unwrap_or(own)
     }
 
-    /// Answers with a fresh reply, if no condition or part has to be considered.
+    /// Answers with a fresh stored reply, if the request has no conditions and asks for no part.
+    /// Returns true after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         let request = &exchange.request;
         let is_simple = matches!(Use::of(request), Use::Lookup)
@@ -340,7 +343,7 @@ impl Parts {
     }
 }
 
-/// Stores a reply, if the request still leads.
+/// Stores a reply, if the request still has the lead for its resource.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

@@ -28,21 +28,21 @@ use conditional::{ByteRange, Outcome, decide};
 use listing::percent_encode;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
-/// A thread's view of a directory of files.
+/// Origin for a directory of files. Each thread has its own.
 pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
     scripts: ScriptRoutes,
-    /// True if missing files are left to the routes below.
+    /// True if later routes answer requests for missing files.
     fallback: bool,
-    /// Lines of the script routes below that get no file of this directory.
+    /// Later script routes that must not run files of this directory.
     kept_from: Vec<RouteId>,
 }
 
 impl Files {
-    /// Creates the origin for the files that `settings` names, except those that `scripts` run.
-    /// With `fallback`, missing files are left to the routes below.
+    /// Creates the origin for the files that `settings` names, except those that `scripts` run. If
+    /// `fallback` is true, later routes answer requests for missing files.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Files,
@@ -56,7 +56,7 @@ impl Files {
         Self { thread, settings, cache, scripts, fallback, kept_from: Vec::new() }
     }
 
-    /// Keeps the script routes on these lines from running files of the directory.
+    /// Prevents the later script routes `routes` from running files of the directory.
     pub fn kept_from(self, routes: Vec<RouteId>) -> Self {
         Self { kept_from: routes, ..self }
     }
@@ -77,8 +77,8 @@ impl Files {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
 
-    /// Refuses the source of a script. A route below may run the script, unless it is kept from
-    /// that.
+    /// Refuses the source of a script. A later route may run the script, unless it is in
+    /// `kept_from`.
     fn not_sent(&self, entry: &CachedFile) -> Fault {
         let id = entry.run_by.unwrap_or_default();
         if self.kept_from.contains(&id) {
@@ -136,7 +136,8 @@ impl Files {
         }
     }
 
-    /// Logs a file that may not be sent: its owner expects the opposite.
+    /// Logs a request for a file that may not be sent, because the file's owner expects that it is
+    /// sent.
     fn log_refusal(&self, fault: &Fault, request: &Request) {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
@@ -145,7 +146,8 @@ impl Files {
         }
     }
 
-    /// Answers at once with a small file from memory that the client wants whole.
+    /// Answers at once if the file is in memory and the client asks for all of it. Returns true
+    /// after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         // Nearly all requests for files end here. The conditions are those under which `answer`
         // would do the same.
@@ -223,8 +225,8 @@ impl Files {
         }
     }
 
-    /// Returns the answer for a directory: the first existing index file. The route's own names
-    /// come before those of script routes.
+    /// Returns the answer for a directory: its first existing index file, else a listing if
+    /// permitted. The route's own index names come before those of script routes.
     fn find_index(&self, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let path = [directory, name.as_bytes()].concat();
@@ -260,9 +262,9 @@ impl Files {
         send(exchange, &sibling.unwrap_or(entry), self.settings.max_ranges).await
     }
 
-    /// Returns the best sibling for the client. A range refers to the file itself, unless
-    /// `If-Range` shows that the client has a part of the sibling. Otherwise the client would join
-    /// bytes of two files.
+    /// Returns the compressed sibling that the client prefers. A range refers to the file itself,
+    /// unless `If-Range` shows that the client has a part of the sibling. Otherwise the client
+    /// would join bytes of two files.
     fn sibling(
         &self,
         exchange: &Exchange,
@@ -329,7 +331,7 @@ pub fn is_hidden(path: &[u8]) -> bool {
 
 /// Redirects to the directory's path with a slash, so that relative links in its index work.
 async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
-    // From the clean path: a browser may read the client's path as another host (`//host`,
+    // Uses the clean path, because a browser may read the client's path as another host (`//host`,
     // `/\host`).
     let Exchange { request, reply, .. } = exchange;
     let mut path = request.path.clone();

@@ -8,7 +8,7 @@ use forebay_server::reply::Length;
 
 use forebay_net::template::append_escaped;
 
-/// Redirects of old addresses. Other paths are left to the routes below.
+/// Redirects of old addresses. Later routes answer other paths.
 pub struct MovedRedirects(pub MovedPages);
 
 impl Origin for MovedRedirects {

@@ -26,8 +26,8 @@ impl FixedReply {
         Self { respond, content_type }
     }
 
-    /// Returns true if the reply is an error page: a gRPC client gets a gRPC status, and an error
-    /// without a text may have a page.
+    /// Returns true if the reply is generated as an error. A gRPC client gets a gRPC status. Other
+    /// clients get the error page, if one exists and the route has no text.
     fn is_error(&self, exchange: &Exchange) -> bool {
         self.respond.status >= 400
             && (exchange.reply.is_to_grpc()
@@ -94,7 +94,7 @@ impl Origin for Redirection {
     }
 }
 
-/// A route that only rewrites the path: the routes are asked again.
+/// A route that only rewrites the path. The request is then routed again.
 pub struct Rewriting(pub Rewrite);
 
 impl Origin for Rewriting {
@@ -119,7 +119,7 @@ impl Origin for Rewriting {
     }
 }
 
-/// Returns the target of the redirect for `request`. The client's parts are percent-encoded, so
+/// Returns the target of the redirect for `request`. Parts from the client are percent-encoded, so
 /// that they can end neither the field nor the path.
 pub fn location(redirect: &Redirect, request: &Request) -> Result<Vec<u8>, Fault> {
     let uses_host = redirect.to.uses(|value| *value == Placeholder::Host);

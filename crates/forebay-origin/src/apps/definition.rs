@@ -20,11 +20,11 @@ pub enum Definition {
     Workers(AppSpec),
     /// CGI scripts: workers, and processes for scripts that workers cannot run.
     Scripts(Box<ScriptsSpec>),
-    /// A program that listens itself.
+    /// A program that has its own listener.
     Program(ProgramSpec),
 }
 
-/// Workers of an application of CGI scripts, and the way to start its other scripts.
+/// Workers of an application of CGI scripts, and the settings of processes for its other scripts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScriptsSpec {
     /// The application.
@@ -35,7 +35,7 @@ pub struct ScriptsSpec {
     pub python: Option<AppSpec>,
     /// Scripts that the workers run.
     pub warm: Warm,
-    /// Maximum of processes at once for other scripts.
+    /// Maximum number of simultaneous processes for other scripts.
     pub max_processes: usize,
     /// User and limits of these processes.
     pub launch: LaunchSpec,
@@ -125,8 +125,9 @@ pub fn asgi_interpreter(name: &str, plan: &conf::App) -> Option<AppSpec> {
     Some(workers(name, plan, Kind::Wsgi { module, dir, python }, Vec::new()))
 }
 
-/// Returns the specification of CGI scripts. In a directory with several languages, each language
-/// of a script gets workers. A script in a new language runs as a process until the next reload.
+/// Returns the specification of CGI scripts. If the directory has Perl and Python scripts, each
+/// language gets its own workers. A script in a language that is new in the directory runs as a
+/// process until the next reload.
 fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
     let found = survey(&script_dir(plan));
     let python_kind = |dir: &Path, mode: conf::PythonMode, python: &Option<PathBuf>| {
@@ -224,8 +225,8 @@ fn processes(plan: &conf::App) -> Workers {
     Workers { min: plan.workers.min, max: plan.workers.max }
 }
 
-/// Returns the variables of an application's processes. Library directories precede those that the
-/// variables already name.
+/// Returns the variables of an application's processes. The application's library directories
+/// precede those that the variables already name.
 pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
     let mut env = plan.env.clone();
     if plan.lib.is_empty() {
@@ -247,7 +248,7 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
         ["CONTENT_", "HTTP_", "REMOTE_", "REQUEST_", "SCRIPT_", "SERVER_", "DOCUMENT_"];
     const NAMES: [&str; 6] =
         ["AUTH_TYPE", "GATEWAY_INTERFACE", "HTTPS", "PATH_INFO", "PATH_TRANSLATED", "QUERY_STRING"];
-    // HTTP_PROXY is not a request's: it configures the application's own requests.
+    // HTTP_PROXY is not a variable of a request: it configures requests that the application sends.
     let is_of_request = |name: &str| {
         name != "HTTP_PROXY"
             && (NAMES.contains(&name) || BEGIN.iter().any(|begin| name.starts_with(begin)))

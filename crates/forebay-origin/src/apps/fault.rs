@@ -1,4 +1,4 @@
-//! Faults of requests that no worker or program process answered.
+//! Faults of requests that no worker and no process of a program answered.
 
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::limit::Limit;

@@ -1,5 +1,5 @@
-//! Programs that Forebay runs and that listen themselves: a request goes to one of the program's
-//! processes like to a backend.
+//! Programs that Forebay runs and that have their own listener. A request goes to one of the
+//! program's processes as if the process were a backend.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,7 +29,8 @@ use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
 
-/// Maximum number of processes to try for one request: a process may end before it reads anything.
+/// Maximum number of processes to try for one request, because a process may end before it reads
+/// the request.
 const OFFERS: usize = 3;
 /// Idle limits of connections.
 // HTTP servers allow 5 s and more. With FastCGI, each connection occupies a process, so the limit
@@ -45,7 +46,7 @@ pub const UNIX_AUTHORITY: &str = "localhost";
 pub struct ProgramOptions {
     /// Protocol, and the meaning of paths.
     pub protocol: Protocol,
-    /// Maximum silence of a process during a request.
+    /// Maximum time without output of a process during a request.
     pub silence: Duration,
     /// True if a process that answers OVERLOADED is about to end.
     pub overloaded_at_its_end: bool,
@@ -75,10 +76,9 @@ pub struct HttpRoute {
     pub sticky: Option<String>,
     /// Version of HTTP.
     pub version: conf::HttpVersion,
-    /// For our own host of Rack applications: the settings of the variables, which it gets in place
-    /// of heads.
+    /// If present, the program is `hosts/rack.rb` and gets these variables instead of HTTP heads.
     pub variables: Option<Variables>,
-    /// For our own host of ASGI applications: the settings of the scope line before each head.
+    /// If present, the program is `hosts/asgi.py` and gets this scope line before each HTTP head.
     pub scope_line: Option<ScopeLine>,
 }
 
@@ -117,7 +117,7 @@ impl Connections {
     }
 }
 
-/// A thread's view of a program.
+/// Origin of the requests to a program. Each thread has its own.
 pub struct ProgramApp {
     thread: Rc<Thread>,
     name: String,
@@ -128,7 +128,7 @@ pub struct ProgramApp {
     found: FoundScripts,
 }
 
-/// Clients of the processes used so far, by process number.
+/// Clients for the processes that this thread has used, by process number.
 type Clients = RefCell<HashMap<u64, Rc<InstanceClient>>>;
 
 /// Client of one process.
@@ -193,7 +193,7 @@ impl ProgramApp {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
     }
 
-    /// Returns the process that the request's cookie names, if it takes requests.
+    /// Returns the process that the request's cookie names, if that process takes requests.
     fn wanted(&self, request: &Request) -> Option<u64> {
         let Protocol::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.options.protocol else {
             return None;
@@ -215,8 +215,8 @@ impl ProgramApp {
         })
     }
 
-    /// Reports to the supervisor the meaning of a fault for the process. Returns the fault to
-    /// count.
+    /// Reports a fault to the supervisor if it shows that the process refuses requests, ends or is
+    /// silent. Returns the fault with the limit to count.
     fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
@@ -306,8 +306,8 @@ impl InstanceClient {
 }
 
 impl PathMapping {
-    /// Returns the script that the path of `request` names. `found` holds the scripts seen in the
-    /// given second.
+    /// Returns the script that the path of `request` names. `found` holds the known scripts and the
+    /// current second.
     pub fn find(
         self,
         request: &Request,
@@ -337,7 +337,7 @@ impl HttpRoute {
         conf::Proxy { host: self.host, strip_prefix, ..proxy }
     }
 
-    /// Returns the route to one HTTP server at this place.
+    /// Returns the route to one HTTP server at this address.
     fn at(&self, place: &ProcessAddress) -> conf::Proxy {
         match place {
             ProcessAddress::Unix(path) => {
@@ -357,7 +357,7 @@ async fn forget_ended(program: Program, clients: Weak<Clients>) {
     while changes.changed().await.is_ok() {
         let Some(clients) = clients.upgrade() else { return };
         let old: Vec<_> = clients.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
-        // After the borrow has ended, because drops may use `clients`.
+        // Dropped after the borrow has ended, because the drops may use `clients`.
         drop(old);
     }
 }

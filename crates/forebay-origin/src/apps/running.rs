@@ -39,7 +39,7 @@ enum Processes {
     Program(Program, Arc<Connections>),
 }
 
-/// Workers for scripts, and the starter of scripts without a worker.
+/// Workers for scripts, and the settings to start scripts that no worker runs.
 struct ScriptProcesses {
     warm: Warm,
     perl: Option<App>,
@@ -90,7 +90,7 @@ impl ScriptProcesses {
 }
 
 impl RunningApp {
-    /// Starts the application without waiting. An error is permanent: retrying would not help.
+    /// Starts the application without waiting. An error is permanent, so a retry would not help.
     pub fn begin(
         definition: Definition,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -168,7 +168,7 @@ impl RunningApp {
         }
     }
 
-    /// Replaces its processes, one after the other.
+    /// Replaces the application's processes, one after another.
     pub fn restart(&self) {
         match &self.processes {
             Processes::Workers(app) => app.restart(),
@@ -177,7 +177,7 @@ impl RunningApp {
         }
     }
 
-    /// Ends the application; active requests have `grace` to end.
+    /// Ends the application. Active requests have the time `grace` to end.
     pub async fn shutdown(&self, grace: Duration) {
         match &self.processes {
             Processes::Workers(app) => app.shutdown(grace).await,
@@ -203,7 +203,7 @@ impl RunningApp {
         }
     }
 
-    /// Returns its status.
+    /// Returns the status of the application, which has this name.
     pub fn status(&self, name: &str) -> AppStatus {
         let health = match &self.processes {
             Processes::Workers(app) => app.health(),
@@ -223,7 +223,7 @@ impl RunningApp {
     }
 }
 
-/// Returns true if the application is a program that listens itself.
+/// Returns true if the application is a program that has its own listener.
 pub fn listens(plan: &conf::App) -> bool {
     use conf::AppKind::{Asgi, Command, Mono, Php, Rack};
     matches!(plan.kind, Asgi { .. } | Php { .. } | Mono { .. } | Rack { .. } | Command { .. })
@@ -297,7 +297,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 scope_line: None,
             })
         }
-        // Other kinds do not listen.
+        // Other kinds have no listener.
         _ => Protocol::Http(HttpRoute::default()),
     };
     ProgramOptions {

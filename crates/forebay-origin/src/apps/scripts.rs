@@ -17,7 +17,7 @@ use crate::scripts::cgi::{Cgi, Processes, no_script};
 use crate::scripts::interpreter::Languages;
 use crate::scripts::warm::{Runner, Warm};
 
-/// A thread's view of an application of CGI scripts.
+/// Origin of the requests to an application of CGI scripts. Each thread has its own.
 pub struct ScriptApp {
     thread: Rc<Thread>,
     scripts: Scripts,
@@ -29,7 +29,7 @@ pub struct ScriptApp {
 }
 
 impl ScriptApp {
-    /// Creates the origin: passes requests for the scripts of `plan` to the workers `perl` and
+    /// Creates the origin. It passes requests for the scripts of `plan` to the workers `perl` and
     /// `python`, or starts `processes`.
     pub fn new(
         thread: Rc<Thread>,
@@ -41,7 +41,7 @@ impl ScriptApp {
         let dir = script_dir(plan);
         let worker =
             |app: &App| WorkerApp::of_scripts(thread.clone(), app.clone(), dir.clone(), plan);
-        // Scripts to start were found already, so this finder needs no rules.
+        // `Cgi` gets only scripts that `scripts` has found, so its own finder needs no rules.
         let all = Scripts::new(dir.clone());
         Self {
             scripts,
@@ -89,7 +89,7 @@ pub fn unmarked(script: &Path) -> Fault {
     )
 }
 
-/// Returns the settings of an equivalent route for the scripts that no worker runs.
+/// Returns the settings of an equivalent `cgi` route, for the scripts that no worker runs.
 pub fn cgi_of(plan: &conf::App) -> conf::Cgi {
     conf::Cgi {
         dir: script_dir(plan),

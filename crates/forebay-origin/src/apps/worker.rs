@@ -24,7 +24,8 @@ use crate::apps::fault::{unavailable, worker_fault};
 use crate::apps::takeover;
 use crate::scripts::cgi::no_script;
 
-/// Maximum number of workers to try for one request: a worker may die before it reads anything.
+/// Maximum number of workers to try for one request, because a worker may die before it reads the
+/// request.
 const OFFERS: usize = 3;
 /// Status that the language host reports for a script that a signal ended.
 const KILLED: u16 = 502;
@@ -56,7 +57,7 @@ impl Target {
     }
 }
 
-/// A thread's view of an application with workers.
+/// Origin of the requests to an application with workers. Each thread has its own.
 pub struct WorkerApp {
     thread: Rc<Thread>,
     app: App,
@@ -100,7 +101,7 @@ impl WorkerApp {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no worker was offered the request")))
     }
 
-    /// Returns the variables for a worker.
+    /// Returns the variables of the request, encoded for a worker.
     fn block(
         &self,
         exchange: &Exchange,
@@ -146,7 +147,8 @@ impl WorkerApp {
         self.relay_reply(exchange, LeaseGuard(Some(lease)), reading, run.takes_over).await
     }
 
-    /// Passes on the worker's reply, or the connection if the application takes it over.
+    /// Passes on the worker's reply. If the application takes over the client's connection, opens a
+    /// tunnel instead.
     async fn relay_reply(
         &self,
         exchange: &mut Exchange,
@@ -161,7 +163,7 @@ impl WorkerApp {
             let before = output.len();
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
-                // Arrived while the pump waited for more output.
+                // This output arrived while the pump waited for more.
                 more => Ok(LeaseEvent::Output(more)),
             });
             let event = match event.await? {
@@ -182,7 +184,7 @@ impl WorkerApp {
                     _ => may_take_over = false,
                 }
             }
-            // Includes output that is too short for the check above, at its end.
+            // At the end, this also passes on output that was too short for the check above.
             if !output.is_empty() {
                 pump.feed(&output).await?;
                 output.clear();
@@ -205,7 +207,8 @@ fn variables(request: &cgi::Request<'_>, instead: &BTreeMap<String, String>, sin
     }
 }
 
-/// Leaves out replaced variables. Hosts handle a repeated name more slowly.
+/// Sink that leaves out replaced variables, because language hosts handle a repeated name more
+/// slowly.
 struct Instead<'a, S> {
     sink: &'a mut S,
     of: &'a BTreeMap<String, String>,
@@ -220,7 +223,8 @@ impl<S: Sink> Sink for Instead<'_, S> {
     }
 }
 
-/// Ends the reply of a script. Output before a failure is sent, as with CGI; the log has the rest.
+/// Ends the reply of a script. The client gets the output before a failure, as with CGI. The log
+/// shows the failure.
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,
@@ -235,7 +239,7 @@ async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     }
 }
 
-/// Input of a worker.
+/// Input of a worker for one request.
 struct Run<'a> {
     /// The script, if paths name scripts.
     script: Option<&'a Script>,
@@ -261,8 +265,9 @@ impl Origin for WorkerApp {
     }
 }
 
-/// A running script. If the client leaves, the script gets a moment to end.
-// Otherwise clients that leave early could force a new worker each time.
+/// The lease of a worker that runs a request. If the client leaves, the script gets a moment to
+/// end.
+// Otherwise, each client that leaves early would force the start of a new worker.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {

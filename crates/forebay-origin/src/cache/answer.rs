@@ -14,17 +14,17 @@ use super::stored::{COMPRESSED_AT_ONCE, Stored};
 /// Source of an answer, for `Cache-Status` (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// With a stored reply.
+    /// A fresh stored reply.
     Hit,
-    /// With the stored reply to another client's request, which it waited for.
+    /// The stored reply to another client's request, for which this request waited.
     Collapsed,
-    /// With a stale reply, while a new one is fetched.
+    /// A stale reply, while Forebay fetches a new one.
     Stale,
-    /// With a stale reply, because the origin has failed.
+    /// A stale reply, because the origin has failed.
     StaleOnError,
-    /// With a stored reply that the origin has confirmed.
+    /// A stored reply that the origin has just confirmed.
     Confirmed,
-    /// With a new reply, after the client's conditions were applied to it.
+    /// A new reply, after the client's conditions were applied to it.
     Fetched,
 }
 
@@ -61,7 +61,8 @@ enum StoredAnswer {
     Unsatisfiable,
 }
 
-/// Buffers a small stored reply. Returns false, and does nothing, if it has to be sent otherwise.
+/// Buffers a small stored reply. Returns false and does nothing if the reply must be sent with
+/// [`send`].
 pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
     let has_body = !matches!(stored.status, 204 | 304);
     if !has_body {
@@ -133,8 +134,8 @@ fn append_own(lines: &mut Vec<u8>, stored: &Stored, handled: Handled) {
     handled.append(lines, remaining);
 }
 
-/// Returns the field lines of a 304: those that describe the representation stay away, because the
-/// client has it (RFC 9110 section 15.4.5).
+/// Returns the field lines of a 304. Leaves out the lines that describe the representation, because
+/// the client has it (RFC 9110 section 15.4.5).
 fn not_modified(lines: &[u8]) -> Vec<u8> {
     let is_kept = |line: &&[u8]| {
         let name = line.split(|&b| b == b':').next().unwrap_or_default().to_ascii_lowercase();
@@ -202,7 +203,7 @@ fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -
     }))
 }
 
-/// A request for several parts gets the whole.
+/// Returns the answer to a request for a range. A request for several parts gets the whole.
 fn part(value: &[u8], length: u64) -> StoredAnswer {
     match range::parse(value, length, 1) {
         Ranges::Whole => StoredAnswer::Whole,

@@ -14,8 +14,8 @@ use super::recording::Invalidation;
 use super::store::Key;
 use super::stored::Stored;
 
-/// Fields that some frameworks let replace the target, the method or the host. They are not part
-/// of the key, so the origin of a stored reply must not see them.
+/// Fields that replace the target, the method or the host in some frameworks. They are not part of
+/// the key, so the origin of a stored reply must not see them.
 const OVERRIDES: [&str; 9] = [
     "x-original-url",
     "x-rewrite-url",
@@ -35,7 +35,7 @@ pub enum Use {
     Lookup,
     /// The request may change stored replies.
     Invalidate,
-    /// None.
+    /// The request does not use the store.
     Bypass,
 }
 
@@ -59,17 +59,18 @@ impl Use {
     }
 }
 
-/// Builds keys.
+/// Builds the keys of a route's requests.
 pub struct KeyOf {
     zone: Box<[u8]>,
     template: Rc<Template>,
 }
 
 impl KeyOf {
-    /// Uses `template` in `zone`.
+    /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
         let parts = template.parts().to_vec();
-        // Values have no NUL, so that two lists of values never give one key.
+        // A NUL follows each value. Values contain no NUL, so two lists of values never give the
+        // same key.
         let divided = parts.into_iter().flat_map(|part| [part, TemplatePart::Text("\0".into())]);
         Self {
             zone: [zone.as_bytes(), b"\0"].concat().into(),
@@ -87,7 +88,7 @@ impl KeyOf {
     /// Appends the key of a request to `key`, which is empty.
     pub fn append(&self, request: &Request, key: &mut Vec<u8>) {
         key.extend_from_slice(&self.zone);
-        // Applications may make links with the port of `Host`.
+        // The port of `Host` is part of the key, because applications may use it in links.
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let host_len = request.plain_host().map_or(0, <[u8]>::len);
         let port = authority.and_then(|authority| authority.get(host_len..)).unwrap_or_default();
@@ -118,7 +119,7 @@ impl KeyOf {
     }
 }
 
-/// Hosts are compared without regard to case.
+/// Changes the host in a key to lower case, because hosts are compared without regard to case.
 fn lower_host(key: &mut [u8], request: &Request) {
     let Some(host) = request.plain_host() else { return };
     if !host.iter().any(u8::is_ascii_uppercase) {
@@ -183,7 +184,7 @@ pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Fie
     let bytes = &request.bytes;
     request.head.fields.retain(|field| {
         let name = field.name.of(bytes);
-        // A proxy in front may set them.
+        // A trusted proxy may set these fields.
         request.is_peer_trusted
             || !OVERRIDES.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
     });

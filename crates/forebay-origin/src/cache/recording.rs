@@ -1,4 +1,4 @@
-//! Decisions about replies of the origin.
+//! Decides if replies of the origin are stored.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,14 +34,14 @@ pub enum Verdict {
 pub struct Recording {
     settings: Rc<conf::Cache>,
     circumstances: Circumstances,
-    /// True if the client is answered with the stored reply, because it has conditions.
+    /// True if the request has conditions. The client then gets an answer from the stored reply.
     has_conditions: bool,
     stale: Option<Arc<Stored>>,
     /// True if the stale reply may be used if the origin fails.
     on_error: bool,
-    /// Others wait for the reply until this is dropped.
+    /// Other requests wait for the reply until this lead is dropped.
     lead: RefCell<Option<Lead>>,
-    /// Largest body in bytes.
+    /// Largest body that may be stored, in bytes.
     most: usize,
     /// Memory of the body while it arrives.
     arriving: Arriving,
@@ -78,12 +78,13 @@ impl Recording {
         self.judged.borrow().as_ref().map(|(verdict, ..)| *verdict)
     }
 
-    /// Takes the lead; `None` if others wait no longer.
+    /// Takes the lead. Returns `None` if other requests no longer wait.
     pub fn take_lead(&self) -> Option<Lead> {
         self.lead.borrow_mut().take()
     }
 
-    /// Lets others ask the origin, too. If `is_lasting`, later ones do so at once.
+    /// Lets the waiting requests ask the origin, too. If `is_lasting` is true, later requests ask
+    /// it at once for some time.
     fn end_lead(&self, is_lasting: bool) {
         if let Some(lead) = self.take_lead()
             && is_lasting
@@ -118,7 +119,8 @@ impl Recording {
         match verdict {
             Verdict::Confirmed | Verdict::Failed => Keep::Drop,
             Verdict::Refused => Keep::No,
-            // A body of unknown length may turn out too large to be withheld.
+            // A body of unknown length may become too large to store, so it is not withheld from
+            // the client.
             Verdict::Stores if self.has_conditions && length != Length::Unknown => {
                 Keep::Instead(self.most)
             }

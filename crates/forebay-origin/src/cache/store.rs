@@ -15,16 +15,16 @@ use tokio::time::Instant;
 
 use super::stored::Stored;
 
-/// Variants of one resource at most. The oldest makes room.
+/// Maximum number of variants of one resource. A further variant replaces the oldest.
 const VARIANTS: usize = 32;
-/// After a reply that could not be stored, requests do not wait for each other for this time.
+/// Time after a reply that could not be stored during which requests do not wait for each other.
 const PASSING: Duration = Duration::from_secs(10);
-/// Share of the store that one resource may take: one in this number.
+/// A reply may have at most one part in this number of the store's bytes.
 const SHARE: usize = 16;
-/// Average size of an entry for the store's tables, in bytes.
+/// Assumed average size of an entry, in bytes, for the size of the store's tables.
 const USUAL_SIZE: usize = 8 * 1024;
 
-/// Most entries that the store's tables have room for at the start.
+/// Maximum number of entries for which tables are allocated at the start.
 const MOST_TABLED: usize = 1 << 18;
 
 /// Key of a resource.
@@ -35,7 +35,8 @@ pub type Key = Box<[u8]>;
 pub struct Resource {
     /// Replies, the oldest first.
     variants: Vec<Arc<Stored>>,
-    /// Until then, requests go to the origin at once, because its last reply could not be stored.
+    /// Time until which requests go to the origin at once, because its last reply could not be
+    /// stored.
     passes_until: Option<Instant>,
 }
 
@@ -51,7 +52,8 @@ pub struct Store {
     pub counts: Counts,
 }
 
-/// Bytes of a body that is arriving. All of them together have at most the size of the store.
+/// Bytes of a body that is arriving. All arriving bodies together have at most the size of the
+/// store.
 pub struct Arriving {
     store: Arc<Store>,
     bytes: Cell<u64>,
@@ -77,7 +79,7 @@ impl Drop for Arriving {
     }
 }
 
-/// Numbers of requests, by what answered them.
+/// Numbers of requests, by the source of their answers.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Stored replies, without the origin.
@@ -88,7 +90,7 @@ pub struct Counts {
     pub confirmed: AtomicU64,
     /// Stored replies that were stale.
     pub stale: AtomicU64,
-    /// The origin, because the request or its last reply cannot use the store.
+    /// The origin, because the request cannot use the store or the last reply could not be stored.
     pub passed: AtomicU64,
 }
 
@@ -99,7 +101,7 @@ impl Counts {
     }
 }
 
-/// A request to an origin that others wait for.
+/// A request to an origin, for which other requests wait.
 #[derive(Debug)]
 struct Fetch {
     /// Closed when the request has ended.
@@ -113,21 +115,21 @@ struct Fetch {
 pub enum CacheLookup {
     /// A reply, fresh or stale.
     Reply(Arc<Stored>),
-    /// None, and the reply of the origin can probably not be stored.
+    /// No reply, and the origin's reply can probably not be stored.
     Passing,
-    /// None.
+    /// No reply.
     Nothing,
 }
 
 /// Role of a request that needs the origin.
 pub enum Role {
-    /// The request asks the origin, and others wait.
+    /// The request asks the origin, and other requests wait for it.
     Leads(Lead),
-    /// Another request asks.
+    /// Another request asks the origin, and this one waits.
     Waits(Wait),
 }
 
-/// A running request to an origin. Others continue when it is dropped.
+/// The role of the request that asks the origin. Waiting requests continue when it is dropped.
 pub struct Lead {
     store: Arc<Store>,
     key: Key,
@@ -150,7 +152,7 @@ impl Weighter<Key, Arc<Resource>> for ByBytes {
 impl Store {
     /// Creates a store for at most this number of bytes.
     pub fn new(capacity: u64) -> Arc<Self> {
-        // The tables are allocated at once.
+        // The tables are allocated at once, so their size is limited.
         let entries =
             (usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE).min(MOST_TABLED);
         let options = OptionsBuilder::new()
@@ -183,7 +185,7 @@ impl Store {
         may_use: impl Fn(&Stored) -> bool,
     ) -> CacheLookup {
         let Some(resource) = self.resources.get(key) else { return CacheLookup::Nothing };
-        // The newest that matches (RFC 9111 section 4.1).
+        // Takes the newest reply that matches (RFC 9111 section 4.1).
         let mut variants = resource.variants.iter().rev();
         match variants.find(|stored| may_use(stored) && stored.variant.matches(request)) {
             Some(stored) => CacheLookup::Reply(stored.clone()),
@@ -205,7 +207,7 @@ impl Store {
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
 
-    /// Forgets the replies for `key`. A reply on its way is not stored.
+    /// Removes the replies for `key`. A reply that is now arriving will not be stored.
     pub fn invalidate(&self, key: &[u8]) {
         if let Some(fetch) = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             fetch.is_outdated.store(true, Ordering::Relaxed);
@@ -215,7 +217,8 @@ impl Store {
 
     /// Removes replies, or ends their lifetime. Returns their number.
     pub fn purge(&self, purge: &Purge) -> usize {
-        // The tags of replies on their way are unknown, so none of these is stored.
+        // The tags of replies that are now arriving are unknown, so none of these replies is
+        // stored.
         for fetch in self.fetches.lock().unwrap_or_else(PoisonError::into_inner).values() {
             fetch.is_outdated.store(true, Ordering::Relaxed);
         }
@@ -259,16 +262,17 @@ impl Store {
     }
 }
 
-/// Parts of the store with separate locks. Few, so that a reply of 1/16 of the store fits into one.
+/// Parts of the store with separate locks. There are few parts, so that a reply of 1/16 of the
+/// store fits into one of them.
 const SHARDS: usize = 4;
 
 impl Lead {
-    /// Returns the account of the body that arrives.
+    /// Returns the counter of memory for the arriving body.
     pub fn arriving(&self) -> Arriving {
         Arriving { store: self.store.clone(), bytes: Cell::new(0) }
     }
 
-    /// Stores the reply in place of `replaced`, or of others for the same request fields.
+    /// Stores the reply. It replaces `replaced`, and a reply for the same request fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;
@@ -287,7 +291,7 @@ impl Lead {
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
     }
 
-    /// Notes that the reply could not be stored.
+    /// Records that the reply could not be stored.
     pub fn pass(&self) {
         let before = self.store.resources.get(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
@@ -306,7 +310,7 @@ impl Drop for Lead {
 impl Wait {
     /// Waits until the other request has ended. Returns false after `limit`.
     pub async fn ended(self, limit: Duration) -> bool {
-        // Nobody adds permits, so this returns only when the semaphore is closed.
+        // No permits are ever added, so this returns only when the semaphore is closed.
         tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok()
     }
 }

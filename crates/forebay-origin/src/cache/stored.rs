@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::vary::Variant;
 
-/// Largest body in bytes that is compressed as a whole, once. Larger ones are compressed in slices
-/// for each client, so that other requests have their turn in between.
+/// Largest body in bytes that is compressed as a whole, once. A larger body is compressed in slices
+/// for each client, so that the thread serves other requests in between.
 pub const COMPRESSED_AT_ONCE: usize = 256 * 1024;
 
 /// Fields that belong to one connection, or that the cache or the server writes itself.
@@ -31,8 +31,8 @@ const NOT_STORED: [&[u8]; 12] = [
     b"upgrade",
 ];
 
-/// Fields that a 304 does not replace, because they describe the stored body (RFC 9111 section
-/// 3.2), and those of the validator, which is the same.
+/// Fields that a 304 does not replace. They describe the stored body (RFC 9111 section 3.2), or
+/// contain the validator, which is the same.
 const NOT_UPDATED: [&[u8]; 5] =
     [b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag"];
 
@@ -76,7 +76,7 @@ pub struct Arrival<'a> {
 }
 
 impl Stored {
-    /// Returns the reply to `request`, to store.
+    /// Creates the stored form of the reply to `request`.
     pub fn new(arrival: &Arrival<'_>, request: &Request, body: Vec<u8>) -> Self {
         let lines: Vec<u8> = arrival
             .lines
@@ -138,13 +138,13 @@ impl Stored {
         Self::of_lines(&arrival, lines, of_request, body)
     }
 
-    /// Returns the reply at the end of its lifetime.
+    /// Returns a copy of the reply whose lifetime has ended.
     pub fn expired(&self) -> Self {
         let freshness = Freshness { lifetime: 0, ..self.freshness };
         Self { freshness, ..self.clone() }
     }
 
-    /// Returns true if the administrator means this reply.
+    /// Returns true if `purged` includes this reply.
     pub fn is_meant(&self, purged: &Purged) -> bool {
         let has_tag = |tag: &[u8]| {
             of_lines(&self.lines).any(|field| {
@@ -185,11 +185,10 @@ impl Stored {
         self.remaining() > 0 && !self.control.no_cache
     }
 
-    /// Returns true if the reply may be used although it has been stale for some seconds, at most
-    /// `allowed`.
+    /// Returns true if the reply may be used although it is stale, for less than `allowed` seconds.
     pub fn may_be_stale(&self, allowed: u64) -> bool {
         let stale_for = self.remaining().min(0).unsigned_abs();
-        // A lifetime for shared caches implies proxy-revalidate (RFC 9111 section 5.2.2.10).
+        // `s-maxage` implies proxy-revalidate (RFC 9111 section 5.2.2.10).
         let must_ask = self.control.no_cache
             || self.control.must_revalidate
             || self.control.s_maxage.is_some();
@@ -208,8 +207,8 @@ impl Stored {
         self.modified.is_some().then_some(field.value)
     }
 
-    /// Returns the size in memory in bytes, approximately. Three compressed forms have at most half
-    /// the size of the body each.
+    /// Returns the size in memory in bytes, approximately. Assumes three compressed forms, each
+    /// with half the size of the body.
     pub fn size(&self) -> usize {
         let may_have_copies = self.body.len() <= COMPRESSED_AT_ONCE && self.is_text();
         let copies = if may_have_copies { self.body.len() * 3 / 2 } else { 0 };

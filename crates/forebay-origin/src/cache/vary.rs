@@ -4,7 +4,7 @@ use forebay_net::head::Request;
 use forebay_wire::accept::weighted;
 use forebay_wire::fields::of_lines;
 
-/// Codings that applications choose from. Clients that accept the same ones share a reply.
+/// Content codings that applications use. Clients that accept the same codings share a reply.
 const CODINGS: [&[u8]; 4] = [b"br", b"deflate", b"gzip", b"zstd"];
 
 /// Names in `Vary`, in lower case, and the values of a request.
@@ -38,7 +38,7 @@ impl Variant {
     }
 }
 
-/// Returns the value of a field, so that equal preferences give equal values.
+/// Returns the value of a field in a form that is equal for equal preferences.
 fn normalized(name: &str, request: &Request) -> Vec<u8> {
     let value = request.joined_field(name);
     match name {

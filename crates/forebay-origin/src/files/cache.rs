@@ -52,13 +52,13 @@ pub struct CachedFile {
     /// Field lines of a 304 reply.
     pub validators: Vec<u8>,
     identity: FileIdentity,
-    /// True if the file was read so soon after a change that another change could have an equal
-    /// time.
+    /// True if the file was read so soon after a change that a further change could have the same
+    /// time stamp.
     is_young: bool,
     checked: Cell<u64>,
-    /// Line of the script route that would run the file, so it is not sent.
+    /// Script route that would run the file. Such a file is not sent.
     pub run_by: Option<RouteId>,
-    /// Second of the last search for siblings, and the missing ones as bits.
+    /// Second of the last search for siblings, and a bit for each missing sibling.
     missing: Cell<(u64, u8)>,
 }
 
@@ -126,34 +126,34 @@ impl Cache {
         }
     }
 
-    /// Returns the cache, for files with compressed siblings if `varies`.
+    /// Returns the cache. If `varies` is true, its files may have compressed siblings.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
     }
 
-    /// Returns the cache with the script routes, whose files it marks.
+    /// Returns the cache, which then marks the files that these script routes run.
     pub fn with_scripts(self, scripts: ScriptRoutes) -> Self {
         Self { scripts, ..self }
     }
 
-    /// Returns the cache; replies announce ranges if `has_ranges`.
+    /// Returns the cache. If `has_ranges` is true, replies announce support for ranges.
     pub fn with_ranges(self, has_ranges: bool) -> Self {
         Self { has_ranges, ..self }
     }
 
-    /// Returns the file or directory at `path`. `second` is the current time: the cache looks at a
-    /// file once per second.
+    /// Returns the file or directory at `path`. `second` is the current time. The cache checks a
+    /// file on the disk at most once per second.
     pub fn find(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
         self.look_up(Name { key: path, path, base: path, coding: None }, second)
     }
 
-    /// Returns the file at `path` if the cache has looked at it in this second.
+    /// Returns the file at `path` if the cache has checked it in this second.
     pub fn fresh(&self, path: &[u8], second: u64) -> Option<Rc<CachedFile>> {
         let entries = self.entries.borrow();
         entries.get(path).filter(|entry| entry.checked.get() == second).cloned()
     }
 
-    /// Returns the sibling with this coding of `entry`, which is at `path`.
+    /// Returns the sibling of `entry` with this coding. `path` is the path of `entry`.
     pub fn find_sibling(
         &self,
         path: &[u8],
@@ -168,7 +168,8 @@ impl Cache {
             return None;
         }
         let sibling = [path, b".", coding.extension().as_bytes()].concat();
-        // Not the key of the sibling itself, whose own reply differs. No path contains this byte.
+        // The key differs from the sibling's path, because a request for that path gets another
+        // reply. No path contains NUL.
         let key = [&sibling[..], b"\0"].concat();
         let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding) };
         match self.look_up(name, second) {

@@ -1,8 +1,8 @@
 //! Opens a file below a root, under the root's rule for symbolic links.
 //!
-//! The checks use descriptors: a link is read, and its owner compared, through the descriptor that
-//! is then opened. So replacing a link meanwhile has no effect. The path of the root itself may
-//! contain links.
+//! The checks use descriptors: Forebay opens a link, and reads its owner and its target from that
+//! descriptor. So a link that is replaced in the meantime has no effect. The path of the root
+//! itself may contain links.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -20,13 +20,13 @@ use rustix::io::Errno;
 const MOST_LINKS: usize = 40;
 /// Number of attempts if a name keeps changing between link and file.
 const MOST_CHANGES: usize = 8;
-/// Flags for reading. NONBLOCK: a FIFO without a writer must not block the thread.
+/// Flags for reading. NONBLOCK is set, because a FIFO without a writer must not block the thread.
 const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 /// Flags for a directory within the path.
 const PASS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens `path` below `root`; it is relative and has no dot segments. A forbidden link returns
-/// `ELOOP`.
+/// Opens `path` below `root`. `path` is relative and has no dot segments. Returns `ELOOP` for a
+/// forbidden link.
 pub fn open(root: &Path, path: &[u8], symlinks: Symlinks) -> io::Result<File> {
     let relative = plain(path)?;
     if symlinks == Symlinks::Always {
@@ -62,7 +62,8 @@ fn open_below(root: BorrowedFd<'_>, path: &[u8], symlinks: Symlinks) -> io::Resu
     match openat2(root, whole, READ, Mode::empty(), resolve) {
         Ok(file) => Ok(file.into()),
         Err(Errno::LOOP) if symlinks == Symlinks::Owner => walk_below(root, path, symlinks),
-        // The call is missing: a kernel before 5.6, or a system call filter that does not know it.
+        // openat2 is not available: the kernel is older than 5.6, or a system call filter refuses
+        // the call.
         Err(Errno::NOSYS | Errno::PERM) => walk_below(root, path, symlinks),
         Err(error) => Err(error.into()),
     }
@@ -124,7 +125,7 @@ impl Walk {
         Err(Errno::LOOP.into())
     }
 
-    /// Opens the target of a link if the link's owner allows following it.
+    /// Opens the target of a link, if the root's rule and the owner of the link permit this.
     fn follow(
         &mut self,
         directory: BorrowedFd<'_>,

@@ -1,10 +1,11 @@
 //! Finds the files that the script routes of a site run, so that no other route sends their source.
-//! This includes copies that editors leave next to them.
+//! This includes copies that editors leave next to such files.
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
-//! real path. A script is left to the routes below. A script as index and `fallback_to` route the
-//! request again with another path (`Reply::reroute`), while target, method and body stay. Each
-//! `fallback_to` is followed once per request, so there is no loop.
+//! real path. A files route leaves a script to later routes. If the index is a script, or with
+//! `fallback_to`, the request is routed again with another path (`Reply::reroute`). Its target,
+//! method and body do not change. Each `fallback_to` is followed once per request, so there is no
+//! loop.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,7 +24,8 @@ use crate::apps::running;
 #[derive(Clone, Default)]
 pub struct ScriptRoutes(Rc<[ScriptRoute]>);
 
-/// A route of a site: several routes may be on one line of the file.
+/// Identity of a route of a site. The line is not enough, because several routes may be on one line
+/// of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteId {
     number: usize,
@@ -44,9 +46,10 @@ struct ScriptRoute {
     /// Directory of the scripts, as configured; `real` is its path without links.
     dir: PathBuf,
     real: Option<PathBuf>,
-    /// The only paths that the route takes, without leading slash; empty: all.
+    /// The only paths that the route takes, without leading slash. Empty if the route takes all
+    /// paths.
     only: Vec<String>,
-    /// Endings of script names; empty: any file that looks like a script.
+    /// Endings of script names. If there are none, any file that looks like a script is one.
     ends: Vec<String>,
     /// Subdirectories of `dir` that belong to the application, with all their files.
     own: &'static [&'static str],
@@ -66,8 +69,8 @@ impl ScriptRoutes {
         self.0.is_empty()
     }
 
-    /// Returns the route that would run `file`, or the original of a copy. `path` is
-    /// the path that was opened, `start` the beginning of the file.
+    /// Returns the route that would run `file`, or that would run the original if `file` is a copy.
+    /// `path` is the path that was opened, and `start` is the beginning of the file.
     pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<RouteId> {
         if self.is_empty() {
             return None;
@@ -84,19 +87,19 @@ impl ScriptRoutes {
         found.map(|route| route.id)
     }
 
-    /// Returns true if a route, a result of [`runner`](Self::runner), takes paths that continue
-    /// after a script's name.
+    /// Returns true if route `id`, which [`runner`](Self::runner) has returned, takes paths that
+    /// continue after a script's name.
     pub fn takes_path_info(&self, id: RouteId) -> bool {
         self.0.iter().any(|route| route.id == id && route.only.is_empty())
     }
 
-    /// Returns the index scripts.
+    /// Returns the names of the routes' index scripts.
     pub fn indexes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|route| route.index.as_deref())
     }
 
-    /// Returns true if a route would run the file at `path`, or the original of a copy. Does not
-    /// read the file.
+    /// Returns true if a route would run the file at `path`, or would run the original if the file
+    /// is a copy. Does not read the file.
     pub fn run_named(&self, path: &Path) -> bool {
         self.route_of(path).is_some()
     }
@@ -111,8 +114,8 @@ impl ScriptRoutes {
 }
 
 impl ScriptRoute {
-    /// Returns true if the route would run the file with this path below its directory, or its
-    /// original.
+    /// Returns true if the route would run the file with this path below its directory, or would
+    /// run the original if the file is a copy.
     fn runs(&self, below: &Path, start: &[u8]) -> bool {
         let below = below.as_os_str().as_bytes();
         self.runs_named(below, start)
@@ -206,7 +209,7 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
     "App_WebReferences",
 ];
 
-/// Returns true if the route runs files, selected by their paths.
+/// Returns true if the route runs files that the request's path selects.
 pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
     match &route.action {
         Action::Cgi(cgi) => cgi.program.is_none(),
@@ -270,7 +273,8 @@ fn script_route(site: &Site, number: usize, plan: &Plan) -> Option<ScriptRoute> 
     })
 }
 
-/// Returns the settings of an application's scripts, and the index.
+/// Returns the settings for the scripts of a FastCGI program, and its index. Returns `None` for
+/// other applications.
 fn of_program(app: &conf::App) -> Option<(conf::Fastcgi, Option<String>)> {
     if !running::listens(app) {
         return None;
