@@ -62,7 +62,7 @@ const HTTP_IDLE: Duration = Duration::from_secs(60);
 // address with both protocols has two pools.
 const AJP_IDLE: Duration = Duration::from_secs(59);
 
-/// Interval of checks if old applications are still in use.
+/// Interval at which a reload checks if old applications are still in use.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Error that prevents the use of a plan.
@@ -117,13 +117,14 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     names: Arc<Names>,
     apps: BTreeMap<String, RunningApp>,
-    /// By backend: routes to one backend share its limit.
+    /// Maximum of connections and their permits, by backend. All routes to a backend share its
+    /// limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
-    /// By backend.
+    /// New connections that have not received a reply yet, by backend.
     pending_connections: BTreeMap<String, Arc<PendingConnections>>,
-    /// By site and route.
+    /// State of each route, by site and route.
     shared: Vec<Vec<Shared>>,
-    /// Reaper of all CGI scripts. A reload passes it on.
+    /// Reaper of all CGI scripts. A reload keeps it.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
     /// Known users, and passwords that wait for a check.
@@ -134,13 +135,14 @@ pub struct Origins {
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
     tls: SiteTls,
     acme: Option<AcmeService>,
-    /// Cloned into every site: its reference count shows if requests use one.
+    /// Every site has a clone, so that the reference count shows if requests still use a site.
     held: Arc<()>,
 }
 
 impl Origins {
     /// Looks up backends and starts applications, except those that `previous` runs already. With
-    /// `previous`, every application must start; without it, failed ones are retried.
+    /// `previous`, every application must start. Without it, applications that fail to start are
+    /// retried.
     pub fn new(
         plan: Plan,
         tls: SiteTls,
@@ -163,8 +165,8 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // Connections of the previous configuration may be idle while one of its requests is
-        // active.
+        // The state is kept: while a request of the previous configuration is active, that
+        // configuration keeps idle connections, which may have to close for a new one.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -256,7 +258,7 @@ impl Origins {
         rows
     }
 
-    /// Replaces the processes of an application. Returns false if there is none of this name.
+    /// Replaces the processes of an application. Returns false if no application has this name.
     pub fn restart(&self, app: &str) -> bool {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
@@ -266,7 +268,7 @@ impl Origins {
         self.store.as_ref().map(|store| store.purge(purge))
     }
 
-    /// Stops the applications; active requests have `grace` to end.
+    /// Stops the applications. Active requests have the time `grace` to end.
     pub fn stop(&self, grace: Duration) {
         stop(self.apps.values(), grace);
         self.reaper.close();
@@ -277,8 +279,8 @@ impl Origins {
         self.apps.values().for_each(RunningApp::reloaded);
     }
 
-    /// Stops the applications that `successor` does not run, once no request uses a site of these
-    /// origins, or after `grace`. Blocks until then.
+    /// Stops the applications that `successor` does not run. First waits until no request uses a
+    /// site of these origins, for at most `grace`. Blocks the thread.
     pub fn retire(&self, successor: &Self, grace: Duration) {
         let left: Vec<_> = self
             .apps
@@ -358,7 +360,8 @@ impl Origins {
                 root: root.clone(),
                 files: Box::new(Files::new(
                     thread.clone(),
-                    // The application decides which files to send.
+                    // Hidden files are included, because the application decides which files are
+                    // sent.
                     forebay_conf::Files {
                         index: Vec::new(),
                         hidden: true,
@@ -525,7 +528,7 @@ impl Origins {
         }
     }
 
-    /// Returns the origin with its stored replies, if the route has `cache`.
+    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),
@@ -545,7 +548,8 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // A TLS server usually handles many connections at once, and each costs a handshake.
+        // No TLS connection is closed so that a new one is served: a TLS server usually handles
+        // many connections at once, and each costs a handshake.
         let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, pending, ..how };
         Backend::new(thread.clone(), endpoint, how)
@@ -678,7 +682,7 @@ fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
 }
 
 /// Creates the state of all rate limits. A limit keeps its state if the previous configuration has
-/// the same one at the same place.
+/// an equal limit with the same number in the same route.
 fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,

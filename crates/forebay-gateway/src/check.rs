@@ -1,5 +1,5 @@
-//! Checks the machine for a plan's programs, users, groups and watched paths, with the functions
-//! that start applications.
+//! Checks if the programs, users, groups and watched paths of a plan exist on this machine. Uses
+//! the functions that start applications.
 //!
 //! Only the command `check` asks Python for the module of an application (`probe_interpreters`).
 //! With `serve`, the workers import it themselves. A missing path to watch is only a warning: a
@@ -26,8 +26,9 @@ use crate::build::launch_of;
 use crate::separation::gives_up_root;
 use crate::tls::SiteTls;
 
-/// Returns the errors that prevent the use of `plan` on this machine, else warnings. Starts nothing
-/// and makes no network lookups. Does not check if Forebay may switch to the configured users.
+/// Returns warnings about `plan`, if any. Fails with the errors that prevent the use of `plan` on
+/// this machine. Starts nothing and makes no network lookups. Does not check if Forebay may switch
+/// to the configured users.
 pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let users = of_server(&plan.server);
     let apps = plan.apps.iter().filter_map(|(name, app)| of_app(name, app, &plan.server));
@@ -165,7 +166,7 @@ fn serves_as_root(server: &Server) -> Option<Finding> {
     })
 }
 
-/// Checks the user and the program of a `cgi` route: route `at.1` of site `at.0`.
+/// Checks the user and the program of a `cgi` route, which is route `at` of site `site`.
 fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Finding> {
     let Action::Cgi(cgi) = &route.action else { return None };
     let place = ["site".to_owned(), site.to_string(), "route".to_owned(), at.to_string()];
@@ -216,8 +217,8 @@ fn unused_upstreams(plan: &Plan) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Returns the missing roots of applications on Unix sockets: errors, unless the root is in a
-/// container.
+/// Returns a warning for each missing root of an application on a Unix socket. The root may be
+/// right if the application runs in a container.
 fn absent_roots(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -249,7 +250,8 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns prefixes that no path of their route begins with, so that they have no effect.
+/// Returns a warning for each prefix that has no effect, because no path of its route begins with
+/// it.
 fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -283,8 +285,8 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the start of paths that the route's origin removes or is mounted at: the key of the route,
-/// the key with the start, and the start.
+/// Returns the beginning of paths that the route's origin removes, or at which it is mounted. The
+/// result has the key of the origin, the key of the beginning, and the beginning.
 fn start_of_paths<'p>(
     plan: &'p Plan,
     route: &'p Route,
@@ -311,7 +313,8 @@ fn start_of_paths<'p>(
     start.map(|(key, start)| (place, key, start))
 }
 
-/// Returns source files that would be sent because no route of their site runs them.
+/// Returns a warning for each files route that would send a source file, because no route of the
+/// site runs that file.
 fn sources(plan: &Plan) -> Vec<Finding> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         let scripts = ScriptRoutes::of(of, plan);

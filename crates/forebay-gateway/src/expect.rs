@@ -1,4 +1,4 @@
-//! Tests of a site's rules (`expect`), decided without starting anything.
+//! Tests of a site's rules (`expect`), decided without processes and connections.
 //!
 //! The answers are those of [`explain`](crate::explain::explain). A status that a process or a
 //! backend chooses is not decided here: `check --start` sends the request.
@@ -27,7 +27,7 @@ pub struct Tested {
     pub host: String,
     /// The listener that gets the request.
     pub listen: Listen,
-    /// The judgement without starting anything.
+    /// The outcome, as far as it is known without a running origin.
     pub outcome: Outcome,
     /// The route that answers: its line and its kind.
     pub answered_by: String,
@@ -40,7 +40,7 @@ pub enum Outcome {
     Holds,
     /// Only a running origin can decide the status.
     Undecided,
-    /// The answer is another one.
+    /// The answer differs, as the text says.
     Fails(String),
 }
 
@@ -88,7 +88,8 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let name = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let name = name.map_or(authority, |(name, _)| name);
-    // The site that names the host, such as the one that `www` has made. Else the test's own site.
+    // Uses the site that names the host, such as a site that the key `www` has created, else the
+    // test's own site.
     let names = |other: &&Site| {
         other.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
     };
@@ -99,7 +100,7 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     (authority.to_owned(), path, listen.clone())
 }
 
-/// Returns a name of the site.
+/// Returns a host name that selects the site.
 fn host(site: &Site) -> String {
     let exact = site.hosts.iter().find_map(|host| match host {
         HostPattern::Exact(name) => Some(name.clone()),
@@ -112,8 +113,8 @@ fn host(site: &Site) -> String {
     exact.or(any).unwrap_or_else(|| "localhost".into())
 }
 
-/// Returns the sockets of a server for tests, in the order of their numbers: one for each listener
-/// of the plan.
+/// Returns the listeners for which a server for tests has sockets, in the order of the sockets'
+/// numbers. Leaves out HTTP/3.
 pub fn listeners(plan: &Plan) -> Vec<Listen> {
     let mut all: Vec<Listen> = Vec::new();
     for listen in plan.sites.iter().flat_map(|site| &site.listen) {
@@ -129,7 +130,7 @@ pub fn socket(dir: &Path, number: usize) -> PathBuf {
     dir.join(number.to_string())
 }
 
-/// Changes a plan so that it serves tests alone: over Unix sockets in `dir`, without TLS, logs,
+/// Changes a plan so that it serves only tests, over Unix sockets in `dir`, without TLS, logs,
 /// certificates and `admin`. The client says in `X-Forwarded-Proto` if it means TLS.
 pub fn isolate(plan: &mut Plan, dir: &Path) {
     let all = listeners(plan);
@@ -236,7 +237,7 @@ fn judge_reply(
     }
 }
 
-/// Returns the path of a URL on this host, or the URL itself.
+/// Returns the path of `location` if it is a URL on this host, else returns `location`.
 fn without_host<'l>(location: &'l str, host: &str) -> &'l str {
     let rest = location.strip_prefix("http://").or_else(|| location.strip_prefix("https://"));
     let rest = rest.and_then(|rest| rest.strip_prefix(host));
@@ -255,7 +256,7 @@ fn shown(site: &Site, route: &Route) -> String {
     format!("the route on line {}{file}{name} answers with `{kind}{app}`", route.line)
 }
 
-/// Returns the key of a route that says what answers.
+/// Returns the key that selects the action of a route, such as `files`.
 fn kind_of(action: &Action) -> &'static str {
     match action {
         Action::Files(_) => "files",

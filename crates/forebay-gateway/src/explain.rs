@@ -1,6 +1,6 @@
 //! Explains a request: site, route, origin, and the data that the origin would receive.
 //!
-//! Starts nothing and connects nowhere; reads only the file system.
+//! Starts no processes, opens no connections, and reads only the file system.
 //!
 //! The module contains no routing rules: it parses a request as a listener would, and calls the
 //! functions of the origins that find scripts and create variables and header lines.
@@ -97,7 +97,7 @@ impl Explanation {
         let _ = writeln!(self.text, "{label:<10}{}", printable(value));
     }
 
-    /// Appends the keys that other tables gave, each with its place.
+    /// Appends the keys that other tables have set, each with its table and line.
     fn inherited(&mut self, keys: &[Inherited]) {
         for Inherited { key, typed, table, line, file } in keys {
             let file = file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
@@ -149,7 +149,7 @@ fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> Strin
     }
 }
 
-/// Follows the routes like the server.
+/// Follows the routes in the same way as the server.
 fn routes(
     plan: &Plan,
     site: &Site,
@@ -260,8 +260,8 @@ fn routes(
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Appends the rules above route `at` that apply to another path of its answer. Returns true if one
-/// of them answers.
+/// Appends the rules before route `at` that apply to another path of its resource. Returns true if
+/// one of these rules answers.
 fn rules(
     plan: &Plan,
     (site, at): (&Site, usize),

@@ -59,7 +59,7 @@ struct Parts {
     thread: Rc<Thread>,
     /// Buffer for a key, so that an answer from the store allocates nothing.
     scratch: RefCell<Vec<u8>>,
-    /// True if each request counts as authorized for a user, even without `Authorization`.
+    /// True if each request counts as authorized for a user, as with `forward_auth`.
     names_users: bool,
 }
 
@@ -74,7 +74,7 @@ enum Fetched {
 impl CachedOrigin {
     /// Creates an origin that stores replies of `origin` in `store`. `zone` is unique to the route,
     /// because routes do not share replies. If `names_users` is true, each request counts as
-    /// authorized for a user, even without `Authorization`.
+    /// authorized for a user, as with `forward_auth`.
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,

@@ -1,10 +1,11 @@
-//! Applies rules to the files and scripts that a path names, not only to one spelling of the path.
+//! Finds the other paths of a file or script, so that a rule applies to the resource and not only
+//! to one spelling of its path.
 //!
-//! A route is a rule for the routes below it in three cases: it admits only some clients (`allow`,
-//! `deny`, `basic_auth`), it answers instead of them (`respond`, `redirect`), or it keeps files of
-//! a directory from being run. The server matches rules with the path of the request and with the
-//! other paths that this module finds: the paths of the script and of an index file, and the path
-//! as an external server may read it.
+//! A route is a rule for later routes in three cases. It admits only some clients (`allow`, `deny`,
+//! `basic_auth`), it answers instead of later routes (`respond`, `redirect`), or it prevents them
+//! from running files of a directory. The server matches rules with the path of the request and
+//! with the other paths that this module finds: the paths of the script and of an index file, and
+//! the path as an external server may read it.
 
 mod around;
 
@@ -33,7 +34,7 @@ pub fn has_gate(route: &conf::Route) -> bool {
     route.access != Access::default()
 }
 
-/// Returns the way in which the route answers instead of the file that its path names.
+/// Returns if the route refuses requests, answers them instead of later routes, or does neither.
 pub fn instead(route: &conf::Route) -> Instead {
     match &route.action {
         Action::Respond(respond) if respond.status >= 400 => Instead::Refuses,
@@ -42,9 +43,10 @@ pub fn instead(route: &conf::Route) -> Instead {
     }
 }
 
-/// Returns, for each route of `site`, the numbers of the script routes below that get no file of
-/// it: for a route of files, those that its `scripts` does not name. A script route whose every
-/// request matches the route of files is excepted: `fallback` exists for that case.
+/// Returns, for each route of `site`, the numbers of the later script routes that must not run its
+/// files. Only files routes have such script routes, and their key `scripts` selects them. With
+/// `Covered`, a script route is exempt if the files route matches all its requests, because
+/// `fallback` exists for that case.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {
@@ -61,13 +63,13 @@ pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     site.routes.iter().enumerate().map(kept_from).collect()
 }
 
-/// Returns the script routes below route `at` that get no file of it.
+/// Returns the numbers of the later script routes that must not run files of route `at`.
 pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers:
-/// their numbers, each with the path. The server finds the same ones.
+/// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers.
+/// Each has the number of its route, and the path. The server finds the same rules.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,
@@ -90,7 +92,7 @@ pub fn rules_above(
     Ok(found)
 }
 
-/// Finds the other paths of a route's answers.
+/// Finds the other paths of the resources with which a route answers.
 pub struct Others {
     named: Named,
     parameters: PathParameters,
@@ -99,7 +101,7 @@ pub struct Others {
     has_request_uri: bool,
 }
 
-/// Targets of a route's paths.
+/// Resources that the paths of a route name.
 enum Named {
     /// Files, and the index files of directories.
     Files(conf::Files),
@@ -107,14 +109,15 @@ enum Named {
     Scripts(Scripts),
     /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Targets that only the server knows. Its scripts may be in this directory. The part of a path
-    /// before the directory is removed.
+    /// Resources that only the backend or application knows. Its scripts may be in this directory.
+    /// The text is a prefix that is removed from a path before the search in the directory.
     Unknown(Option<Scripts>, Option<String>),
 }
 
 impl Others {
-    /// Returns the finder for route `at` of `site`; `None` if the route answers itself, or if no
-    /// rule precedes it. `kept` is the result of [`kept_scripts`] for the site.
+    /// Returns the finder for route `at` of `site`. Returns `None` if the route answers itself, or
+    /// if no rule precedes it and it refuses no path parameters. `kept` is the result of
+    /// [`kept_scripts`] for the site.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {
@@ -315,7 +318,7 @@ fn looks_like_a_name_of_a_file(path: &[u8]) -> bool {
         && end.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Returns the targets of paths for an application that takes all of them.
+/// Returns the resources that paths name for an application that takes all paths.
 fn of_program(app: &conf::App) -> Named {
     if !running::listens(app) {
         return Named::Unknown(None, None);

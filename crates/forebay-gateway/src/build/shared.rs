@@ -14,7 +14,7 @@ use super::{BuildError, Origins};
 /// State of one route that all threads share.
 #[derive(Clone, Default)]
 pub(super) struct Shared {
-    /// Permits for processes at once.
+    /// Permits for simultaneous processes of a `cgi` route.
     pub(super) room: Option<Arc<Semaphore>>,
     /// User and limits of the processes.
     pub(super) launcher: Arc<Launcher>,
@@ -71,7 +71,7 @@ impl SharedUpstream {
 struct Upstreams<'a> {
     named: BTreeMap<String, SharedUpstream>,
     named_before: BTreeMap<&'a str, &'a SharedUpstream>,
-    /// Groups of single routes. Each is taken over once.
+    /// Previous groups of single routes. Each is used for one new group at most.
     anonymous_before: Vec<&'a SharedUpstream>,
 }
 
@@ -103,8 +103,8 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// Returns the state by site and route. An unchanged route to scripts keeps the count of its
-/// processes; the record of backends stays with their group.
+/// Returns the state by site and route. An unchanged `cgi` route keeps the count of its processes.
+/// The record of backends stays with their group.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
@@ -157,7 +157,7 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
     }
 }
 
-/// Returns the health checks: one set for each group, whatever the number of its routes.
+/// Returns the health checks. Each group is checked once, even if several routes use it.
 pub(super) fn checks(
     shared: &[Vec<Shared>],
     endpoints: &BTreeMap<String, Endpoint>,

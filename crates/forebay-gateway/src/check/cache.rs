@@ -1,9 +1,9 @@
-//! Checks stored replies whose content may depend on more than their key.
+//! Checks for routes whose stored replies may depend on more than their key.
 
 use forebay_conf::{Cache, Finding, Placeholder, Plan, RequestChange, Route};
 
-/// Returns warnings about routes that store replies for everybody, although the application knows
-/// the user.
+/// Returns warnings about routes that store replies for all clients, although a request field names
+/// the user to the application.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, site) in plan.sites.iter().enumerate() {

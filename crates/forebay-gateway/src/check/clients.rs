@@ -3,7 +3,7 @@
 use forebay_conf::{Access, Action, Clients, Finding, Listen, Network, Plan, Route, Site};
 use forebay_net::privileges::{PrivilegeError, look_up};
 
-/// Returns warnings about rules by address, and about gates that apply to some methods only.
+/// Returns warnings about rules by address, and about access rules that apply only to some methods.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let of_site = |(at, site): (usize, &Site)| {
         let mut found: Vec<_> = trusts_unix_by_address(at, site).into_iter().collect();
@@ -18,7 +18,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     plan.sites.iter().enumerate().flat_map(of_site).collect()
 }
 
-/// Returns the owners and groups of sockets that this machine does not know.
+/// Returns a finding for each configured owner or group of a socket that does not exist on this
+/// machine.
 pub fn unknown_owners(plan: &Plan) -> Vec<Finding> {
     let of_site = |(at, site): (usize, &Site)| {
         let access = &site.socket_access;
@@ -42,7 +43,7 @@ pub fn unknown_owners(plan: &Plan) -> Vec<Finding> {
     plan.sites.iter().enumerate().flat_map(of_site).collect()
 }
 
-/// A route of the file.
+/// Numbers of a site and of a route in it.
 struct Place {
     site: usize,
     route: usize,
@@ -71,9 +72,10 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about a rule by address for clients on a Unix socket, which have none.
+/// Returns a warning about a rule by address that applies to clients on a Unix socket, which have
+/// no address.
 fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
-    // An AJP web server and a PROXY header name the client.
+    // An AJP web server and a PROXY header name the client's address.
     let listen = unix_listener(site).filter(|listen| !listen.is_ajp())?;
     let trusts_unix =
         site.trusted_proxies.contains(&Clients::Unix) || site.trusts_unix_by_address();
@@ -91,7 +93,8 @@ fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Returns a warning if a `deny` of all addresses of one family allows the other family.
+/// Returns a warning if `deny` has all addresses of one family, and clients of the other family are
+/// admitted.
 fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     let all_of = |text: &str| text.parse().map(|addr| Network { addr, prefix_len: 0 });
     let (v4, v6) = (all_of("0.0.0.0").ok()?, all_of("::").ok()?);
@@ -114,8 +117,8 @@ fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about a gate that applies to some methods: other methods reach the routes
-/// below.
+/// Returns a warning about a gate that applies only to some methods, if other methods reach a later
+/// route without it.
 fn gate_of_methods(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     if route.access == Access::default() || route.matcher.methods.is_empty() {
         return None;

@@ -1,4 +1,5 @@
-//! Checks for rules that can be bypassed, and for scripts that a route of files hides.
+//! Checks for rules that can be bypassed, and for scripts that a files route prevents from being
+//! run.
 
 use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
 use forebay_origin::files::{RouteId, ScriptRoutes};
@@ -74,8 +75,8 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns a script in the directory of a route of files that a route below would run, and the line
-/// of that route.
+/// Returns a script in the directory of files route `at` that a later route must not run, and the
+/// line of the later route.
 fn kept_script(
     site: &Site,
     at: usize,

@@ -1,5 +1,5 @@
-//! Finds bypasses of a rule: routes of the site that serve what the rule protects, by a path that
-//! the rule does not match. `check` warns about them, and `explain` shows them.
+//! Finds bypasses of a rule: routes of the site that serve a resource that the rule protects, under
+//! a path that the rule does not match. `check` warns about them, and `explain` shows them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +21,8 @@ pub struct Around {
     pub route: usize,
     /// A path of the bypass.
     pub path: String,
-    /// If `strip_prefix` is the cause: a path of the rule, and the path that both become at the
-    /// backend.
+    /// If `strip_prefix` causes the bypass: a path of the rule, and the path that the backend gets
+    /// for this path and for `path`.
     pub backend: Option<(String, String)>,
 }
 
@@ -34,24 +34,24 @@ struct AnswerSource {
     path: Vec<u8>,
 }
 
-/// The part of a place that one path of a rule protects.
+/// The resources that one path of a rule protects.
 struct Region {
     place: AnswerSource,
     /// The path of the rule.
     start: String,
-    /// True if the region includes everything below the place.
+    /// True if the region includes everything below `place`.
     is_dir: bool,
 }
 
-/// Maximum number of rules per site, and of routes that each is compared with. Limits the time,
-/// which grows with the third power of the number.
+/// Maximum number of rules per site, and of routes with which each rule is compared. The number is
+/// limited, because the time grows with its third power.
 const MOST: usize = 100;
 
-/// Returns one bypass for each rule of `site` and each other route, if there is any.
+/// Returns one bypass for each pair of a rule of `site` and another route, if a bypass exists.
 pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     let mut found: Vec<Around> = Vec::new();
     let kept = kept_scripts(site, plan);
-    // The paths of an expression are not known.
+    // The paths that a regular expression matches are not known.
     let is_rule =
         |at: &usize| protects(&site.routes[*at]) && site.routes[*at].matcher.regex.is_none();
     for rule in (0..site.routes.len()).filter(is_rule).take(MOST) {
@@ -116,8 +116,8 @@ fn below_path(
     None
 }
 
-/// Returns true if the route redirects to a path below `start`, so that it cannot be meant for
-/// those.
+/// Returns true if the route redirects to a path below `start`, so that it cannot be meant for such
+/// paths.
 fn leads_below(route: &conf::Route, start: &str) -> bool {
     let Action::Redirect(redirect) = &route.action else { return false };
     matches!(redirect.to.parts().first(), Some(TemplatePart::Text(to)) if to.starts_with(start))
@@ -143,8 +143,8 @@ pub fn rules_beside(site: &Site, plan: &Plan, at: usize, path: &[u8]) -> Vec<usi
     rules.filter(protects_it).collect()
 }
 
-/// Returns the numbers of routes whose access rules are for an expression, if other routes of the
-/// site answer, too. No way around them is found.
+/// Returns the numbers of routes that have access rules and a regular expression, if other routes
+/// of the site answer, too. This module cannot find bypasses of such rules.
 pub fn incomparable(site: &Site) -> Vec<usize> {
     let answers = |route: &&conf::Route| instead(route) == Instead::No;
     if site.routes.iter().filter(answers).count() < 2 {
@@ -180,8 +180,8 @@ impl Region {
     }
 }
 
-/// Returns what the rule protects: the answers of its own origin, or the answers of the routes
-/// below if the rule answers instead of them.
+/// Returns the resources that the rule protects: those of its own origin, or those of later routes
+/// if the rule answers instead of them.
 fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let route = &site.routes[rule];
     let origins = match instead(route) {
@@ -203,7 +203,8 @@ fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     found
 }
 
-/// Returns the prefixes of a matcher's paths, each with true if it includes everything below.
+/// Returns the fixed beginnings of a matcher's paths, each with true if the path includes
+/// everything below it.
 fn beginnings(matcher: &Matcher) -> Vec<(&str, bool)> {
     if matcher.paths.is_empty() {
         return vec![("/", true)];
@@ -310,8 +311,8 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
 }
 
 /// Returns the route that serves `path`, unless it refuses some requests or an earlier rule
-/// decides. A route above `rule` for a part of its paths is an intended exception. A route with
-/// `when` may leave the path to the routes below.
+/// decides. A route before `rule` that takes only a part of the rule's paths is an intended
+/// exception. A route with `when` may leave the path to later routes.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {

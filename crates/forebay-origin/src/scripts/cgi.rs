@@ -1,11 +1,13 @@
 //! CGI scripts: a process for each request (RFC 3875).
 //!
-//! The output of a killed script ends like that of any other. So Forebay waits for the exit status
-//! after the end of output: at most 50 ms, because a script may close its output and continue.
+//! The output of a killed script ends like the output of any other script. So Forebay waits for the
+//! exit status after the end of output: at most 50 ms, because a script may close its output and
+//! continue.
 //!
-//! Children get the limit on open files that Forebay was started with, through `prlimit` just after
-//! their start. Setting it before the start would require `fork`. A start with `fork` takes 1.2 ms
-//! if Forebay uses 10 MB, and 13 ms if it uses 100 MB. A start without it always takes 0.9 ms.
+//! Children get the limit on open files with which Forebay was started. Forebay sets it with
+//! `prlimit` just after their start, because a limit before the start would require `fork`. A start
+//! with `fork` takes 1.2 ms if Forebay uses 10 MB, and 13 ms if it uses 100 MB. A start without it
+//! always takes 0.9 ms.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -59,10 +61,10 @@ const LOGGED: usize = 64 * 1024;
 /// Variables that scripts inherit from Forebay's environment, if set.
 pub const PASSED: [&str; 3] = ["PATH", "TZ", "LD_LIBRARY_PATH"];
 
-/// Variables that applications inherit, through their workers.
+/// Variables that the scripts of applications inherit from Forebay's environment, if set.
 pub const PASSED_BY_APPS: [&str; 5] = ["PATH", "TZ", "LD_LIBRARY_PATH", "PERL5LIB", "PYTHONPATH"];
 
-/// A thread's view of a directory of CGI scripts.
+/// Origin for a directory of CGI scripts. Each thread has its own.
 pub struct Cgi {
     thread: Rc<Thread>,
     settings: conf::Cgi,
@@ -81,13 +83,13 @@ pub struct Processes {
     pub reaper: Arc<ScriptReaper>,
     /// User and limits of the processes.
     pub launcher: Arc<Launcher>,
-    /// Variables that they inherit from Forebay's environment.
+    /// Variables that the processes inherit from Forebay's environment.
     pub passed: &'static [&'static str],
 }
 
 impl Cgi {
-    /// Creates the origin for `scripts`, configured by `settings`. A path in `exact` is the only
-    /// program itself.
+    /// Creates the origin for `scripts`, configured by `settings`. If the route runs one program
+    /// for all paths, a path in `exact` names the program itself.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Cgi,
@@ -155,7 +157,7 @@ impl Cgi {
         let file = &script.file;
         let Processes { launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
-            // The launcher could report an obstacle in the log only.
+            // The launcher could report an obstacle only in the log, so obstacles are checked here.
             obstacle(file).map_or(Ok(()), Err)?;
         }
         let dir = self.thread.settings().spool_dir();
@@ -165,8 +167,8 @@ impl Cgi {
         })?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
-        // Everything that may fail comes before the start: a script without a `Process` would never
-        // be ended.
+        // Everything that may fail comes before the start, because a running script without a
+        // `ScriptProcess` would never be ended.
         let stdout = ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?;
         let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
         let mut command = Command::from(launcher.command(file.as_os_str()));
@@ -276,7 +278,7 @@ async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(
     }
 }
 
-/// Returns the signal that ended the script.
+/// Returns the signal that ended the script, if any.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,
@@ -401,7 +403,7 @@ fn not_permitted(file: std::path::Display<'_>, line: Option<&str>) -> String {
     }
 }
 
-/// Returns what is missing.
+/// Describes the missing interpreter or file.
 fn absent(line: Option<&str>) -> String {
     match line {
         Some(line) if line.ends_with('\r') => format!(

@@ -4,8 +4,8 @@
 //! Forebay reads the first 256 bytes, like the kernel, once for each version of the file. It
 //! compares the version at each request, because a worker must not get a script in another
 //! language: Perl compiles and runs some Python. Scripts without a worker run as plain CGI, through
-//! `forebay __launch` if there is a user or a limit. The language host checks the line again when
-//! it compiles.
+//! `forebay __launch` if a user or a limit is configured. The language host checks the line again
+//! when it compiles the script.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the kernel reads (BINPRM_BUF_SIZE).
 const LOOKED_AT: u64 = 256;
-/// Maximum number of remembered scripts. Above it, all are forgotten.
+/// Maximum number of remembered scripts. If it is reached, all are forgotten.
 const REMEMBERED: usize = 10_000;
 /// Maximum of files and directories in a survey, and its maximum depth.
 const SURVEYED: usize = 5_000;
@@ -35,7 +35,7 @@ pub enum Language {
     },
     /// Another interpreter, a binary program, or an unreadable file.
     Program,
-    /// Neither a `#!` line nor a magic number: the kernel cannot run it.
+    /// The file has neither a `#!` line nor a magic number, so the kernel cannot run it.
     Unmarked,
 }
 

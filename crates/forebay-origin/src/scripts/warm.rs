@@ -13,7 +13,7 @@ pub enum Runner {
     Python,
     /// A new process for the request.
     Process,
-    /// None: the script does not name its language.
+    /// No runner, because the script does not name its language.
     Nobody,
 }
 
@@ -26,7 +26,8 @@ pub struct Warm {
     pub python: bool,
     /// Interpreter of the Python workers, if it belongs to a virtual environment.
     pub environment: Option<PathBuf>,
-    /// True if the configuration names that interpreter, which overrides the scripts.
+    /// True if the configuration names that interpreter. It then applies whatever interpreter a
+    /// Python script names.
     pub is_named: bool,
     /// Language of scripts without a `#!` line.
     pub unmarked: Unmarked,
@@ -39,7 +40,7 @@ pub enum Unmarked {
     Perl,
     /// Python, unless the name has another language's ending.
     Python,
-    /// None: the kernel would not run such a script either.
+    /// No language. The kernel would not run such a script either.
     Nothing,
 }
 
