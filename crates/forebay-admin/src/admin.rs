@@ -60,7 +60,7 @@ pub struct BackendRow {
     pub server: usize,
     /// Address of the backend.
     pub address: String,
-    /// True unless the backend is excluded after failures or down by its health check.
+    /// False if failures exclude the backend or its health check fails.
     pub is_up: bool,
     /// True if the backend is used only when the others are down.
     pub is_backup: bool,
@@ -77,7 +77,7 @@ pub struct BackendRow {
 pub struct AppStatus {
     /// The application's name.
     pub name: String,
-    /// Its workers, oldest first.
+    /// The application's workers, oldest first.
     pub workers: Vec<WorkerRow>,
     /// Requests that wait for a worker.
     pub waiting: usize,
@@ -127,7 +127,7 @@ pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(address).map_err(|error| ListenError { listen: Listen::Tcp(address), error })
 }
 
-/// Sources of the answers.
+/// The administrator's listener, with the state that its answers show.
 pub struct Admin {
     pub threads: Vec<Arc<Counters>>,
     pub loads: Arc<Loads>,
@@ -135,7 +135,8 @@ pub struct Admin {
     pub started: Instant,
     /// Accepted `Host` names, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Token required to restart an application.
+    /// Token that is required to restart an application or to purge stored replies. Without it,
+    /// both are refused.
     pub token: Option<String>,
 }
 
@@ -206,8 +207,8 @@ impl Admin {
 
     /// Returns true if `host` is an address or a configured name.
     fn is_for_us(&self, host: &str) -> bool {
-        // Otherwise a web page whose own name resolves to this address (DNS rebinding) could read
-        // answers.
+        // Other names are refused, because a web page whose own name resolves to this address (DNS
+        // rebinding) could read answers.
         let address = host.trim_start_matches('[').trim_end_matches(']');
         host.is_empty()
             || host == "localhost"
@@ -285,7 +286,8 @@ impl Admin {
 
     /// Returns the metrics in Prometheus' text format.
     fn metrics(&self) -> String {
-        // Labels are status classes and names from the configuration, so that traffic adds none.
+        // Labels are status classes and names from the configuration, so that traffic cannot create
+        // new labels.
         let totals = Totals::of(&self.threads);
         let mut out = String::new();
         family(&mut out, "forebay_requests_total", "counter", "Requests by status class.");
@@ -370,8 +372,8 @@ impl Admin {
 const HTML: &str = "text/html; charset=utf-8";
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
-/// Appends the metrics of each application. Process ids are no labels, because their number is
-/// unbounded.
+/// Appends the metrics of each application. Process ids are not used as labels, because their
+/// number is unbounded.
 fn append_apps(out: &mut String, apps: &[AppStatus]) {
     let names: Vec<String> = apps.iter().map(|app| label(&app.name)).collect();
     family(out, "forebay_workers", "gauge", "Worker processes, by application and state.");
@@ -426,7 +428,7 @@ fn append_details(page: &mut String, totals: &Totals) {
 
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Returns the value of a label, without its quotes.
+/// Returns `text` escaped as the value of a label, without the quotes around it.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }

@@ -10,8 +10,8 @@ pub fn gives_up_root(server: &Server) -> bool {
     server.user.as_deref().is_some_and(|user| user != "root")
 }
 
-/// Starts the helper if this process is root, will give that up, and `plan` has applications or
-/// scripts with their own users. Must be called before root is given up.
+/// Starts the helper if this process is root and will give root up, and if `plan` has applications
+/// or scripts with their own users. Must be called before root is given up.
 pub fn start_helper(plan: &Plan) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() || !gives_up_root(&plan.server) {
         return Ok(());

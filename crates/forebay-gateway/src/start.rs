@@ -1,4 +1,4 @@
-//! Starts a plan's applications all at once, so that a slow or broken one delays no other.
+//! Starts all applications of a plan at once, so that a slow or broken application delays no other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use forebay_workers::{FirstStart, StartError};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts the applications of `plan`, except those that `previous` already runs with equal
-/// definitions. With `is_reload`, all must start, because the previous configuration still serves.
-/// Otherwise an application that fails, or takes longer than [`PATIENCE`], is logged, and its
-/// supervisor keeps trying.
+/// definitions. If `is_reload` is true, all applications must start, because the previous
+/// configuration still serves. Otherwise an application that fails, or takes longer than
+/// [`PATIENCE`], is logged, and its supervisor keeps trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,
@@ -62,7 +62,7 @@ pub fn start_all(
 pub struct AppStart {
     /// Name of the application.
     pub name: String,
-    /// Error of the start.
+    /// Result of the start.
     pub outcome: Result<(), StartError>,
 }
 
@@ -79,7 +79,7 @@ pub fn try_starts(
             .and_then(|definition| RunningApp::begin(definition, log.clone()));
         (name, begun)
     });
-    // All start before the first is awaited.
+    // All applications start before the first one is awaited.
     let begun: Vec<_> = begun.collect();
     let ended = begun.into_iter().map(|(name, begun)| {
         let outcome = begun.and_then(|(app, first)| {

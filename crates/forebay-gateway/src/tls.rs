@@ -11,9 +11,9 @@ use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, Ticket
 
 /// Certificates of all sites, and verification of all backends.
 pub struct SiteTls {
-    /// By site, in the order of the plan.
+    /// TLS configuration of each site, in the order of the plan.
     pub sites: Vec<Option<Arc<ServerTls>>>,
-    /// TLS client configuration by settings.
+    /// TLS client configuration of each distinct set of backend settings.
     pub backends: HashMap<BackendTls, Arc<ClientTls>>,
     tickets: TicketKeys,
     /// Certificates that sites obtain with ACME.
@@ -74,7 +74,8 @@ impl SiteTls {
     }
 }
 
-/// Returns the certificate of a site with ACME. Sites of a plan that want the same one share it.
+/// Returns the certificate of a site with ACME. Sites of a plan that need the same certificate
+/// share it.
 fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     if let Some(same) = all.iter().find(|wanted| wanted.acme.is_same_certificate(by)) {
         return same.certificate.clone();
@@ -106,8 +107,8 @@ pub(crate) struct AcmeService {
 }
 
 impl AcmeService {
-    /// Starts the thread if a site needs it. Keeps the thread of `previous` if its work is
-    /// unchanged.
+    /// Starts the thread if a site needs it. Keeps the thread of `previous` if the sites need the
+    /// same certificates as before.
     pub fn start(
         plan: &Plan,
         tls: &SiteTls,

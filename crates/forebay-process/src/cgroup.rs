@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The period of cpu.max, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// An existing group. Dropping this does not remove it.
+/// An existing group. Dropping this value does not remove the group.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -27,12 +27,12 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// A group with limits. Dropping this removes the group if it has no process any more.
+/// A group with limits. Dropping this value removes the group if it has no process any more.
 #[derive(Debug)]
 pub struct LimitedCgroup(Cgroup);
 
 impl Cgroup {
-    /// Creates a group below this process's own; returns `None` if that is not permitted.
+    /// Creates a group below the group of this process. Returns `None` if that is not permitted.
     pub fn create(name: &str) -> Option<Self> {
         let path = own_group()?.1.join(name);
         fs::create_dir(&path).ok()?;
@@ -44,7 +44,8 @@ impl Cgroup {
         None
     }
 
-    /// Returns groups next to this one that other processes made, by name.
+    /// Returns the groups below the group of this process, with their names. Other processes may
+    /// have made them.
     pub fn siblings() -> Vec<(String, Self)> {
         let entries = own_group().and_then(|(_, own)| fs::read_dir(own).ok());
         let named = |entry: fs::DirEntry| {
@@ -106,8 +107,9 @@ impl LimitedCgroup {
     /// Returns a group for `app` with these limits, or the reason why none can be made. Returns
     /// `None` without limits.
     ///
-    /// The group is made below Forebay's own group, or next to it: a group with processes cannot
-    /// enable controllers for others. So systemd has to delegate (`Delegate=yes`), best with
+    /// The group is made below Forebay's own group. If that fails, it is made next to Forebay's
+    /// group, because a group that contains processes cannot enable controllers for groups below
+    /// it. So systemd must delegate groups to Forebay (`Delegate=yes`), best with
     /// `DelegateSubgroup=main`.
     pub(crate) fn make_here(
         app: &str,
@@ -185,8 +187,8 @@ fn own_group() -> Option<(PathBuf, PathBuf)> {
     find_group(&mounts, &groups)
 }
 
-/// Finds version 2 at any mount point: often `/sys/fs/cgroup`, beside version 1
-/// `/sys/fs/cgroup/unified`. In a container only a part of it may be mounted.
+/// Finds version 2 at any mount point: often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if
+/// version 1 is mounted, too. In a container, only a part of the hierarchy may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

@@ -14,7 +14,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// User and system time together.
+    /// Returns user and system time together.
     pub fn total(&self) -> Duration {
         self.user + self.system
     }

@@ -17,7 +17,7 @@ pub struct Stat {
     pub name: String,
     /// CPU time.
     pub cpu: Cpu,
-    /// CPU time of children that it has waited for.
+    /// CPU time of children that the process has waited for.
     pub cpu_of_children: Cpu,
     /// Number of threads.
     pub threads: u64,
@@ -60,7 +60,7 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
-/// Returns the resources of a process; zero if there is none.
+/// Returns the resources of a process. They are zero if the process does not exist.
 pub fn usage_of(pid: i32) -> Usage {
     Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
         rss: stat.rss,
@@ -97,7 +97,7 @@ fn parse(pid: i32, stat: &str) -> Option<Stat> {
     // The name in parentheses may itself contain spaces and parentheses.
     let (front, fields) = stat.rsplit_once(") ")?;
     let name = front.split_once('(')?.1.to_owned();
-    // The first of these is field 3 of the manual page, the state.
+    // The first of these fields is field 3 of the manual page, the state.
     let fields: Vec<&str> = fields.trim_end().split(' ').collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let cpu = |user: usize, system: usize| {

@@ -1,6 +1,6 @@
-//! The limit of open descriptors for child processes: the limit found at the start, not the higher
-//! one of a gateway. Programs that use `select`, or that close all possible descriptors, suffer
-//! from a high limit.
+//! Gives child processes the limit on open descriptors that Forebay found at its start, not the
+//! gateway's higher limit. Programs that use `select`, or that close all possible descriptors,
+//! suffer from a high limit.
 
 use std::sync::OnceLock;
 
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 static FOUND: OnceLock<Rlimit> = OnceLock::new();
 
-/// Records the limit before it is raised. Only the first call counts.
+/// Records the limit before it is raised. Later calls do nothing.
 pub fn record_descriptors() {
     let _ = FOUND.set(getrlimit(Resource::Nofile));
 }
@@ -19,8 +19,8 @@ pub fn found_descriptors() -> Option<u64> {
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
 }
 
-/// Gives a new process the limit that was found. At first it may see the gateway's limit: to set it
-/// earlier would take a `fork`, which is slow for large processes.
+/// Gives a new process the limit that was found. For a moment, the process may see the gateway's
+/// limit. An earlier change would require a `fork`, which is slow for large processes.
 pub fn give_back_descriptors(process: Pid) {
     let Some(found) = FOUND.get() else { return };
     if getrlimit(Resource::Nofile) != *found {

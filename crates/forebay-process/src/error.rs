@@ -27,7 +27,8 @@ impl StartError {
         StartError { help: help.into(), ..self }
     }
 
-    /// Returns the faulty key of the application's table, as a path; empty: the whole table.
+    /// Returns the faulty key of the application's table, as a path. The path is empty if the whole
+    /// table is at fault.
     pub fn key(&self) -> &'static [&'static str] {
         self.key
     }

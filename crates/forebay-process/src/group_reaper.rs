@@ -1,9 +1,10 @@
 //! Ends process groups when this process is killed.
 //!
 //! The kernel ends a worker together with the supervisor's thread (`PR_SET_PDEATHSIG`, which each
-//! host requests). It does not end the programs of the worker's script. So an otherwise idle shell
-//! reads the ids of the workers' process groups from a pipe. The pipe closes when this process ends
-//! for any reason. Then the shell kills the remaining groups.
+//! language host requests). The kernel does not end the programs that the worker's script has
+//! started. So an otherwise idle shell reads the ids of the workers' process groups from a pipe.
+//! The pipe closes when this process ends for any reason. Then the shell kills the remaining
+//! groups.
 
 use rustix::process::Pid;
 use std::io::{self, Write};
@@ -31,23 +32,24 @@ pub struct GroupReaper {
 #[derive(Debug)]
 struct Shell {
     process: Child,
-    /// `None` after the end.
+    /// `None` after the pipe was closed.
     pipe: Option<ChildStdin>,
 }
 
 impl GroupReaper {
-    /// Starts the shell in its own group, so that no signal to others ends it.
+    /// Starts the shell in its own process group, so that no signal to another group ends it.
     pub fn start() -> io::Result<GroupReaper> {
         Ok(GroupReaper { shell: Shell::start()?, groups: Vec::new() })
     }
 
-    /// Adds the group of `leader`, which ends together with this process from now on.
+    /// Adds the process group of `leader`. From now on, the shell kills the group when this process
+    /// ends.
     pub fn watch(&mut self, leader: Pid) {
         self.groups.push(leader);
         self.send('+', leader);
     }
 
-    /// Removes the group of a leader that has ended. The shell ignores the rest of the group,
+    /// Removes the group of a leader that has ended. The shell will not kill the rest of the group,
     /// because the id may soon be reused.
     pub fn forget(&mut self, leader: Pid) {
         self.groups.retain(|group| *group != leader);
@@ -85,7 +87,7 @@ impl Shell {
         Ok(Shell { process, pipe })
     }
 
-    /// Writes a whole line or nothing: a list that lacks a line could kill a wrong group.
+    /// Writes a whole line or nothing, because a shell that lacks a line could kill a wrong group.
     fn send(&mut self, sign: char, leader: Pid) -> io::Result<()> {
         let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())

@@ -1,14 +1,14 @@
 //! The guardian: a small process that starts one program, and ends all processes of that program
 //! when the guardian's parent ends for any reason.
 //!
-//! Forebay runs itself as guardian and holds the other end of its standard input. The guardian has
-//! its own session, so that no signal of a terminal reaches it or the program. It is the reaper of
-//! all that the program starts: a daemon stays its descendant. The kernel ends the program together
-//! with the guardian.
+//! Forebay runs itself as guardian and holds the other end of the guardian's standard input. The
+//! guardian has its own session, so that no signal of a terminal reaches it or the program. The
+//! guardian reaps all processes that the program starts, so that even a daemon stays its
+//! descendant. The kernel ends the program together with the guardian.
 //!
-//! This module holds the common part of guardians. Its users decide the order of ends and the
-//! reports: [`guard_program`](crate::guard_program) for a program that listens by itself, and the
-//! keeper of `forebay compare` for a measured server.
+//! This module holds the common part of guardians. The callers decide the reports and the order in
+//! which processes end. They are [`guard_program`](crate::guard_program) for a program that listens
+//! by itself, and the keeper of `forebay compare` for a measured server.
 
 use crate::Launch;
 use crate::cgroup::Cgroup;
@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 
 /// A process that survives SIGKILL for this long hangs inside the kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// Pause between two rounds of SIGKILL: a process may fork while its siblings are killed.
+/// Pause between two rounds of SIGKILL. Several rounds are needed, because a process may fork while
+/// its siblings are killed.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// This process as guardian, with orders of the kind `O`.
@@ -44,9 +45,9 @@ pub struct Guardian<O> {
 /// The reason why a guardian wakes up.
 #[derive(Debug)]
 pub enum Wake<O> {
-    /// Its parent sent an order.
+    /// The guardian's parent has sent an order.
     Order(O),
-    /// Its parent has ended, or a signal asks it to end.
+    /// The guardian's parent has ended, or a signal asks the guardian to end.
     End,
     /// The program has ended.
     ProgramEnded(WaitStatus),
@@ -57,10 +58,11 @@ pub enum Wake<O> {
 }
 
 impl<O: Send + 'static> Guardian<O> {
-    /// Makes this process a guardian. Runs `read` on a separate thread. It passes orders on until
-    /// its argument returns false, and returns when the parent's end is closed.
+    /// Makes this process a guardian. Runs `read` on a separate thread. `read` passes each order to
+    /// its argument until that returns false, and returns when the parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Fails only for the leader of a process group, which gets no signals of other terminals.
+        // Fails only if this process leads a process group, which gets no signals of other
+        // terminals.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();
@@ -77,8 +79,8 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(Self { sender, wakes, program: None, program_is_alive: false, any_is_alive: false })
     }
 
-    /// Starts the program, once, in its own process group; the kernel ends it with this process.
-    /// `configure` sets descriptors, environment and directory.
+    /// Starts the program in its own process group. Call it once. The kernel ends the program when
+    /// this process ends. `configure` sets descriptors, environment and directory.
     pub fn start(
         &mut self,
         launch: Launch,
@@ -114,17 +116,17 @@ impl<O: Send + 'static> Guardian<O> {
         Some(wake)
     }
 
-    /// Returns the program while it lives.
+    /// Returns the program if it has not ended.
     pub fn program(&self) -> Option<Pid> {
         self.program.filter(|_| self.program_is_alive)
     }
 
-    /// Returns true if a process lives that the guardian has to end.
+    /// Returns true if a process remains that the guardian has to end.
     pub fn any_is_alive(&self) -> bool {
         self.any_is_alive
     }
 
-    /// Asks all remaining processes that `which` selects to end.
+    /// Sends SIGTERM to all remaining processes that `which` selects.
     pub fn request_stop(&self, which: impl Fn(&Stat) -> bool) {
         for stat in self.left().into_iter().filter(which) {
             send(stat.pid, Signal::TERM);
@@ -143,7 +145,7 @@ impl<O: Send + 'static> Guardian<O> {
             for stat in self.left() {
                 send(stat.pid, Signal::KILL);
             }
-            // Any event will do: the loop checks the remaining processes.
+            // The kind of event does not matter, because the loop checks the remaining processes.
             let _ = self.wait(Some(Instant::now() + KILL_INTERVAL));
         }
         if self.any_is_alive { self.left() } else { Vec::new() }

@@ -1,10 +1,10 @@
 //! A small process that stays root and starts applications under their own users, for a gateway
-//! that has dropped root (the privilege separation of OpenSSH).
+//! that has dropped root (as in OpenSSH's privilege separation).
 //!
 //! The gateway runs as the `user` of `[server]`. So it cannot start a process as another user, and
 //! no script with its own user can signal it. Before the gateway drops root, it starts the helper
-//! (`forebay __helper`) with the users of the configuration. These never change, and root is not
-//! among them. A reload that names another user is refused.
+//! (`forebay __helper`) with the users of the configuration. These users never change, and root is
+//! not among them. A reload that names another user is refused.
 //!
 //! The helper is the trust boundary. An attacker who controls the gateway can start programs as
 //! these users, as the gateway itself does, and can do nothing else as root. So the helper takes
@@ -13,13 +13,14 @@
 //! and a program could enter a directory that its user may not enter.
 //!
 //! For a program that listens by itself, the helper starts its guardian, which stays root: the
-//! program's user cannot kill it. The helper also makes the program's room (`helper/room.rs`).
+//! program's user cannot kill it. The helper also makes the program's room, which is its private
+//! directory (`helper/room.rs`).
 //!
-//! Each request brings its own socket. Over this socket the helper reports the start and the end of
+//! Each request contains a socket. Over this socket, the helper reports the start and the end of
 //! the process, and receives the order to kill its process group. A closed socket means this order,
-//! too, so nothing outlives the gateway. The children of the helper end with it, by its group
-//! reaper and the kernel's parent death signal. Only a guardian does not: it ends all of its
-//! program when the gateway closes their socket.
+//! too, so nothing outlives the gateway. When the helper ends, its group reaper and the kernel's
+//! parent death signal end its children. Only guardians continue: a guardian ends its whole program
+//! when the gateway closes their socket.
 
 mod child;
 mod message;
@@ -52,10 +53,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 
-/// The gateway's handle on the helper.
+/// The gateway's connection to the helper, with the fixed users.
 #[derive(Debug)]
 pub struct Helper {
-    /// `None` after the end.
+    /// `None` after the helper has ended.
     connection: Mutex<Option<HelperConnection>>,
     pid: u32,
     users: Vec<Identity>,
@@ -73,11 +74,12 @@ struct HelperConnection {
 pub struct HelpedLaunch<'a> {
     /// Limits, control group, user and arguments.
     pub launch: &'a Launch,
-    /// Its directory.
+    /// Directory of the program.
     pub dir: &'a Path,
-    /// All variables of its environment.
+    /// All variables of the program's environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its descriptors from 0 on: three or four. Those of a guardian are three.
+    /// Three or four descriptors, which become the program's descriptors from 0 on. A guardian gets
+    /// three.
     pub descriptors: &'a [BorrowedFd<'a>],
 }
 
@@ -89,8 +91,9 @@ pub struct HelpedRoom {
 }
 
 impl Helper {
-    /// Starts the helper of this process for these users. `group` is that of the gateway without
-    /// root, which may then connect to programs of these users. Call it as root, once.
+    /// Starts the helper of this process for these users. `group` is the gateway's group after it
+    /// has dropped root. This group may connect to the programs of these users. Call it as root,
+    /// once.
     ///
     /// # Errors
     /// The process cannot be started, or one of the users is root.
@@ -100,7 +103,8 @@ impl Helper {
         }
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // A message has the environment of a request, which is larger than the default.
+        // A message contains the environment of a request, which may be larger than the default
+        // buffer.
         set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
         let rooms = Rooms::new(group);
         let process = Command::new(myself())
@@ -134,7 +138,7 @@ impl Helper {
         }
     }
 
-    /// Returns its process id, that of the parent of all its processes.
+    /// Returns the helper's process id. The helper is the parent of all processes that it starts.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -179,16 +183,18 @@ impl Helper {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
 
-    /// Returns a room that is made when its program is started.
+    /// Returns the name and path of a new room. The helper makes the room when it starts the
+    /// program.
     pub fn new_room(&self) -> HelpedRoom {
         let name = room::new_name();
         let path = self.rooms.path.join(&name);
         HelpedRoom { name, path }
     }
 
-    /// Sends a request to start a program that listens by itself, with its guardian, which is the
-    /// child. `files` are written into the room. If the helper `listens`, it opens the socket that the
-    /// program inherits, in place of descriptor 1.
+    /// Sends a request to start a program that listens by itself. The started child is the
+    /// program's guardian. The helper writes `files` into the room. If `listens` is true, the
+    /// helper opens the listening socket, which replaces descriptor 1 and which the program
+    /// inherits.
     ///
     /// # Errors
     /// The helper has ended, or the request is too large.
@@ -255,7 +261,7 @@ fn is_same(one: &Identity, other: &Identity) -> bool {
     (&one.user, one.group, one.alone) == (&other.user, other.group, other.alone)
 }
 
-/// Returns true if it has a user, and that is not root.
+/// Returns true if `identity` has a user other than root.
 pub(crate) fn is_for_helper(identity: &Identity) -> bool {
     identity.user.as_ref().is_some_and(|(user, _)| *user != 0)
 }

@@ -10,7 +10,7 @@ use std::ffi::{CString, OsString};
 pub struct Identity {
     /// The user, and its name for the lookup of its groups.
     pub user: Option<(u32, String)>,
-    /// The group; the first of them if the user's own groups apply, too.
+    /// The primary group. The user's other groups apply, too, unless `alone` is true.
     pub group: Option<u32>,
     /// True if the group is the only one.
     pub alone: bool,
@@ -19,8 +19,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up the names, for any calling process; returns `None` if neither is given. `app` is
-    /// for messages.
+    /// Looks up the names. Any process may call it. Returns `None` if neither name is given. `app`
+    /// is for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,
@@ -58,7 +58,8 @@ impl Identity {
         Ok(Some(Identity { user, group, alone: only.is_some(), env }))
     }
 
-    /// Makes this process permanently that of the user. Call it before there is another thread.
+    /// Changes this process permanently to the user and group. Call it before there is another
+    /// thread.
     pub fn assume(&self) -> Result<(), Errno> {
         if let Some(group) = self.group.map(Gid::from_raw) {
             match &self.user {
@@ -70,7 +71,7 @@ impl Identity {
             }
             setgid(group)?;
         }
-        // Last, because it removes the right to do the other steps.
+        // The user is set last, because this removes the right to do the other steps.
         match &self.user {
             Some((uid, _)) => setuid(Uid::from_raw(*uid)),
             None => Ok(()),

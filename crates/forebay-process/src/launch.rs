@@ -1,7 +1,7 @@
 //! The last step before a program: this process becomes the program, as another user and within
 //! limits.
 //!
-//! Between fork and exec only `unsafe` code could do this. So Forebay starts itself (`forebay
+//! Only `unsafe` code could do this between fork and exec. So Forebay starts itself (`forebay
 //! __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then becomes the
 //! program under the same process id.
 
@@ -20,34 +20,35 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// An environment variable that `forebay compare` sets for the servers that it starts. Its own
-/// tools (`perf`) may then read their memory and descriptors as the same user.
+/// An environment variable that `forebay compare` sets for the servers that it starts. The tools of
+/// `forebay compare` (`perf`) may then read the memory and descriptors of these servers as the same
+/// user.
 pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
-/// The file from which the step before the program reads its environment.
+/// The file from which `__launch` reads the program's environment.
 const ENVIRONMENT: &str = "/proc/self/fd/4";
 /// Exit code of a shell for a command that was not found or could not be run.
 const CANNOT_RUN: u8 = 127;
 /// The first descriptor after the standard ones, as in systemd's socket activation.
 const FIRST_INHERITED: i32 = 3;
 
-/// The properties of a program besides its environment and its directory.
+/// The properties of a program, except the variables of its environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Launch {
-    /// The kernel kills the program when this process, its parent, ends.
+    /// Process id of the parent. If present, the kernel kills the program when the parent ends.
     pub parent: Option<i32>,
     /// Limits of the program.
     pub limits: ProcessLimits,
-    /// The soft limit on open files, which Forebay has raised for itself.
+    /// The program's soft limit on open files. Forebay has raised its own limit.
     pub files: Option<u64>,
     /// The control group to enter.
     pub cgroup: Option<PathBuf>,
-    /// The program may run outside of the control group if it cannot enter that group.
+    /// True if the program may run outside of the control group when it cannot enter that group.
     pub cgroup_is_optional: bool,
     /// Cores to run on; empty: no change.
     pub cpus: Vec<usize>,
-    /// Descriptor 0 is a listening socket that becomes descriptor 3, with this name.
+    /// If present, descriptor 0 is a listening socket that becomes descriptor 3, with this name.
     pub inherit: Option<OsString>,
-    /// Descriptor 0 is a listening socket, and stays so.
+    /// True if descriptor 0 is a listening socket and stays descriptor 0.
     pub stdin: bool,
     /// The user to become, and its name for the lookup of its groups.
     pub user: Option<(u32, String)>,
@@ -57,14 +58,14 @@ pub struct Launch {
     pub alone: bool,
     /// The directory to enter as that user.
     pub dir: Option<PathBuf>,
-    /// Descriptor 4 has the program's environment, which takes effect only after the change of
-    /// user.
+    /// True if descriptor 4 has the program's environment, which takes effect only after the change
+    /// of user.
     pub takes_environment: bool,
     /// The program and its arguments.
     pub argv: Vec<OsString>,
 }
 
-/// Limits of each process. `None`: those of Forebay.
+/// Limits of each process. `None` keeps Forebay's limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// Open files.
@@ -73,7 +74,7 @@ pub struct ProcessLimits {
     pub memory: Option<u64>,
     /// CPU time, in seconds.
     pub cpu_time: Option<u64>,
-    /// Processes and threads of the user. Does not bind root.
+    /// Processes and threads of the user. The limit does not apply to root.
     pub processes: Option<u64>,
     /// The largest core dump, in bytes.
     pub core: Option<u64>,
@@ -253,7 +254,7 @@ impl Launch {
             Identity { user: user.clone(), group: *group, alone: *alone, env: Vec::new() };
         identity.assume().map_err(|error| format!("cannot become its user: {}", error.desc()))?;
         let Some(parent) = self.parent else { return Ok(()) };
-        // After the change of user, which resets this setting.
+        // This follows the change of user, which would reset this setting.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
         if getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {
@@ -276,7 +277,8 @@ impl Launch {
             };
         }
         if let Some(dir) = &self.dir {
-            // Here already, so that an error can be reported.
+            // The directory is entered before `exec`, so that this error can be reported
+            // separately.
             if let Err(error) = std::env::set_current_dir(dir) {
                 return format!("cannot enter {}: {error}", dir.display());
             }
@@ -328,7 +330,7 @@ fn has_no_run_bit(program: &Path) -> bool {
 pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let why = match Launch::parse(arguments) {
         Some(launch) => {
-            // Before the change of user, because the new user may not open the file.
+            // The file is read before the change of user, because the new user may not open it.
             let environment = launch.takes_environment.then(read_environment).flatten();
             match launch.prepare() {
                 Ok(()) => launch.become_program(environment),
@@ -353,7 +355,7 @@ pub fn myself() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
-/// Lowers both limits to `most`, or to the present maximum if that is lower.
+/// Lowers the soft and the hard limit to `most`, or to the present maximum if that is lower.
 fn limit(resource: Resource, most: u64) -> Result<(), rustix::io::Errno> {
     let allowed = getrlimit(resource).maximum;
     let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
@@ -368,7 +370,7 @@ fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
         return Err(std::io::Error::other("descriptor 3 is taken"));
     }
     fcntl_setfd(&socket, FdFlags::empty())?;
-    // Stays open until this process becomes the program.
+    // The descriptor must not be closed here, because the program inherits it.
     let _ = socket.into_raw_fd();
     let mut starter = name.to_owned();
     starter.push("=3");

@@ -1,4 +1,4 @@
-//! Start of processes other than workers as another user and within limits: CGI scripts.
+//! Starts CGI scripts, as another user and within limits.
 
 use crate::cgroup::{CgroupLimits, LimitedCgroup};
 use crate::{Helper, Identity, Launch, ProcessLimits, StartError, found_descriptors};
@@ -25,15 +25,17 @@ pub struct LaunchSpec {
     pub group: Option<String>,
     /// Limits of each process.
     pub limits: ProcessLimits,
-    /// Limits of all processes together, with the workers of the application of this name.
+    /// Limits of all processes of the application together, including its workers.
     pub cgroup: CgroupLimits,
 }
 
 impl Launcher {
-    /// Looks user and group up. `name` is the application's, for messages and the control group.
+    /// Creates a launcher, and looks up user and group. `name` is the application's name, for
+    /// messages and the control group.
     pub fn new(name: &str, spec: &LaunchSpec) -> Result<Launcher, StartError> {
         let identity = Identity::find(name, spec.user.as_deref(), spec.group.as_deref())?;
-        // If none can be made, the application's workers have logged the reason.
+        // If no control group can be made, the application's workers have already logged the
+        // reason.
         let cgroup = LimitedCgroup::make(name, spec.cgroup, identity.as_ref()).ok().flatten();
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
@@ -49,7 +51,8 @@ impl Launcher {
         if launch.is_needed() { launch.command() } else { Command::new(program) }
     }
 
-    /// The helper that has to start `program`, and its launch; `None` if this process can start it.
+    /// Returns the helper that has to start `program`, and its launch. Returns `None` if this
+    /// process can start it.
     pub fn helped(&self, program: &OsStr) -> Option<(&'static Helper, Launch)> {
         let helper = self.identity.as_ref()?.helper()?;
         let files = found_descriptors().filter(|_| !self.limits_files());
@@ -64,8 +67,8 @@ impl Launcher {
         launch
     }
 
-    /// Returns true if a process starts without an intermediate step, so that the kernel's error is
-    /// visible.
+    /// Returns true if a process starts without the step `__launch`, so that Forebay gets the
+    /// kernel's error.
     pub fn is_direct(&self) -> bool {
         self.identity.is_none() && self.limits.is_empty() && self.cgroup.is_none()
     }

@@ -1,7 +1,7 @@
 //! Processes that Forebay starts: their users, their limits, and their complete end.
 //!
 //! [`Launch`] is the step between fork and program. [`Guardian`] is the process that ends its
-//! children when its parent ends. [`GroupReaper`] is the cheaper helper that kills process groups.
+//! children when its parent ends. [`GroupReaper`] costs less, and only kills process groups.
 //! [`cgroup`] and [`descendants`] watch the children of processes. This crate knows nothing of
 //! applications, requests or experiments.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Lines that programs write to their standard error, as the log shows them.
 //!
 //! A script may write anything, or forward text of a client. Bytes that control a terminal (ESC,
-//! CR) or that end a text early (NUL) would forge or hide lines of the log. So they are escaped by
-//! the function that the access log uses, and a line without end is cut.
+//! CR) or that end a text early (NUL) would forge or hide lines of the log. So these bytes are
+//! escaped, by the function that the access log also uses. A line without end is cut.
 
 use std::io::Write;
 
@@ -23,7 +23,7 @@ pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Splits the output of a program into lines, however it is divided.
+/// Splits the output of a program into lines. The output may arrive in pieces of any size.
 #[derive(Debug, Default)]
 pub struct OutputLines {
     partial: Vec<u8>,

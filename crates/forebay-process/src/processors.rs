@@ -25,9 +25,9 @@ pub fn record_processors() {
     let _ = FOUND.set(sched_getaffinity(None).ok());
 }
 
-/// Returns processors for threads that are pinned to one each. Returns none unless there are
-/// exactly as many as `threads`, and more than one. With fewer threads or more, the kernel should
-/// move them to free processors.
+/// Returns processors for threads that are pinned to one each. Returns none unless `threads` is the
+/// exact number of processors, and more than one. Otherwise, the kernel should move the threads to
+/// free processors.
 pub fn processors_for(threads: usize) -> Vec<usize> {
     let Some(Some(found)) = FOUND.get() else { return Vec::new() };
     if threads < 2 || found.count() as usize != threads {
@@ -51,7 +51,8 @@ pub fn kept_processor() -> Option<usize> {
     KEPT.get()
 }
 
-/// Lets the calling thread run on all recorded processors. A pinned thread may have started it.
+/// Lets the calling thread run on all recorded processors. A thread inherits the processor of a
+/// pinned thread that starts it.
 pub fn leave_processor() {
     if let Some(Some(found)) = FOUND.get() {
         let _ = sched_setaffinity(None, found);

@@ -1,9 +1,9 @@
 //! The guardian of a program that listens by itself (`forebay __guardian`). Its descriptors:
 //!
 //! - 0: a socket. Orders come in, one byte each: `t` asks the program to end (SIGTERM), `k` kills
-//!   it at once, `s` gives its socket to the group of its directory. The end of the socket, for
-//!   example when Forebay ends, means `t` and a moment later `k`. Reports go out as lines: `pid N`
-//!   after the start of the program, `exit N` or `signal N` after its end.
+//!   it at once, `s` gives the program's socket to the group of its directory. The end of the
+//!   socket, for example when Forebay ends, means `t` and a moment later `k`. Reports go out as
+//!   lines: `pid N` after the start of the program, `exit N` or `signal N` after its end.
 //! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
 //! - 2: the log, for the program's standard output and error.
 //!
@@ -53,13 +53,13 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
             ExitCode::FAILURE
         }
     };
-    // Forebay may have removed it already.
+    // Forebay may have removed the room already.
     let _ = std::fs::remove_dir_all(&room);
     if helper.is_some()
         && helper != getppid()
         && let Some(rooms) = room.parent()
     {
-        // The helper was killed: the last guardian removes the directory of all rooms.
+        // The helper was killed, so the last guardian removes the directory of all rooms.
         let _ = std::fs::remove_dir(rooms);
     }
     outcome
@@ -77,7 +77,7 @@ fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
 }
 
 fn run(mut guardian: Guardian<u8>, room: &Path) -> ExitCode {
-    // Time to kill the remaining processes.
+    // The time at which the remaining processes are killed.
     let mut force_at = None;
     while let Some(wake) = guardian.wait(force_at) {
         match wake {
@@ -120,7 +120,7 @@ fn report_end(status: WaitStatus) {
     }
 }
 
-/// Forebay may have ended, but the cleanup continues.
+/// Sends a report. Ignores an error, because the cleanup continues even if Forebay has ended.
 fn report(line: &str) {
     let text = format!("{line}\n");
     let _ = rustix::net::send(io::stdin(), text.as_bytes(), rustix::net::SendFlags::NOSIGNAL);

@@ -1,5 +1,5 @@
-//! The two things that differ if a helper starts the processes of other users: which users there may
-//! be, and who makes control groups.
+//! Uses the helper, if there is one, for the processes of other users. The helper permits only some
+//! users, and makes the control groups.
 
 use crate::cgroup::{CgroupLimits, LimitedCgroup};
 use crate::{Helper, Identity, StartError};
@@ -24,17 +24,18 @@ impl Identity {
         Identity::look_up(app, user, group)
     }
 
-    /// The helper, if it has to start the processes of this identity.
+    /// Returns the helper, if it has to start the processes of this identity.
     pub fn helper(&self) -> Option<&'static Helper> {
         Helper::get()
     }
 }
 
 impl LimitedCgroup {
-    /// A group for `app` with these limits, or why there cannot be one. `None` without limits.
+    /// Returns a control group for `app` with these limits, or the reason why it cannot be made.
+    /// Returns `None` without limits.
     ///
-    /// If a helper starts the processes of `identity`, the helper makes the group, too: this process
-    /// has no right to.
+    /// If a helper starts the processes of `identity`, the helper makes the group, too, because
+    /// this process has no right to do so.
     pub fn make(
         app: &str,
         limits: CgroupLimits,
@@ -49,7 +50,7 @@ impl LimitedCgroup {
         }
     }
 
-    /// As [`make`](LimitedCgroup::make); the reason why there cannot be one is logged, too.
+    /// Like [`make`](LimitedCgroup::make), but also logs the reason why the group cannot be made.
     pub fn prepare(
         app: &str,
         limits: CgroupLimits,

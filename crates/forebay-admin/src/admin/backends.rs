@@ -46,8 +46,8 @@ const FAMILIES: [Family; 4] = [
 
 /// Appends the metrics of the backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
-    // Labels are numbers and group names of the configuration, so that their number is that of its
-    // backends.
+    // Labels have only numbers, names and addresses from the configuration, so each backend has one
+    // set of labels.
     for (name, kind, help, value) in FAMILIES {
         family(out, name, kind, help);
         for backend in backends {

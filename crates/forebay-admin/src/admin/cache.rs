@@ -15,11 +15,11 @@ pub struct CacheRow {
     pub replies: usize,
     /// Bytes in use.
     pub bytes: u64,
-    /// Maximum of these bytes.
+    /// Maximum number of bytes.
     pub capacity: u64,
-    /// Requests that stored replies answered.
+    /// Requests that fresh stored replies answered.
     pub hits: u64,
-    /// Requests whose reply was not stored.
+    /// Requests that the origin answered, because no reply was stored.
     pub misses: u64,
     /// Requests whose stored reply the origin confirmed.
     pub confirmed: u64,
@@ -32,9 +32,9 @@ pub struct CacheRow {
 /// Replies to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// Criterion for the replies.
+    /// The set of replies.
     pub what: Purged,
-    /// Only ends the lifetime, so that the origin can confirm the reply.
+    /// True if the replies only become stale, so that the origin can confirm them.
     pub is_soft: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The page of one application, and the restart of its processes with the token.
+//! The page of one application, and the restart of its processes, which requires `admin_token`.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -38,7 +38,8 @@ impl Admin {
         AdminAnswer::text(202, "its processes are replaced\n")
     }
 
-    /// Returns the refusal of a request without the right token; `None` for others.
+    /// Returns the refusal of a request that does not have the right `admin_token`. Returns `None`
+    /// if the request is accepted.
     pub(super) fn refuse_token(
         &self,
         request: &AdminRequest,
@@ -142,7 +143,7 @@ pub(super) fn encode_name(name: &str) -> String {
 
 /// Decodes a path segment to a name.
 fn decode_name(segment: &str) -> String {
-    // In a path, a plus sign stands for itself.
+    // In a path, a plus sign does not mean a space.
     let decoded = forebay_wire::forms::decode(segment.replace('+', "%2B").as_bytes()).into_owned();
     String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -20,7 +20,7 @@ pub struct AdminRequest {
     pub path: String,
     /// Query, undecoded.
     pub query: String,
-    /// Host in the `Host` field, without port, in lower case; empty without the field.
+    /// Host in the `Host` field, without port, in lower case. Empty if there is no such field.
     pub host: String,
     pub accepts_html: bool,
     /// Token of a POST, from its `Authorization` field or else its form; empty without a token.

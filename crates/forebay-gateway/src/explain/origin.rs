@@ -131,8 +131,8 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns the `fault` of a route of files. If script routes below may not run its files, the fault
-/// excludes them.
+/// Returns the `fault` of a files route. If later script routes must not run its files, the fault
+/// excludes these routes.
 fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
@@ -260,7 +260,8 @@ fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Optio
     })
 }
 
-/// Opens a file or directory like `files`. The error is `None` if there is none.
+/// Opens a file or directory in the same way as a files route. The error is `None` if it does not
+/// exist.
 fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
     let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
         let fault = fault(&error);
@@ -275,7 +276,7 @@ fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<RouteId> {
     scripts.runner(path, file, &start[..read])
 }
 
-/// Replaces variables of equal names.
+/// Adds the variables in `by`, which replace variables of the same names.
 fn replace(variables: &mut VariableList, by: &BTreeMap<String, String>) {
     for (name, value) in by {
         variables.retain(|(other, _)| other != name.as_bytes());
@@ -406,7 +407,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// Appends an application that listens itself.
+/// Appends an application that has its own listener, and the data that it would receive.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {
@@ -495,7 +496,7 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
     }
 }
 
-/// Returns the rank of a server if it does not simply take turns.
+/// Returns the settings that make the selection of a server differ from that of equal servers.
 fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
     let mut rank = Vec::new();
     if backend.backup {

@@ -17,7 +17,7 @@ pub struct Question<'a> {
     pub url: &'a str,
     /// The method.
     pub method: &'a str,
-    /// `name: value`.
+    /// Header fields, each as `name: value`.
     pub fields: &'a [String],
     /// The body. Missing fields for its length and type are added.
     pub body: Option<&'a [u8]>,

@@ -12,8 +12,8 @@ use forebay_server::route::Instead;
 use super::origin::origin;
 use super::{Explanation, gate};
 
-/// Gives the request the path of route `at`, which answers it, too. Returns true if a rule for the
-/// new path has answered.
+/// Rewrites the path of the request for route `at`, which also answers the request. Returns true if
+/// a rule for the new path has answered instead.
 pub(super) fn here(
     to: &Rewrite,
     plan: &Plan,

@@ -60,7 +60,8 @@ impl Child {
         }
     }
 
-    /// Returns the exit status if the process has ended. Its id is not reused before it is reaped.
+    /// Returns the exit status if the process has ended. The id is not reused before the process is
+    /// reaped.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let pid = match self {
             Child::Own(pid) => *pid,
@@ -74,8 +75,8 @@ impl Child {
         }))
     }
 
-    /// Kills its process group. Call it only before the process is reaped, because the id may then
-    /// be reused.
+    /// Kills its process group. Call it only before the process is reaped, because the id may be
+    /// reused after that.
     pub fn kill_group(&self) {
         match self {
             Child::Own(pid) => drop(kill_process_group(*pid, Signal::KILL)),
@@ -112,7 +113,7 @@ impl Starting {
         Starting { status }
     }
 
-    /// Waits until the process has started. Blocks for a millisecond, as any start does.
+    /// Waits until the process has started. Blocks for about a millisecond, as any start does.
     ///
     /// # Errors
     /// The helper cannot start it, refuses to, or has ended.
@@ -143,7 +144,7 @@ impl Starting {
     }
 }
 
-/// The errno, or 0 and a text.
+/// Returns the error in a report, which has the errno, or 0 and a text.
 fn failure(bytes: &[u8]) -> io::Error {
     let (number, text) = bytes
         .split_first_chunk()
@@ -177,7 +178,7 @@ impl HelpedChild {
         Ok(Some(*self.ended.get_or_init(|| ExitStatus::from_raw(status))))
     }
 
-    /// Lets the helper reap it. The rest of its process group keeps running.
+    /// Lets the helper reap the process. The rest of its process group continues.
     pub fn let_reap(&self) {
         self.order(REAP);
     }
@@ -188,7 +189,7 @@ impl HelpedChild {
     }
 
     fn order(&self, order: u8) {
-        // A helper that has ended has no process left.
+        // A failure does not matter: if the helper has ended, so have its processes.
         let _ = send(&self.status, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }

@@ -17,7 +17,7 @@ pub(super) const MOST_DESCRIPTORS: usize = 5;
 const LAUNCH: u8 = b'L';
 const GROUP: u8 = b'G';
 const PROGRAM: u8 = b'P';
-/// A room contains only the configuration of its program.
+/// Maximum number of files in a room, which contains only the configuration of its program.
 const MOST_FILES: usize = 16;
 const LONGEST_NAME: usize = 64;
 
@@ -42,11 +42,11 @@ pub(super) struct LaunchRequest {
 /// The room of a program that is started.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RoomRequest {
-    /// Letters and digits.
+    /// Name of the room: letters, digits, `-` and `_`.
     pub(super) name: String,
-    /// The helper opens the Unix socket, and the program inherits it.
+    /// True if the helper opens the Unix socket, which the program inherits.
     pub(super) listens: bool,
-    /// Names and texts.
+    /// Names and texts of the files in the room.
     pub(super) files: Vec<(String, String)>,
 }
 
@@ -83,9 +83,10 @@ impl LaunchRequest {
         dir.is_absolute().then_some(LaunchRequest { dir, env, options })
     }
 
-    /// Returns the launch and the identity, if that is one of `users` and the control group is one of
-    /// the helper's. The launch asks for nothing that only Forebay itself may have. A program that
-    /// listens by itself may find its socket as descriptor 0.
+    /// Returns the launch and its identity. Fails if the identity is not one of `users`, if
+    /// `is_group` does not accept the control group, or if the launch has an option that only
+    /// Forebay may use. If `may_listen` is true, the program may inherit its socket as descriptor
+    /// 0.
     pub(super) fn launch<'a>(
         &self,
         users: &'a [Identity],
@@ -216,7 +217,7 @@ fn encode(kind: u8, texts: impl Iterator<Item = Vec<u8>>) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Returns a user as an argument of the helper.
+/// Encodes a user as an argument of the helper.
 pub(super) fn user_word(identity: &Identity) -> String {
     let (user, name) = identity.user.as_ref().map_or((0, ""), |(user, name)| (*user, name));
     let group = identity.group.unwrap_or(0);

@@ -1,8 +1,9 @@
-//! Private directories of programs that listen by themselves, which the helper makes.
+//! Rooms: private directories that the helper makes for programs that listen by themselves.
 //!
-//! The program's user owns such a room, because the program makes its socket there. The gateway's group
-//! may enter the room, but cannot list or change it. The guardian hands the socket over to that group.
-//! Only root may change the directory of all rooms, so a name in it is what the helper has made.
+//! The program's user owns its room, because the program makes its socket there. The gateway's
+//! group may enter the room, but cannot list or change it. The guardian gives the socket to that
+//! group. Only root may change the directory that contains all rooms, so only the helper has made
+//! the entries in it.
 
 use super::message::RoomRequest;
 use crate::Identity;
@@ -22,11 +23,12 @@ use std::path::{Path, PathBuf};
 
 /// The socket in a room.
 pub(super) const SOCKET: &str = "socket";
-/// Everyone may pass through the directory of all rooms, as their owners must.
+/// Mode of the directory of all rooms. Everyone may pass through it, because the owners of rooms
+/// must.
 const OF_ALL: u32 = 0o711;
-/// Entered by owner and group, changed and listed by the owner alone.
+/// Mode of a room. Owner and group may enter it. Only the owner may list and change it.
 const OF_ROOM: u32 = 0o710;
-/// Connected to by owner and group.
+/// Mode of a socket. Owner and group may connect to it.
 const OF_SOCKET: u32 = 0o660;
 
 /// The directory of all rooms, and the group of the gateway.
@@ -34,12 +36,12 @@ const OF_SOCKET: u32 = 0o660;
 pub(super) struct Rooms {
     pub(super) path: PathBuf,
     pub(super) group: u32,
-    /// The helper has made the directory.
+    /// True after the helper has made the directory.
     is_made: bool,
 }
 
 impl Rooms {
-    /// Returns a directory that the helper makes for the first room.
+    /// Returns the path of a directory that the helper makes together with the first room.
     pub(super) fn new(group: u32) -> Rooms {
         let run = PathBuf::from("/run");
         let is_writable = access(&run, Access::WRITE_OK | Access::EXEC_OK).is_ok();
@@ -47,7 +49,7 @@ impl Rooms {
         Rooms { path: place.join(format!("forebay-{}", new_name())), group, is_made: false }
     }
 
-    /// An argument of the helper.
+    /// Encodes the rooms as an argument of the helper.
     pub(super) fn word(&self) -> OsString {
         let mut word = OsString::from(format!("{}:", self.group));
         word.push(&self.path);
@@ -64,7 +66,8 @@ impl Rooms {
     }
 
     /// Makes a room for a program of this user, with its files and, if asked for, its listening
-    /// socket. Nothing in the room is the user's before all is made, so no link can be followed.
+    /// socket. The room belongs to root until it is complete, so the user cannot place a link in
+    /// it.
     pub(super) fn furnish(
         &mut self,
         request: &RoomRequest,
@@ -72,7 +75,7 @@ impl Rooms {
     ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
         self.make()?;
         let room = self.path.join(&request.name);
-        // Fails for a room that exists, which is another program's.
+        // Fails if the room exists, because it is then another program's room.
         mkdir(&room, Mode::RWXU)?;
         match self.fill(&room, request, owner) {
             Ok(listener) => Ok((room, listener)),
@@ -83,12 +86,12 @@ impl Rooms {
         }
     }
 
-    /// Makes the directory. One that exists may be anybody's, so it is refused.
+    /// Makes the directory of all rooms. Fails if it exists, because anyone may have made it.
     fn make(&mut self) -> io::Result<()> {
         if !self.is_made {
             mkdir(&self.path, Mode::RWXU)?;
             self.is_made = true;
-            // Whatever the umask is.
+            // Sets the mode independently of the umask.
             chmod(&self.path, Mode::from_raw_mode(OF_ALL))?;
         }
         Ok(())
@@ -104,7 +107,7 @@ impl Rooms {
             let path = room.join(name);
             let mut file = File::options().write(true).create_new(true).open(&path)?;
             file.write_all(text.as_bytes())?;
-            // Nobody else gets into the room.
+            // Everyone may read the file, because no other user can enter the room.
             file.set_permissions(Permissions::from_mode(0o644))?;
         }
         let group = Gid::from_raw(self.group);
@@ -136,11 +139,11 @@ pub(super) fn new_name() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// Hands the socket that a program has made in its room over to the group of the room, which is the
-/// gateway's, as most programs make a socket that only its owner may connect to.
+/// Gives the socket that a program has made in its room to the group of the room, which is the
+/// gateway's. Most programs make a socket that only its owner may connect to.
 ///
-/// Root runs this in a directory of the program's user. So it changes only a socket of that user, and
-/// follows no link.
+/// Root runs this function in a directory of the program's user. So the function changes only a
+/// socket of that user, and follows no link.
 pub(crate) fn share_socket(room: &Path) -> io::Result<()> {
     let found = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let room = open(room, found | OFlags::DIRECTORY, Mode::empty())?;
@@ -151,7 +154,8 @@ pub(crate) fn share_socket(room: &Path) -> io::Result<()> {
     }
     let group = Gid::from_raw(owner.st_gid);
     chownat(&socket, "", None, Some(group), AtFlags::EMPTY_PATH)?;
-    // The kernel changes no mode by such a descriptor, but by its name.
+    // The kernel cannot change the mode through an `O_PATH` descriptor, but it can through the
+    // descriptor's name in /proc.
     let name = format!("/proc/self/fd/{}", socket.as_raw_fd());
     Ok(chmod(name, Mode::from_raw_mode(OF_SOCKET))?)
 }

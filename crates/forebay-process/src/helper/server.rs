@@ -35,7 +35,8 @@ const ENVIRONMENT: i32 = 4;
 
 /// Runs `forebay __helper ROOMS USER...`, with its socket as standard input.
 pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // Signals to a whole control group or terminal are blocked: this process ends with its gateway.
+    // Blocks signals that are sent to a whole control group or terminal, because this process must
+    // end only after its gateway.
     let mut signals = SigSet::empty();
     let others =
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
@@ -59,31 +60,31 @@ struct HelperServer {
     socket: OwnedFd,
     rooms: Rooms,
     users: Vec<Identity>,
-    /// By the names of applications.
+    /// Control groups by the name of the application.
     groups: BTreeMap<String, LimitedCgroup>,
     children: Vec<Started>,
     reaper: Option<GroupReaper>,
-    /// The soft limit on open files that was found, for programs.
+    /// Soft limit on open files at the start of the helper, which programs get.
     files: Option<u64>,
     null: OwnedFd,
-    /// Descriptors 3 and 4, which a program inherits for the moment of its start.
+    /// Descriptors 3 and 4. During a start, they have the contents that the program inherits.
     fourth: OwnedFd,
     environment: OwnedFd,
 }
 
-/// Events that have come.
+/// Events that have occurred.
 struct ReadyEvents {
-    /// The gateway has sent a request, or has ended.
+    /// True if the gateway has sent a request, or has ended.
     has_request: bool,
-    /// For each child.
+    /// Events of each child, in the order of `children`.
     children: Vec<ReadyChild>,
 }
 
 /// Events of a child.
 struct ReadyChild {
-    /// The process has ended.
+    /// True if the process has ended.
     has_ended: bool,
-    /// The gateway has an order for it.
+    /// True if the gateway has sent an order for the process.
     has_order: bool,
 }
 
@@ -94,11 +95,11 @@ impl HelperServer {
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
             return Err(io::Error::other("a descriptor was left open"));
         }
-        // Each process takes two descriptors of the helper.
+        // The limit is raised, because each process takes two descriptors of the helper.
         let found = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        // So that no child inherits the socket.
+        // Replaces standard input, so that no child inherits the socket.
         rustix::stdio::dup2_stdin(null()?)?;
         Ok(HelperServer {
             socket,
@@ -166,16 +167,17 @@ impl HelperServer {
         Ok(ReadyEvents { has_request: is_open && is_ready(Some(0)), children })
     }
 
-    /// Reaps the processes that have ended and whose end is settled.
+    /// Reaps the processes that have ended and that the gateway no longer needs.
     fn reap(&mut self) {
         for started in self.children.extract_if(.., |started| started.is_done()) {
             if started.status.is_none() {
-                // The rest of its group ends with it.
+                // The gateway has closed the socket, so the rest of the process group must end,
+                // too.
                 started.child.kill_group();
             }
             let _ = started.child.reap();
             if let Some(room) = started.room {
-                // A guardian that was killed has left it.
+                // The room still exists if the guardian was killed.
                 let _ = remove_dir_all(room);
             } else if let Some(reaper) = &mut self.reaper {
                 reaper.forget(started.child.pid());
@@ -239,7 +241,8 @@ impl HelperServer {
             Err(error) => return report(&status, &failed(&error)),
         };
         let child = started.child.pid();
-        // The shell would kill a guardian before that has ended its program.
+        // The reaper does not watch a guardian, because it would kill the guardian before that has
+        // ended its program.
         if let Some(reaper) = self.reaper.as_mut().filter(|_| room.is_none()) {
             reaper.watch(child);
         }
@@ -281,7 +284,7 @@ impl HelperServer {
         }
     }
 
-    /// Returns the launch of a request, which has been checked, and its identity.
+    /// Checks a request. Returns its launch and its identity.
     fn launch_of(
         &self,
         request: &LaunchRequest,
@@ -342,7 +345,8 @@ impl HelperServer {
         match LimitedCgroup::make_here(&request.app, request.limits) {
             Ok(Some(group)) => {
                 let report = with(GROUP, group.path().as_os_str().as_encoded_bytes());
-                // Another one of this name is the same directory, which must not be removed.
+                // An earlier group of this name is the same directory, so its drop must not remove
+                // it.
                 if let Some(before) = self.groups.insert(request.app.clone(), group) {
                     std::mem::forget(before);
                 }

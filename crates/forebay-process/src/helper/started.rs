@@ -18,11 +18,12 @@ const PIPEFS: u64 = 0x5049_5045;
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) pidfd: OwnedFd,
-    /// Reports go out, orders come in. `None`: the gateway has closed it.
+    /// Socket for reports to the gateway and for its orders. `None` after the gateway has closed
+    /// it.
     pub(super) status: Option<OwnedFd>,
-    /// Its end was reported.
+    /// True after the end of the process was reported.
     pub(super) is_reported: bool,
-    /// The rest of its process group goes on.
+    /// True after the order to reap the process. The rest of its process group then continues.
     pub(super) may_be_reaped: bool,
     /// The room of the program, if the process is a guardian.
     pub(super) room: Option<PathBuf>,
@@ -37,8 +38,9 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Takes three or four, and makes pipes among them the user's, so that the program can open
-    /// /dev/stdout and /dev/stderr. Only a pipe that has no path: it is nobody's file.
+    /// Takes three or four descriptors. Makes the user the owner of pipes for output, so that the
+    /// program can open /dev/stdout and /dev/stderr. Changes only pipes without a path, because
+    /// these are no other user's files.
     pub(super) fn new(descriptors: Vec<OwnedFd>, identity: &Identity) -> io::Result<Descriptors> {
         let mut descriptors = descriptors.into_iter();
         let (Some(stdin), Some(stdout), Some(stderr), fourth, None) = (
@@ -61,8 +63,8 @@ impl Descriptors {
 }
 
 impl Started {
-    /// Reports the end of a process, which stays a zombie until the gateway has it reaped: until
-    /// then its number cannot be another's.
+    /// Reports the end of a process. The process stays a zombie until the gateway orders to reap
+    /// it, so that its number is not reused before.
     pub(super) fn report_end(&mut self) {
         let Ok(Some(status)) = self.child.ended() else { return };
         self.is_reported = true;
@@ -71,7 +73,7 @@ impl Started {
         }
     }
 
-    /// Takes an order.
+    /// Reads an order of the gateway and carries it out.
     pub(super) fn obey(&mut self) {
         let Some(status) = &self.status else { return };
         let mut order = [0; 2];
@@ -87,13 +89,13 @@ impl Started {
         self.is_reported && (self.may_be_reaped || self.status.is_none())
     }
 
-    /// Nobody wants it any more.
+    /// Ends a process that the gateway no longer needs.
     pub(super) fn abandon(&mut self) {
         self.status = None;
         if self.room.is_none() {
             self.child.kill_group();
         } else if !self.is_reported {
-            // A guardian ends its program first.
+            // SIGTERM lets a guardian end its program first.
             let _ = kill_process(self.child.pid(), Signal::TERM);
         }
     }
@@ -118,7 +120,8 @@ pub(super) fn with(kind: u8, bytes: &[u8]) -> Vec<u8> {
     report
 }
 
-/// A gateway that does not listen must not hold the others up.
+/// Sends a report. Does not wait, because a gateway that does not read must not delay other
+/// processes.
 pub(super) fn report(status: &OwnedFd, bytes: &[u8]) {
     let _ = send(status, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
