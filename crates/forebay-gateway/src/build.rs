@@ -165,8 +165,8 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // The state is kept: while a request of the previous configuration is active, that
-        // configuration keeps idle connections, which may have to close for a new one.
+        // The state is kept, because a previous configuration with an active request still has idle
+        // connections. These may have to close for a new connection.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -548,7 +548,7 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // No TLS connection is closed so that a new one is served: a TLS server usually handles
+        // No TLS connection is closed so that a new one is served. A TLS server usually handles
         // many connections at once, and each costs a handshake.
         let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, pending, ..how };

@@ -2,7 +2,7 @@
 //!
 //! Starts no processes, opens no connections, and reads only the file system.
 //!
-//! The module contains no routing rules: it parses a request as a listener would, and calls the
+//! The module contains no routing rules. It parses a request as a listener would. It calls the
 //! functions of the origins that find scripts and create variables and header lines.
 
 mod answer;

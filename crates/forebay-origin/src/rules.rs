@@ -1,11 +1,11 @@
 //! Finds the other paths of a file or script, so that a rule applies to the resource and not only
-//! to one spelling of its path.
+//! to one of its paths.
 //!
 //! A route is a rule for later routes in three cases. It admits only some clients (`allow`, `deny`,
-//! `basic_auth`), it answers instead of later routes (`respond`, `redirect`), or it prevents them
-//! from running files of a directory. The server matches rules with the path of the request and
-//! with the other paths that this module finds: the paths of the script and of an index file, and
-//! the path as an external server may read it.
+//! `basic_auth`). It answers instead of later routes (`respond`, `redirect`). Or it prevents later
+//! routes from running files of a directory. The server matches rules with the path of the request
+//! and with the other paths that this module finds. These are the paths of the script and of an
+//! index file, and the path as an external server may read it.
 
 mod around;
 

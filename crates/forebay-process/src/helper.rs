@@ -19,8 +19,8 @@
 //! Each request contains a socket. Over this socket, the helper reports the start and the end of
 //! the process, and receives the order to kill its process group. A closed socket means this order,
 //! too, so nothing outlives the gateway. When the helper ends, its group reaper and the kernel's
-//! parent death signal end its children. Only guardians continue: a guardian ends its whole program
-//! when the gateway closes their socket.
+//! parent death signal end its children. Only guardians continue. A guardian ends its whole program
+//! when the gateway closes the guardian's socket.
 
 mod child;
 mod message;

@@ -1,8 +1,8 @@
 //! The processors that this process may use, and threads that are pinned to one of them.
 //!
-//! To wake a process on another processor costs several times as much as on the same one: 28 us of
-//! CPU against 6 us for a ping-pong on a virtual machine, and 73 us on a nested one. So each
-//! serving thread is pinned to a processor, together with the process that it wakes at every
+//! To wake a process on another processor costs several times as much as on the same one. A
+//! ping-pong costs 28 us of CPU against 6 us on a virtual machine, and 73 us on a nested one. So
+//! each serving thread is pinned to a processor, together with the process that it wakes at every
 //! request. Forebay never leaves the processors found at the start: `taskset`, a service manager or
 //! a container has chosen them.
 

@@ -1,5 +1,5 @@
-//! Splits a path into the mount point and the application's part, for applications that take every
-//! path below their route, such as PSGI and WSGI applications.
+//! Splits a path into the mount point and the application's part. Used for applications that take
+//! every path below their route, such as PSGI and WSGI applications.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
@@ -71,8 +71,8 @@ pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
 }
 
 /// Returns the part of the client's `target` after the mount point `name`. Returns `None` if the
-/// target and the `clean` path differ in more than repeated slashes, or if the target has repeated
-/// slashes in its mount point.
+/// target has repeated slashes in its mount point, or differs from `clean` in more than repeated
+/// slashes.
 fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
     let mut raw = decode(path).ok()?;

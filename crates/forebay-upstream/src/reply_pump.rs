@@ -3,8 +3,8 @@
 //!
 //! Output of scripts and applications arrives in pieces of any size. Its head, length and end are
 //! known only after parsing. So [`ReplyPump`] holds small pieces back until nothing has arrived for
-//! [`PAUSE`]. Backends with HTTP or AJP frame their replies: [`FramedPump`] passes these on after
-//! each read, without that timer and without a copy, from the buffer of the read.
+//! [`PAUSE`]. Backends with HTTP or AJP frame their replies. [`FramedPump`] passes such replies on
+//! after each read, without a timer, and without a copy from the buffer of the read.
 
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::socket::Socket;

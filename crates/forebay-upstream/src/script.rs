@@ -128,8 +128,8 @@ impl Scripts {
     }
 }
 
-/// Returns true if a file with this name and beginning is a script or program, not data: the kernel
-/// can run it, or its name has the ending of a script language.
+/// Returns true if a file with this name and beginning is a script or program, not data. The kernel
+/// can then run it, or its name has the ending of a script language.
 pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
     let end = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
     let ends: [&[u8]; 8] = [b"cgi", b"fcgi", b"pl", b"plx", b"perl", b"py", b"php", b"rb"];

@@ -262,8 +262,8 @@ impl ScriptReply {
     }
 }
 
-/// Returns true if a field of a local redirect is kept for the new document, as in Apache: cookies,
-/// and all fields that neither describe the document nor instruct the gateway.
+/// Returns true if a field of a local redirect is kept for the new document, as in Apache. Fields
+/// that describe the old document or instruct the gateway are dropped.
 fn outlives_document(field: &Field, bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     let is_about = |other: &&[u8]| name.eq_ignore_ascii_case(other);

@@ -176,8 +176,8 @@ impl Upstream {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 
-    /// Sends a request to one backend. Resends it over a new connection if a kept or shared
-    /// connection has died and the request may be resent, or if the backend left the request
+    /// Sends a request to one backend. Resends it over a new connection in two cases. A kept or
+    /// shared connection has died and the request may be resent, or the backend left the request
     /// unprocessed.
     async fn attempt<C: Carrier>(
         &self,

@@ -99,8 +99,8 @@ impl KeyOf {
         lower_host(&mut key[host_at..], request);
     }
 
-    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
-    /// target, and `Location` and `Content-Location` on the same host and port.
+    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4). They
+    /// are its target, and `Location` and `Content-Location` on the same host and port.
     pub fn changed(&self, request: &Request, reply: &Invalidation) -> Vec<Key> {
         let mut keys = Vec::new();
         let Some(targets) = reply.targets() else { return keys };

@@ -114,8 +114,8 @@ impl ScriptRoutes {
 }
 
 impl ScriptRoute {
-    /// Returns true if the route would run the file with this path below its directory, or would
-    /// run the original if the file is a copy.
+    /// Returns true if the route would run this file, or would run the original if the file is a
+    /// copy. `below` is the path below the route's directory.
     fn runs(&self, below: &Path, start: &[u8]) -> bool {
         let below = below.as_os_str().as_bytes();
         self.runs_named(below, start)

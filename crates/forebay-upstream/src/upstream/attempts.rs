@@ -1,10 +1,10 @@
 //! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
 //! If no connection can be opened, the request goes to the next backend, and to each backend at
-//! most once. If a backend may have processed a request, three conditions apply: the method is
-//! idempotent, no byte of a reply has arrived, and the body is still in the first buffer. Forebay
-//! then resends the request once over a new connection if a kept connection died, and once to
-//! another backend. After a timeout, Forebay does not resend it.
+//! most once. A request that a backend may have processed is resent only under three conditions.
+//! The method is idempotent, no byte of a reply has arrived, and the body is still in the first
+//! buffer. Forebay then resends the request once over a new connection if a kept connection died,
+//! and once to another backend. After a timeout, Forebay does not resend it.
 //!
 //! A request that crashed its process is not resent, because it might crash every process. Any exit
 //! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
@@ -13,10 +13,11 @@
 //! (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
-//! connections open: an earlier connection was used twice, or was still open a second after its
-//! reply. Otherwise the request takes a connection that has been idle for 0.2 s, or a new one.
-//! Forebay remembers for ten minutes that a backend closed a connection without notice. Without
-//! this rule, the first POST to a backend that closes after each reply would fail.
+//! connections open. The backend is known to do so after one connection was used twice, or was
+//! still open a second after its reply. Otherwise the request takes a connection that has been idle
+//! for 0.2 s, or a new one. Forebay remembers for ten minutes that a backend closed a connection
+//! without notice. Without this rule, the first POST to a backend that closes after each reply
+//! would fail.
 
 use std::time::Duration;
 

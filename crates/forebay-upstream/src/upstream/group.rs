@@ -155,9 +155,9 @@ impl Group {
         self.up() & bit(index) != 0
     }
 
-    /// Returns the next backend that is not in `tried`: `wanted` or its replacement if one of them
-    /// is up, else one that is up in the nearest possible tier, else the standby. If none is up,
-    /// returns one that is down. The first backend that answers is up again.
+    /// Returns the next backend that is not in `tried`. Prefers `wanted` or its replacement if one
+    /// of them is up, then a backend that is up in the nearest possible tier, then the standby. If
+    /// none is up, returns one that is down. The first backend that answers is up again.
     ///
     /// If the hash of a key is given, it alone selects the backend within a tier.
     pub fn pick(

@@ -5,7 +5,7 @@
 //! accepts another. If kept connections always got the next request, all other connections would
 //! wait for a reply: with five processes, 27 of 32 clients waited.
 //!
-//! Forebay cannot see if a process has accepted a connection, so it estimates: a new connection is
+//! Forebay cannot see if a process has accepted a connection, so it estimates. A new connection is
 //! overdue after four times the usual wait for a first byte, and at least 5 ms. Forebay then closes
 //! a connection without a request: an idle one, or the next that becomes free. It closes at most
 //! one connection for each new one. So if enough processes exist, a slow request costs one
