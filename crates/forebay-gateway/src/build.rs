@@ -55,7 +55,8 @@ use crate::tls::{AcmeService, SiteTls};
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
-/// Idle limit of an HTTP backend's connection. Servers allow 5 s and more.
+/// Idle limit of a connection to an HTTP backend. HTTP servers keep idle connections for 5 s or
+/// longer.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 /// Idle limit of a servlet container's connection.
 // By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an
@@ -591,7 +592,7 @@ pub(crate) fn by_https(port: u16) -> Redirect {
         TemplatePart::Text(port),
         TemplatePart::Value(Placeholder::Uri),
     ]);
-    // Like 301, but a POST stays a POST.
+    // 308 is like 301, but a POST stays a POST.
     Redirect { to, keep_query: false, status: 308 }
 }
 

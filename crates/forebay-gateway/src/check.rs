@@ -391,7 +391,7 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns routes whose user files cannot be read, and invalid lines of the files.
+/// Returns errors for user files that cannot be read, and warnings for invalid lines in user files.
 fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
     let (mut wrong, mut doubtful) = (Vec::new(), Vec::new());
     for (site, of) in plan.sites.iter().enumerate() {

@@ -113,7 +113,7 @@ fn host(site: &Site) -> String {
     exact.or(any).unwrap_or_else(|| "localhost".into())
 }
 
-/// Returns the listeners for which a server for tests has sockets, in the order of the sockets'
+/// Returns the listeners that get a socket in a server for tests, in the order of the sockets'
 /// numbers. Leaves out HTTP/3.
 pub fn listeners(plan: &Plan) -> Vec<Listen> {
     let mut all: Vec<Listen> = Vec::new();

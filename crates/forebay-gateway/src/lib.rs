@@ -1,7 +1,8 @@
-//! From a plan to a running server.
+//! Turns a plan into a running server.
 //!
 //! [`Origins::new`] builds the origins of a plan for the server's threads. [`check()`] and
-//! [`explain()`] report what a configuration would do. [`try_starts`] starts its applications once.
+//! [`explain()`] report what a configuration would do. [`try_starts`] starts the plan's
+//! applications once.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -43,7 +43,7 @@ pub fn digest(described: &[u8]) -> [u8; 16] {
     std::array::from_fn(|index| digest[index])
 }
 
-/// Longest time for which a request waits for the reply to another request.
+/// Longest time that a request waits for the reply to another request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An origin whose replies are stored.

@@ -28,7 +28,7 @@ use conditional::{ByteRange, Outcome, decide};
 use listing::percent_encode;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
-/// Origin for a directory of files. Each thread has its own.
+/// Origin for a directory of files. Each thread has one.
 pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,

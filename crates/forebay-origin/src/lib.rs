@@ -1,8 +1,8 @@
 //! Origins that answer requests on this machine: files, scripts, applications and fixed replies.
 //!
 //! An origin takes an [`Exchange`](forebay_server::exchange::Exchange) and completes its reply.
-//! `access` is not an origin: it decides who may use a route. `rules` finds the other paths of a
-//! resource, because a rule must hold for all of them.
+//! `access` is not an origin: it decides which clients may use a route. `rules` finds the other
+//! paths of a resource, because a rule must hold for all of them.
 #![forbid(unsafe_code)]
 
 pub mod access;

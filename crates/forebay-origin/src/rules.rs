@@ -34,7 +34,8 @@ pub fn has_gate(route: &conf::Route) -> bool {
     route.access != Access::default()
 }
 
-/// Returns if the route refuses requests, answers them instead of later routes, or does neither.
+/// Returns the kind of the rule: the route refuses requests, answers them instead of later routes,
+/// or does neither.
 pub fn instead(route: &conf::Route) -> Instead {
     match &route.action {
         Action::Respond(respond) if respond.status >= 400 => Instead::Refuses,
@@ -92,7 +93,7 @@ pub fn rules_above(
     Ok(found)
 }
 
-/// Finds the other paths of the resources with which a route answers.
+/// Finds the other paths of the resources that a route serves.
 pub struct Others {
     named: Named,
     parameters: PathParameters,

@@ -16,7 +16,7 @@ pub struct Cgroup {
     path: PathBuf,
 }
 
-/// Limits of all processes of an application together. `None`: no limit.
+/// Limits of all processes of an application together. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
     /// Bytes of memory; the kernel kills processes that exceed it.
@@ -65,7 +65,7 @@ impl Cgroup {
         &self.path
     }
 
-    /// Moves the calling process into the group. Only for a process with a single thread.
+    /// Moves the calling process into the group. The process must have only one thread.
     pub fn enter(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.procs"), "0")
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
-    /// In the program itself.
+    /// CPU time in the program itself.
     pub user: Duration,
-    /// In the kernel on its behalf.
+    /// CPU time in the kernel, on behalf of the program.
     pub system: Duration,
 }
 

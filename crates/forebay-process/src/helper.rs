@@ -96,7 +96,7 @@ impl Helper {
     /// once.
     ///
     /// # Errors
-    /// The process cannot be started, or one of the users is root.
+    /// Fails if the process cannot be started, or if one of the users is root.
     pub fn start(users: Vec<Identity>, group: u32) -> io::Result<()> {
         if !users.iter().all(is_for_helper) {
             return Err(io::Error::other("the helper starts no process as root"));
@@ -178,7 +178,7 @@ impl Helper {
     /// Sends a request to start a program.
     ///
     /// # Errors
-    /// The helper has ended, or the request is too large.
+    /// Fails if the helper has ended, or if the request is too large.
     pub fn launch(&self, launch: &HelpedLaunch<'_>) -> io::Result<Starting> {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
@@ -197,7 +197,7 @@ impl Helper {
     /// inherits.
     ///
     /// # Errors
-    /// The helper has ended, or the request is too large.
+    /// Fails if the helper has ended, or if the request is too large.
     pub fn launch_program(
         &self,
         launch: &HelpedLaunch<'_>,

@@ -12,7 +12,7 @@ pub struct Identity {
     pub user: Option<(u32, String)>,
     /// The primary group. The user's other groups apply, too, unless `alone` is true.
     pub group: Option<u32>,
-    /// True if the group is the only one.
+    /// True if the user's other groups do not apply.
     pub alone: bool,
     /// HOME, USER and the like, as a login would set them.
     pub env: Vec<(&'static str, OsString)>,

@@ -44,7 +44,7 @@ pub struct Launch {
     pub cgroup: Option<PathBuf>,
     /// True if the program may run outside of the control group when it cannot enter that group.
     pub cgroup_is_optional: bool,
-    /// Cores to run on; empty: no change.
+    /// Cores to run on. Empty if the program may keep its present cores.
     pub cpus: Vec<usize>,
     /// If present, descriptor 0 is a listening socket that becomes descriptor 3, with this name.
     pub inherit: Option<OsString>,
@@ -54,7 +54,7 @@ pub struct Launch {
     pub user: Option<(u32, String)>,
     /// The group to become.
     pub group: Option<u32>,
-    /// True if the group is the only one.
+    /// True if the user's other groups do not apply.
     pub alone: bool,
     /// The directory to enter as that user.
     pub dir: Option<PathBuf>,
@@ -254,7 +254,7 @@ impl Launch {
             Identity { user: user.clone(), group: *group, alone: *alone, env: Vec::new() };
         identity.assume().map_err(|error| format!("cannot become its user: {}", error.desc()))?;
         let Some(parent) = self.parent else { return Ok(()) };
-        // This follows the change of user, which would reset this setting.
+        // The signal is set after the change of user, because that change resets it.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
         if getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {

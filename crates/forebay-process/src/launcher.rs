@@ -81,7 +81,7 @@ impl Launcher {
     /// Gives a pipe to the user, so that a script can open /dev/stdout and /dev/stderr.
     pub fn hand_over(&self, pipe: impl AsFd) -> io::Result<()> {
         match &self.identity {
-            // The helper does this itself.
+            // The helper gives pipes to the user itself.
             Some(identity) if identity.helper().is_some() => Ok(()),
             Some(identity) => {
                 fchown(pipe, identity.user.as_ref().map(|user| user.0), identity.group)

@@ -1,10 +1,10 @@
 //! The processors that this process may use, and threads that are pinned to one of them.
 //!
-//! To wake a process on another processor costs several times as much as on the same one. A
-//! ping-pong costs 28 us of CPU against 6 us on a virtual machine, and 73 us on a nested one. So
-//! each serving thread is pinned to a processor, together with the process that it wakes at every
-//! request. Forebay never leaves the processors found at the start: `taskset`, a service manager or
-//! a container has chosen them.
+//! To wake a process on another processor costs several times as much as on the same one. On a
+//! virtual machine, a ping-pong costs 28 us of CPU between two processors, and 6 us on one. On a
+//! nested virtual machine, it costs 73 us between two processors. So each serving thread is pinned
+//! to a processor, together with the process that it wakes at every request. Forebay never leaves
+//! the processors found at the start: `taskset`, a service manager or a container has chosen them.
 
 use std::cell::Cell;
 use std::io;
@@ -39,7 +39,7 @@ pub fn processors_for(threads: usize) -> Vec<usize> {
 /// Pins the calling thread to this processor.
 ///
 /// # Errors
-/// An error of the kernel, for example if the process may not run there (EINVAL).
+/// Fails with an error of the kernel, for example if the process may not run there (EINVAL).
 pub fn keep_to(processor: usize) -> io::Result<()> {
     sched_setaffinity(None, &one(processor))?;
     KEPT.set(Some(processor));
@@ -51,8 +51,7 @@ pub fn kept_processor() -> Option<usize> {
     KEPT.get()
 }
 
-/// Lets the calling thread run on all recorded processors. A thread inherits the processor of a
-/// pinned thread that starts it.
+/// Lets the calling thread run on all recorded processors, even if a pinned thread has started it.
 pub fn leave_processor() {
     if let Some(Some(found)) = FOUND.get() {
         let _ = sched_setaffinity(None, found);
@@ -72,8 +71,8 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
 /// Pins the first thread of a process to a processor, or lets it run on all recorded ones.
 ///
 /// # Errors
-/// An error of the kernel, for example if the process has ended (ESRCH) or belongs to another user
-/// (EPERM).
+/// Fails with an error of the kernel, for example if the process has ended (ESRCH) or belongs to
+/// another user (EPERM).
 pub fn keep_process(process: Pid, processor: Option<usize>) -> io::Result<()> {
     let set = match (processor, FOUND.get()) {
         (Some(processor), _) => one(processor),

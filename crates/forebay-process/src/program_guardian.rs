@@ -8,10 +8,10 @@
 //! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
 //! - 2: the log, for the program's standard output and error.
 //!
-//! If the helper is its parent, descriptor 4 has the program's environment.
+//! If the helper is the guardian's parent, descriptor 4 has the program's environment.
 //!
-//! After the end of the program, the guardian asks its remaining processes to end, and kills them a
-//! moment later. Then it removes the program's private directory, and ends.
+//! After the end of the program, the guardian asks the program's remaining processes to end, and
+//! kills them a moment later. Then it removes the program's private directory, and ends.
 
 use crate::helper::share_socket;
 use crate::{Guardian, Launch, Wake};

@@ -30,7 +30,7 @@ use head::{activation_of, append_head_for};
 use reply::{Buffers, Disposition, INBOX, Session};
 use upload::Packets;
 
-/// Origin of a route to servlet containers. Each thread has its own.
+/// Origin of a route to servlet containers. Each thread has one.
 pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,

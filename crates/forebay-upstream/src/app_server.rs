@@ -35,7 +35,7 @@ use crate::upstream::{
     Source, ToBackend, Upstream, send_and_read, upload,
 };
 
-/// Origin of a route to an application. Each thread has its own.
+/// Origin of a route to an application. Each thread has one.
 pub struct AppServer {
     thread: Rc<Thread>,
     upstream: Upstream,

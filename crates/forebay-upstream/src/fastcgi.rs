@@ -60,7 +60,7 @@ const INBOX: usize = 16 * 1024;
 // The limit is short, because each idle connection occupies a process of php-fpm.
 pub const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
-/// Origin of a route to a FastCGI application. Each thread has its own.
+/// Origin of a route to a FastCGI application. Each thread has one.
 pub struct Fastcgi {
     thread: Rc<Thread>,
     upstream: Upstream,

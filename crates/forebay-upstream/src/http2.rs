@@ -1,4 +1,5 @@
-//! HTTP/2 to backends (RFC 9113): shared connections, chosen by prior knowledge or ALPN.
+//! HTTP/2 to backends (RFC 9113): shared connections. Prior knowledge (the configuration) or ALPN
+//! selects HTTP/2.
 //!
 //! `pool` holds the connections of one thread to one backend. `connection` holds the state that the
 //! streams of a connection share. `config` has the limits and windows of a connection. `run` is the

@@ -4,7 +4,7 @@
 //! Output of scripts and applications arrives in pieces of any size. Its head, length and end are
 //! known only after parsing. So [`ReplyPump`] holds small pieces back until nothing has arrived for
 //! [`PAUSE`]. Backends with HTTP or AJP frame their replies. [`FramedPump`] passes such replies on
-//! after each read, without a timer, and without a copy from the buffer of the read.
+//! after each read, directly from the receive buffer and without a timer.
 
 use forebay_net::fault::{Fault, Retry};
 use forebay_net::socket::Socket;
@@ -88,8 +88,8 @@ pub struct FramedPump<'a> {
     /// True if bytes of the reply arrived, so the backend has processed the request.
     pub any: bool,
     /// True if the head is not sent before the first bytes of its body.
-    // One write instead of two. If the backend dies in between, the client gets an error page, not
-    // a cut-off reply.
+    // Head and body then need one write instead of two. If the backend dies in between, the client
+    // gets an error page, not a cut-off reply.
     pub holds_head: bool,
 }
 

@@ -73,7 +73,7 @@ pub struct Scripts {
     dir: PathBuf,
     /// True if a file must look like a script.
     only_scripts: bool,
-    /// Possible endings of a script's name; empty: any.
+    /// Permitted endings of a script's name. If there are none, a name may have any ending.
     ends: Vec<String>,
     known: RefCell<HashMap<Vec<u8>, Cached>>,
 }
@@ -151,7 +151,7 @@ fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }
 
-/// Returns the paths that the route takes exactly.
+/// Returns the route's paths that have no `*`.
 pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
     let exact = route.matcher.paths.iter().filter_map(|pattern| match pattern {
         PathPattern::Exact(path) => Some(path.clone().into_bytes()),

@@ -24,7 +24,7 @@ const HOLD: usize = 32 * 1024;
 /// Initial capacity for header fields. Few scripts write more.
 const USUAL_FIELDS: usize = 16;
 
-/// Time after the last output of a script after which Forebay sends the held output.
+/// Forebay sends held output when the script has printed nothing for this time.
 // Long enough to wait for the end of a script, which follows its last output within microseconds.
 pub const PAUSE: Duration = Duration::from_millis(1);
 

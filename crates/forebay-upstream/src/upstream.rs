@@ -108,7 +108,7 @@ pub trait Carrier {
         exchange: &mut Exchange,
     ) -> Result<Self::Outcome, Fault>;
 
-    /// Returns the form of the request's body.
+    /// Returns the availability of the request's body for another attempt.
     fn body(&self) -> BodyAtHand;
 
     /// Returns true if the shared connection of the last exchange had carried replies before it
@@ -238,9 +238,9 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure if it is the backend's fault. Two failures are not: all permitted
-    /// connections are busy, or the backend cancels a stream (for example at a gRPC call's
-    /// deadline).
+    /// Counts a failure if it is the backend's fault. Two failures are not the backend's fault: all
+    /// permitted connections are busy, or the backend cancels a stream (for example at a gRPC
+    /// call's deadline).
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         if fault.side != Side::Backend || is_busy || fault.is_cancelled {

@@ -1,4 +1,4 @@
-//! Checks rules about clients that apply to fewer or more clients than intended.
+//! Checks for rules that apply to fewer or more clients than intended.
 
 use forebay_conf::{Access, Action, Clients, Finding, Listen, Network, Plan, Route, Site};
 use forebay_net::privileges::{PrivilegeError, look_up};

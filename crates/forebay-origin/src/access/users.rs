@@ -114,7 +114,7 @@ impl PasswordCheck {
     /// Returns true if `fits` returns true for the user's hash. Otherwise calls `fits` once for
     /// each kind and cost of hash in the file.
     pub fn is_right(&self, mut fits: impl FnMut(&Hash) -> bool) -> bool {
-        // Every refusal takes equally long, so that the time reveals no names.
+        // Every refusal takes equally long, so that the time does not reveal which users exist.
         let is_right = self.user.as_ref().is_some_and(|user| fits(&user.hash));
         if !is_right {
             for other in &self.others {
@@ -159,7 +159,8 @@ impl Users {
     /// Checks once a second if the file has changed, and reads it again if so. If the file cannot
     /// be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
-        // The clock of this thread may be one second later than the thread's that looked last.
+        // Another thread may have looked last, and its clock may be one second ahead of this
+        // thread's.
         if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
             return self.failure.clone().map_or(Ok(()), Err);
         }

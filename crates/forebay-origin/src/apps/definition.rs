@@ -27,7 +27,7 @@ pub enum Definition {
 /// Workers of an application of CGI scripts, and the settings of processes for its other scripts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScriptsSpec {
-    /// The application.
+    /// Name of the application.
     pub name: String,
     /// Workers for Perl.
     pub perl: Option<AppSpec>,

@@ -33,8 +33,8 @@ use crate::apps::fault::unavailable;
 /// the request.
 const OFFERS: usize = 3;
 /// Idle limits of connections.
-// HTTP servers allow 5 s and more. With FastCGI, each connection occupies a process, so the limit
-// is short.
+// HTTP servers keep idle connections for 5 s or longer. With FastCGI, each connection occupies a
+// process, so the limit is short.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
@@ -117,7 +117,7 @@ impl Connections {
     }
 }
 
-/// Origin of the requests to a program. Each thread has its own.
+/// Origin of the requests to a program. Each thread has one.
 pub struct ProgramApp {
     thread: Rc<Thread>,
     name: String,

@@ -203,7 +203,7 @@ impl RunningApp {
         }
     }
 
-    /// Returns the status of the application, which has this name.
+    /// Returns the status of the application. `name` is the application's name.
     pub fn status(&self, name: &str) -> AppStatus {
         let health = match &self.processes {
             Processes::Workers(app) => app.health(),

@@ -17,7 +17,7 @@ use crate::scripts::cgi::{Cgi, Processes, no_script};
 use crate::scripts::interpreter::Languages;
 use crate::scripts::warm::{Runner, Warm};
 
-/// Origin of the requests to an application of CGI scripts. Each thread has its own.
+/// Origin of the requests to an application of CGI scripts. Each thread has one.
 pub struct ScriptApp {
     thread: Rc<Thread>,
     scripts: Scripts,

@@ -57,7 +57,7 @@ impl Target {
     }
 }
 
-/// Origin of the requests to an application with workers. Each thread has its own.
+/// Origin of the requests to an application with workers. Each thread has one.
 pub struct WorkerApp {
     thread: Rc<Thread>,
     app: App,

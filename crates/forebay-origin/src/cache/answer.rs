@@ -16,7 +16,7 @@ use super::stored::{COMPRESSED_AT_ONCE, Stored};
 pub enum Handled {
     /// A fresh stored reply.
     Hit,
-    /// The stored reply to another client's request, for which this request waited.
+    /// The stored reply to another client's request, after this request has waited for it.
     Collapsed,
     /// A stale reply, while Forebay fetches a new one.
     Stale,

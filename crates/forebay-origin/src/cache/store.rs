@@ -17,14 +17,14 @@ use super::stored::Stored;
 
 /// Maximum number of variants of one resource. A further variant replaces the oldest.
 const VARIANTS: usize = 32;
-/// Time after a reply that could not be stored during which requests do not wait for each other.
+/// Time during which requests do not wait for each other after a reply that could not be stored.
 const PASSING: Duration = Duration::from_secs(10);
-/// A reply may have at most one part in this number of the store's bytes.
+/// The largest reply has the size of the store divided by this number.
 const SHARE: usize = 16;
 /// Assumed average size of an entry, in bytes, for the size of the store's tables.
 const USUAL_SIZE: usize = 8 * 1024;
 
-/// Maximum number of entries for which tables are allocated at the start.
+/// Maximum number of entries that the tables can hold at the start.
 const MOST_TABLED: usize = 1 << 18;
 
 /// Key of a resource.
@@ -101,7 +101,7 @@ impl Counts {
     }
 }
 
-/// A request to an origin, for which other requests wait.
+/// A request to an origin. Other requests wait for it.
 #[derive(Debug)]
 struct Fetch {
     /// Closed when the request has ended.

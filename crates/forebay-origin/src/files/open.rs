@@ -1,7 +1,7 @@
 //! Opens a file below a root, under the root's rule for symbolic links.
 //!
 //! The checks use descriptors: Forebay opens a link, and reads its owner and its target from that
-//! descriptor. So a link that is replaced in the meantime has no effect. The path of the root
+//! descriptor. So it has no effect if the link is replaced in the meantime. The path of the root
 //! itself may contain links.
 
 use std::ffi::OsStr;

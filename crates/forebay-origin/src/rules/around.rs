@@ -44,8 +44,8 @@ struct Region {
     is_dir: bool,
 }
 
-/// Maximum number of rules per site, and of routes with which each rule is compared. The number is
-/// limited, because the time grows with its third power.
+/// Maximum number of rules per site, and of other routes that are compared with a rule. The number
+/// is limited, because the time grows with its third power.
 const MOST: usize = 100;
 
 /// Returns one bypass for each pair of a rule of `site` and another route, if a bypass exists.
@@ -380,7 +380,7 @@ fn dir_of_app(app: &conf::App) -> Option<&Path> {
     }
 }
 
-/// Returns the place of everything that the route serves below `start`.
+/// Returns the source of all answers that the route gives below `start`.
 fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSource> {
     let found = place(route, plan, start.as_bytes())?;
     let path = match found.path.strip_suffix(b"/") {
@@ -390,7 +390,7 @@ fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSour
     Some(AnswerSource { path, ..found })
 }
 
-/// Returns the place of the route's answer for `path`, even if the route does not match that path.
+/// Returns the source of the route's answer for `path`, even if the route does not match that path.
 fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<AnswerSource> {
     let rest = route.matcher.rest(path);
     let rest = rest.unwrap_or_else(|| path.strip_prefix(b"/").unwrap_or(path));

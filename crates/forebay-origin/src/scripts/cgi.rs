@@ -4,7 +4,7 @@
 //! exit status after the end of output: at most 50 ms, because a script may close its output and
 //! continue.
 //!
-//! Children get the limit on open files with which Forebay was started. Forebay sets it with
+//! Children get the limit on open files that Forebay had at its start. Forebay sets it with
 //! `prlimit` just after their start, because a limit before the start would require `fork`. A start
 //! with `fork` takes 1.2 ms if Forebay uses 10 MB, and 13 ms if it uses 100 MB. A start without it
 //! always takes 0.9 ms.
@@ -64,7 +64,7 @@ pub const PASSED: [&str; 3] = ["PATH", "TZ", "LD_LIBRARY_PATH"];
 /// Variables that the scripts of applications inherit from Forebay's environment, if set.
 pub const PASSED_BY_APPS: [&str; 5] = ["PATH", "TZ", "LD_LIBRARY_PATH", "PERL5LIB", "PYTHONPATH"];
 
-/// Origin for a directory of CGI scripts. Each thread has its own.
+/// Origin for a directory of CGI scripts. Each thread has one.
 pub struct Cgi {
     thread: Rc<Thread>,
     settings: conf::Cgi,
@@ -123,7 +123,8 @@ impl Cgi {
         let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
             Ok(Ok(())) => {
-                // A script may continue after its reply; the permit is free when it ends.
+                // A script may continue after its reply. The permit becomes free when the script
+                // ends.
                 tokio::task::spawn_local(outlive(process.child, deadline, permit));
                 Ok(())
             }
@@ -314,7 +315,7 @@ fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
-                // A user with many pipes gets smaller ones (pipe-user-pages-soft in pipe(7)).
+                // A user with many pipes gets smaller pipes (pipe-user-pages-soft in pipe(7)).
                 // Writing more than the capacity would block forever without a reader.
                 if fcntl_getpipe_size(&writer)? >= memory.len() {
                     writer.write_all(memory)?;

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::scripts::reaper::ScriptReaper;
 
-/// The process, until its end was awaited.
+/// The process of a script. `None` after its end was awaited.
 pub struct ScriptChild(Option<ChildKind>);
 
 enum ChildKind {

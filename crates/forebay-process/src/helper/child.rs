@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::OnceLock;
 
-/// Reports of the helper, by their first byte.
+/// First bytes of the helper's reports.
 pub(super) const STARTED: u8 = b'S';
 pub(super) const GROUP: u8 = b'G';
 pub(super) const FAILED: u8 = b'F';
@@ -25,7 +25,7 @@ pub(super) const KILL: u8 = b'K';
 pub(super) const REAP: u8 = b'R';
 /// The largest report.
 const REPORT: usize = 4096;
-/// Time limit of the helper for a start.
+/// Time limit for the helper's answer to a request.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// A process that leads a process group, until it is reaped.
@@ -116,7 +116,7 @@ impl Starting {
     /// Waits until the process has started. Blocks for about a millisecond, as any start does.
     ///
     /// # Errors
-    /// The helper cannot start it, refuses to, or has ended.
+    /// Fails if the helper cannot start the process, refuses to start it, or has ended.
     pub fn child(self) -> io::Result<HelpedChild> {
         let bytes = self.report(STARTED)?;
         let number = bytes.try_into().map(i32::from_ne_bytes).ok().and_then(Pid::from_raw);

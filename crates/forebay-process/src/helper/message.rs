@@ -285,7 +285,7 @@ mod tests {
         for end in 0..whole.len() {
             let cut = Request::parse(&whole[..end]);
             if let Some(Request::Launch(cut)) = cut {
-                // Cut between two arguments, it may be a launch of fewer.
+                // A message that is cut between two arguments may be a launch with fewer arguments.
                 let _ = cut.launch(&[daemon()], |_| false, true);
             }
         }

@@ -65,7 +65,7 @@ impl Rooms {
         path.is_absolute().then_some(Rooms { path, group, is_made: false })
     }
 
-    /// Makes a room for a program of this user, with its files and, if asked for, its listening
+    /// Makes a room for a program of this user, with its files and, if requested, its listening
     /// socket. The room belongs to root until it is complete, so the user cannot place a link in
     /// it.
     pub(super) fn furnish(

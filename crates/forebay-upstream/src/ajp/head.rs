@@ -12,8 +12,8 @@ use forebay_wire::http1::{
 /// Maximum length of an address as text, in bytes.
 const ADDRESS: usize = 45;
 
-/// Appends the head of `request`. Drops `X-Forwarded-*` fields of the client, which can be forged,
-/// and names with `_`.
+/// Appends the head of `request`. Drops the client's own `X-Forwarded-*` fields, which can be
+/// forged, and fields with `_` in their names.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -76,8 +76,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // Blames the client, because only a misconfigured `secret` would be long enough to be the
-    // reason.
+    // Blames the client, because its fields are the usual reason. Only a misconfigured `secret`
+    // could be long enough to be another reason.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })

@@ -55,8 +55,9 @@ impl Session<'_> {
         self.attempt.backend
     }
 
-    /// Sends the contents of `buffers`, then reads the reply and sends the packets that it
-    /// requests. A container may answer while it still reads.
+    /// Sends the contents of `buffers`, then reads the reply and sends the packets that the
+    /// container requests. Reads and sends at once, because a container may answer while it still
+    /// reads.
     pub async fn run(
         &self,
         exchange: &mut Exchange,

@@ -27,7 +27,7 @@ use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
 use crate::upstream::{BackendConnection, Outlet, SharedConnection};
 
-/// Interval of idle checks.
+/// Interval of checks if a connection is idle for too long.
 const PRUNING: Duration = Duration::from_millis(500);
 /// Bytes in the queue above which requests wait before they add more.
 const QUEUED: usize = 256 * 1024;

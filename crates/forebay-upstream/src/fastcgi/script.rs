@@ -26,7 +26,7 @@ pub struct Script {
 }
 
 /// Scripts that one thread has found in the current second. Missing scripts are not stored.
-// Saves a system call of 1 to 2 µs in a request of 30 µs.
+// The set saves a system call of 1 to 2 µs in a request of 30 µs.
 #[derive(Default)]
 pub struct FoundScripts {
     found: RefCell<HashSet<Vec<u8>>>,

@@ -1,4 +1,4 @@
-//! One request over a shared connection.
+//! Sends one request over a shared connection, and passes its reply on.
 
 use std::cell::Cell;
 use std::pin::pin;

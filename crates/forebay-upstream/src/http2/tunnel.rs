@@ -68,7 +68,7 @@ impl Duplex for StreamTunnel {
     }
 
     fn finish_writing(&self) {
-        // An error means that the backend is gone; the reader reports it.
+        // An error means that the stream has ended. The reader reports this.
         let _ = self.0.try_send(b"", true);
     }
 

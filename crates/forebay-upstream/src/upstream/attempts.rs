@@ -40,7 +40,8 @@ const MOST_UNPROCESSED: u32 = 7;
 /// State of the attempts at one request. A request that cannot have been processed goes to each
 /// backend once. A request that may have been processed is resent at most twice: over a new
 /// connection if a kept connection died, then to another backend. Its method must be idempotent
-/// (RFC 9110 section 9.2.2), no byte of a reply may have arrived, and its body must be at hand.
+/// (RFC 9110 section 9.2.2), no byte of a reply may have arrived, and its body must still be
+/// available.
 #[derive(Default)]
 pub struct Attempts {
     unprocessed: u32,

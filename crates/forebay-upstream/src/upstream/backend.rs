@@ -382,7 +382,7 @@ impl Backend {
         granted.ok_or_else(|| self.busy())
     }
 
-    /// Returns the fault of a request for which no connection became free in time.
+    /// Returns the fault of a request that got no connection in time.
     pub fn busy(&self) -> Fault {
         Fault::backend(503, format!("all connections to {} are busy", self.name))
             .limited_by(Limit::MaxConnections)

@@ -8,11 +8,11 @@
 //!
 //! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
 //! in nginx, if all backends are excluded, a request tries all of them. So the first backend that
-//! works again serves at once. Health checks run in a thread of their own.
+//! works again serves at once. Health checks run in a separate thread.
 //!
 //! `distance` and `redirect` work as in mod_jk. If a session's backend is excluded, the backend
-//! that its `redirect` names takes over, at any distance. It may be a hot standby. Requests without
-//! a session go to the nearest backends that are up.
+//! that its `redirect` names takes over, at any distance. That backend may be a hot standby.
+//! Requests without a session go to the nearest backends that are up.
 
 mod balancing;
 mod turns;
@@ -149,8 +149,8 @@ impl Group {
         self.members.len()
     }
 
-    /// Returns true if a backend is up: not excluded for failures and not down in its health check.
-    /// The only backend of a group is never excluded for failures.
+    /// Returns true if a backend is up: failures do not exclude it, and its health check has not
+    /// failed. The only backend of a group is never excluded for failures.
     pub fn is_up(&self, index: usize) -> bool {
         self.up() & bit(index) != 0
     }

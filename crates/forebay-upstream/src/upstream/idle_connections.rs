@@ -22,7 +22,7 @@ use tokio::time::Interval;
 use super::pending_connections::{PendingConnections, Wait};
 use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 
-/// Interval of closing old idle connections.
+/// Interval at which old idle connections are closed.
 const PRUNING: Duration = Duration::from_millis(500);
 
 /// The idle connections of one thread.
@@ -121,8 +121,8 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while. For a backend without a limit of
-    /// connections.
+    /// Takes a connection that has been idle for a while, if connections to the backend are not
+    /// limited.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }

@@ -69,7 +69,7 @@ pub struct Name {
 #[derive(Debug, Default)]
 struct ResolvedAddresses {
     addresses: Arc<[SocketAddr]>,
-    /// Addresses to which a connection failed, with the time of the failure.
+    /// Addresses that refused or failed a connection, with the time of the failure.
     failed: Vec<(SocketAddr, Instant)>,
     /// Reason why there is no address.
     reason: Option<String>,

@@ -49,10 +49,12 @@ pub struct PendingConnections {
 struct PendingState {
     /// Increasing numbers and start times of the waiting connections.
     waiting: VecDeque<(u64, Instant)>,
-    /// Numbers of connections for which another was closed, and the times of these closes.
+    /// Numbers of new connections that another connection was closed for, and the times of these
+    /// closes.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// Lowest number of a connection for which holders were not asked yet.
+    /// Holders were already asked to close an idle connection for each connection with a lower
+    /// number.
     asked: u64,
     holders: Vec<mpsc::UnboundedSender<()>>,
 }

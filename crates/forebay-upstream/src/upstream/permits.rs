@@ -141,8 +141,8 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Returns true if a request still waits. That request gets the permit when it is dropped, so
-    /// the caller must close the connection.
+    /// Returns true if a request still waits. That request gets this permit when the permit is
+    /// dropped, so the caller must close the connection.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();

@@ -8,7 +8,7 @@ use forebay_conf as conf;
 use super::balancing::mix;
 use super::{Group, Member, Set, bit, bits};
 
-/// The round that a thread computed last, after the set of backends for which it was computed.
+/// The last round that a thread computed, preceded by the round's set of backends.
 #[derive(Default)]
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
