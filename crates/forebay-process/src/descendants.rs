@@ -155,7 +155,7 @@ mod tests {
         let mut child = command.spawn().unwrap();
         let own = std::process::id() as i32;
         assert!(descendants(own).iter().any(|found| found.pid == child.id() as i32));
-        // For a moment it has none of its own.
+        // For a moment, the child has no memory of its own.
         let deadline = Instant::now() + Duration::from_secs(20);
         while usage_below(own).rss == 0 {
             assert!(Instant::now() < deadline, "its memory was never found");

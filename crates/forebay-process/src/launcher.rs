@@ -1,4 +1,4 @@
-//! Starts CGI scripts, as another user and within limits.
+//! Prepares the start of CGI scripts, as another user and within limits.
 
 use crate::cgroup::{CgroupLimits, LimitedCgroup};
 use crate::{Helper, Identity, Launch, ProcessLimits, StartError, found_descriptors};

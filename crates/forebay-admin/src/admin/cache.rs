@@ -19,7 +19,7 @@ pub struct CacheRow {
     pub capacity: u64,
     /// Requests that fresh stored replies answered.
     pub hits: u64,
-    /// Requests that the origin answered, because no reply was stored.
+    /// Requests that the origin answered, because no usable reply was stored.
     pub misses: u64,
     /// Requests whose stored reply the origin confirmed.
     pub confirmed: u64,

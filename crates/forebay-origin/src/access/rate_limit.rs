@@ -236,7 +236,7 @@ mod tests {
     fn a_million_keys_take_no_more_memory_than_the_table_has() {
         let limiter = limiter(1, 3600, 0, false);
         for key in 1..=1_000_000_u64 {
-            // Keys as a hash function spreads them.
+            // Spreads the keys as a hash function would.
             let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             assert!(admitted(&limiter, key.rotate_left(32).max(1), limiter.start));
         }

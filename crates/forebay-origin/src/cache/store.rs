@@ -84,7 +84,7 @@ impl Drop for Arriving {
 pub struct Counts {
     /// Stored replies, without the origin.
     pub hits: AtomicU64,
-    /// The origin, because no reply was stored.
+    /// The origin, because no usable reply was stored.
     pub misses: AtomicU64,
     /// Stored replies that the origin confirmed.
     pub confirmed: AtomicU64,

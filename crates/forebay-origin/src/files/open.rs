@@ -250,7 +250,7 @@ mod tests {
         let root = dir.path().join("root");
         std::fs::write(root.join("plain"), "inside").unwrap();
         symlink("../secret", root.join("link")).unwrap();
-        // Dropped after the last check, even if one of them fails.
+        // The sender is dropped after the last check, even if a check fails.
         let (are_going_on, until) = channel::<()>();
         std::thread::scope(|scope| {
             let names = [root.join("plain"), root.join("link")];

@@ -1,10 +1,10 @@
 //! The head of a request for `hosts/asgi.py`, Forebay's program that runs ASGI applications: a
 //! scope line, then an HTTP/1.1 head.
 //!
-//! The scope line has facts that an HTTP head cannot carry: the scheme, the version of HTTP, the
-//! address and port of client and server, and the mount point. The program finds the line by its
-//! position. If the facts were in a header field, Forebay would have to remove that field from
-//! clients' requests.
+//! The scope line has facts that an HTTP head cannot carry. They are the scheme, the version of
+//! HTTP, the address and port of client and server, and the mount point. The program finds the line
+//! by its position. If the facts were in a header field, Forebay would have to remove that field
+//! from clients' requests.
 
 use std::net::IpAddr;
 

@@ -431,7 +431,8 @@ impl Http2Connection {
         self.streams.write_limit(limit)
     }
 
-    /// Ends the streams whose time limit is over. The task calls this function at each tick.
+    /// Ends the streams whose time limit is over. The task calls this function at each tick (100
+    /// ms).
     pub fn check_deadlines(&self, write_limit: Duration) {
         self.streams.end_stalled(&self.codec, write_limit, Self::now());
         self.streams.expire_reads(self.thread.deadlines.now(), None);

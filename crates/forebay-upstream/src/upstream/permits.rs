@@ -234,7 +234,7 @@ mod tests {
         assert!(!first.set_idle() && !first.bequeath());
         let mut waiting = [1, 2, 3].map(|holder| permits.acquire(holder).err());
         assert!(first.set_idle() && first.bequeath());
-        // The heir leaves before it gets anything.
+        // The request that would get the permit leaves first.
         waiting[0] = None;
         drop(first);
         let Ok(Grant::Open(second)) = waiting[1].as_mut().unwrap().try_recv() else {

@@ -48,7 +48,7 @@ fn disabled_backends_serve_who_stays_with_them_and_stopped_ones_nobody() {
     assert_eq!(group.pick((Some(1), None), 0, &turns), Some(1));
     assert_ne!(group.pick((Some(2), None), 0, &turns), Some(2));
     assert_eq!((group.is_up(1), group.is_up(2)), (true, false));
-    // None is left after all others were tried.
+    // No backend is left after all others were tried.
     assert_eq!(group.pick((None, None), bit(0) | bit(3), &turns), None);
     assert!(group.failed(1));
     assert_ne!(group.pick((Some(1), None), 0, &turns), Some(1), "left out");
@@ -167,13 +167,13 @@ fn least_connections_looks_at_what_is_under_way() {
 fn of_two_random_backends_the_less_loaded_one_is_taken() {
     let more = "balance = \"random-two\"";
     let group = group(&format!("{THREE}, {{ url = \"http://d\", weight = 3 }}"), more);
-    // Nobody is loaded: shares by weight of the first choice, 1 : 1 : 1 : 3.
+    // No backend is loaded, so the weights of the first choice decide: 1 : 1 : 1 : 3.
     let idle = picks(&group, 6000);
     for (name, expected) in [('a', 1000), ('b', 1000), ('c', 1000), ('d', 3000)] {
         let count = idle.matches(name).count() as i32;
         assert!((count - expected).abs() < 150, "{name}: {count}");
     }
-    // The most loaded one loses each comparison.
+    // The most loaded backend loses each comparison.
     let busy: Vec<_> = (0..10).map(|_| group.enter(0)).collect();
     assert_eq!(picks(&group, 1000).matches('a').count(), 0);
     drop(busy);
@@ -366,7 +366,7 @@ fn a_key_keeps_its_backend_and_moves_only_with_it() {
         let now = pick(key, 0).unwrap();
         assert!(if backend == 1 { now != 1 } else { now == backend }, "{key}");
     }
-    // Each attempt takes the next best one.
+    // Each attempt takes the next best backend.
     assert_ne!(pick(7, bit(before[7])), Some(before[7]));
     assert_eq!(pick(7, 0b1111), None);
 }
