@@ -167,7 +167,7 @@ impl Origins {
             |previous| previous.password_checks.clone(),
         );
         // The state is kept, because a previous configuration with an active request still has idle
-        // connections. These may have to close for a new connection.
+        // connections. These idle connections may have to close for a new connection.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())

@@ -189,7 +189,7 @@ fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Fi
 }
 
 /// Returns the key and the reason if a gateway without root cannot start processes as this user and
-/// group. Its helper starts no process as root.
+/// group. The helper starts no process as root.
 fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,

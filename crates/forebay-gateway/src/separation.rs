@@ -1,4 +1,4 @@
-//! Helper for servers that give up root while applications have their own users.
+//! Starts the helper for a server that gives up root and has applications with their own users.
 
 use std::io;
 

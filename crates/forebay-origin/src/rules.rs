@@ -1,11 +1,11 @@
 //! Finds the other paths of a file or script, so that a rule applies to the resource and not only
 //! to one of its paths.
 //!
-//! A route is a rule for later routes in three cases. It admits only some clients (`allow`, `deny`,
-//! `basic_auth`). It answers instead of later routes (`respond`, `redirect`). Or it prevents later
-//! routes from running files of a directory. The server matches rules with the path of the request
-//! and with the other paths that this module finds. These are the paths of the script and of an
-//! index file, and the path as an external server may read it.
+//! A route is a rule for later routes in three cases. First, it admits only some clients (`allow`,
+//! `deny`, `basic_auth`). Second, it answers instead of later routes (`respond`, `redirect`).
+//! Third, it prevents later routes from running files of a directory. The server matches rules with
+//! the path of the request and with the other paths that this module finds. The other paths are
+//! those of the script and of an index file, and the path as an external server may read it.
 
 mod around;
 
@@ -110,8 +110,9 @@ enum Named {
     Scripts(Scripts),
     /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Resources that only the backend or application knows. Its scripts may be in this directory.
-    /// The text is a prefix that is removed from a path before the search in the directory.
+    /// Resources that only the backend or application knows. The scripts of the backend or
+    /// application may be in this directory. The text is a prefix that is removed from a path
+    /// before the search in the directory.
     Unknown(Option<Scripts>, Option<String>),
 }
 

@@ -14,7 +14,7 @@ pub struct Identity {
     pub group: Option<u32>,
     /// True if the user's other groups do not apply.
     pub alone: bool,
-    /// HOME, USER and the like, as a login would set them.
+    /// HOME, USER and similar variables, as a login would set them.
     pub env: Vec<(&'static str, OsString)>,
 }
 

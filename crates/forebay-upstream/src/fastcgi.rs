@@ -127,7 +127,7 @@ impl Fastcgi {
         }
     }
 
-    /// Appends the first records of request number `id`; `keep` asks the application to keep the
+    /// Appends the first records of request number `id`. `keep` asks the application to keep the
     /// connection open.
     fn append_head(
         &self,

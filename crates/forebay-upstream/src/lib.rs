@@ -3,8 +3,8 @@
 //! `upstream` selects a backend and a connection, and decides if a failed request is resent. Each
 //! protocol has an origin that carries the request over that connection: `proxy` (with `http1` and
 //! `http2`), `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params`
-//! compute the variables of a CGI-like application; `output`, `script_reply`, `nph` and
-//! `reply_pump` pass its output on.
+//! compute the variables of a CGI-like application. `output`, `script_reply`, `nph` and
+//! `reply_pump` pass the application's output on.
 #![forbid(unsafe_code)]
 
 pub mod ajp;

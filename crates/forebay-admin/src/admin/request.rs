@@ -23,7 +23,7 @@ pub struct AdminRequest {
     /// Host in the `Host` field, without port, in lower case. Empty if there is no such field.
     pub host: String,
     pub accepts_html: bool,
-    /// Token of a POST, from its `Authorization` field or else its form; empty without a token.
+    /// Token of a POST, from its `Authorization` field, else from its form. Empty without a token.
     pub token: String,
     /// True if an unread body may follow.
     pub has_more: bool,

@@ -42,8 +42,8 @@ pub struct RateLimiter {
 
 /// A part of a key.
 enum KeyPart {
-    /// The client's address; of an IPv6 address only the network (/64), because a client may use
-    /// all addresses of its network.
+    /// The client's address. Of an IPv6 address, only the network (/64) counts, because a client
+    /// may use all addresses of its network.
     Client,
     Other(Template),
 }

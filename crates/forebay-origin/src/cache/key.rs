@@ -48,8 +48,8 @@ impl Use {
                 let has_body = request.head.framing != RequestFraming::None;
                 let fields = &request.head.fields;
                 let upgrades = fields.iter().any(|field| field.known == KnownField::Upgrade);
-                // The origin does not get fields that `Connection` lists. Its reply would be stored
-                // under values that it has not seen.
+                // The origin does not get fields that `Connection` lists. The origin's reply would
+                // be stored under values that the origin has not seen.
                 let hides_fields = request.head.connection_names_fields;
                 if has_body || upgrades || hides_fields { Self::Bypass } else { Self::Lookup }
             }

@@ -272,7 +272,8 @@ impl Lead {
         Arriving { store: self.store.clone(), bytes: Cell::new(0) }
     }
 
-    /// Stores the reply. It replaces `replaced`, and a reply for the same request fields.
+    /// Stores the reply. The new reply replaces `replaced`, and a reply for the same request
+    /// fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;

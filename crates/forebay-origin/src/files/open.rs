@@ -46,7 +46,7 @@ pub fn open_at(directory: &File, path: &[u8], symlinks: Symlinks) -> io::Result<
     open_below(directory.as_fd(), path, symlinks)
 }
 
-/// Returns the path if it consists of plain names; anything else could leave the root.
+/// Returns the path if it consists of plain names. Any other path could leave the root.
 fn plain(path: &[u8]) -> io::Result<&Path> {
     let relative = Path::new(OsStr::from_bytes(path));
     if relative.components().all(|part| matches!(part, Component::Normal(_))) {

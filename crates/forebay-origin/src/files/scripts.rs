@@ -3,9 +3,9 @@
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
 //! real path. A files route leaves a script to later routes. If the index is a script, or with
-//! `fallback_to`, the request is routed again with another path (`Reply::reroute`). Its target,
-//! method and body do not change. Each `fallback_to` is followed once per request, so there is no
-//! loop.
+//! `fallback_to`, the request is routed again with another path (`Reply::reroute`). The request's
+//! target, method and body do not change. Each `fallback_to` is followed once per request, so there
+//! is no loop.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

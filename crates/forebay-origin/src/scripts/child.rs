@@ -35,7 +35,7 @@ impl ScriptChild {
         Ok(Self(Some(ChildKind::Helped(HelpedProcess::new(child)?))))
     }
 
-    /// Waits for the end of the process. Its own children continue.
+    /// Waits for the end of the process. Children of the process continue.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = match &mut self.0 {
             Some(ChildKind::Own { child, leader, reaper }) => {

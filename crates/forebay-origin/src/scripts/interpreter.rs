@@ -1,7 +1,7 @@
 //! Finds the interpreter of a CGI script from its first line (`#!`) or magic number, like the
 //! kernel.
 //!
-//! Forebay reads the first 256 bytes, like the kernel, once for each version of the file. It
+//! Forebay reads the first 256 bytes, like the kernel, once for each version of the file. Forebay
 //! compares the version at each request, because a worker must not get a script in another
 //! language: Perl compiles and runs some Python. Scripts without a worker run as plain CGI, through
 //! `forebay __launch` if a user or a limit is configured. The language host checks the line again

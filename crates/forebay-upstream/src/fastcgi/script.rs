@@ -217,8 +217,8 @@ pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
     None
 }
 
-/// Adds the variables that nginx sends in addition to those of CGI, because scripts may rely on
-/// them. They are empty variables, and `HTTP_*` names for the length and type of the body.
+/// Adds empty variables, and `HTTP_*` names for the length and type of the body, as nginx does. CGI
+/// does not define these variables, but scripts may rely on them.
 fn append_as_nginx(
     request: &Request,
     script: &Script,

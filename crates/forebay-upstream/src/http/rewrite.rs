@@ -3,8 +3,8 @@
 //!
 //! With `strip_prefix`, a backend does not know the beginning of its paths. If Forebay sends the
 //! backend's own name as `Host`, the backend does not know the host that the client requested.
-//! Forebay rewrites only references to the backend itself. They become paths or URLs of the host
-//! that the client requested.
+//! Forebay rewrites only references to the backend itself. Rewritten references are paths or URLs
+//! of the host that the client requested.
 
 use forebay_conf as conf;
 use forebay_wire::http1::{Field, KnownField, ResponseHead, encode, host_of};

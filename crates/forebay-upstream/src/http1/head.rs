@@ -9,7 +9,7 @@ use crate::http::prefix;
 use crate::upgrade;
 
 /// Appends the head for a backend. Removes `strip_prefix` from the path, and replaces the client's
-/// host by `host`. Both are optional.
+/// host by `host`. `strip_prefix` and `host` are optional.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,

@@ -146,8 +146,8 @@ impl Task<'_> {
         }
     }
 
-    /// Reads the rest of a connection that the backend has closed or reset. It may contain replies,
-    /// and a GOAWAY that names the last stream that the backend processed.
+    /// Reads the rest of a connection that the backend has closed or reset. The rest may contain
+    /// replies, and a GOAWAY that names the last stream that the backend processed.
     fn read_rest(&mut self) {
         while matches!(self.read(), Ok(1..)) && self.receive().is_ok() {}
     }

@@ -11,8 +11,8 @@ pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
-    // Both run at once, because an application may answer while it still reads. It may also read no
-    // more until its output is read, or not read at all.
+    // Both run at once, because an application may answer while it still reads. An application may
+    // also read no more until its output is read, or not read at all.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {

@@ -1,6 +1,6 @@
 //! Selects the backend of a group for a request. All threads, and all routes that name a group,
-//! share one [`Group`]. Its atomics count selections, active requests and failures over all threads
-//! and routes.
+//! share one [`Group`]. The group's atomics count selections, active requests and failures over all
+//! threads and routes.
 //!
 //! A thread computes a round of smooth weighted round robin for the set of backends that are up,
 //! and keeps it. So the selection of a backend costs one `fetch_add`. If no backend has failed, one

@@ -30,13 +30,13 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// Connections that were granted to requests. These requests have not run since.
+    /// Connections that were granted to requests. The tasks of these requests have not run since.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
     /// New connections to the backend that have not received a reply yet.
     pending: Option<Arc<PendingConnections>>,
 }
 
-/// Requests to a holder to give up an idle connection.
+/// Messages that ask a holder to give up an idle connection.
 struct Nudges {
     /// A request waits for a permit.
     permits: Option<UnboundedReceiver<()>>,

@@ -60,7 +60,8 @@ pub struct Multiplexed<C> {
     queue: tokio::sync::Mutex<()>,
     /// True while a request opens a connection.
     is_opening: Cell<bool>,
-    /// Wakes the first request in the queue. It may then find a stream or open a connection.
+    /// Wakes the first request in the queue. That request may then find a stream or open a
+    /// connection.
     capacity_changed: Rc<Notify>,
     /// Maximum number of connections, so that other threads get some, too.
     most: usize,
