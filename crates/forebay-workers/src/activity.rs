@@ -8,9 +8,9 @@ use std::time::Duration;
 /// The activity of the first thread of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// True if it runs, or is ready to run and waits only for a processor.
+    /// True if the thread runs, or is ready to run and waits only for a processor.
     pub(crate) is_runnable: bool,
-    /// CPU time since its start.
+    /// CPU time of the thread since its start.
     pub(crate) cpu: Duration,
 }
 
@@ -19,7 +19,7 @@ impl Activity {
     /// `hidepid`.
     pub(crate) fn of(process: Pid) -> Option<Self> {
         let stat = read(process, "stat")?;
-        // The name before the state may contain any bytes.
+        // The name of the program precedes the state and may contain any bytes.
         let (_, fields) = stat.rsplit_once(") ")?;
         let schedstat = read(process, "schedstat")?;
         let nanoseconds = schedstat.split(' ').next()?.parse().ok()?;
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// A process that is killed at the end, also after a failed assertion.
+    /// A process that is killed at the end of the test, even after a failed assertion.
     struct KilledOnDrop(Child);
 
     impl KilledOnDrop {

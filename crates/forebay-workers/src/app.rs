@@ -1,4 +1,4 @@
-//! An application and its workers, as the gateway sees them.
+//! The interface of an application and its workers to the gateway.
 
 mod kind;
 
@@ -22,17 +22,18 @@ use kind::WorkerKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A running application. Clones refer to the same application. If the last is dropped without
-/// [`shutdown`](App::shutdown), its workers are killed.
+/// A running application. Clones refer to the same application. If the last clone is dropped
+/// without [`shutdown`](App::shutdown), the workers are killed.
 #[derive(Clone)]
 pub struct App {
     shared: Arc<AppShared>,
 }
 
 impl App {
-    /// Starts the workers and returns when the first one is ready. After an error nothing runs.
-    /// `log` receives each line of the workers' standard error, and messages of the supervisor;
-    /// several threads may call it. Blocks: call it before requests are served.
+    /// Starts the workers and returns when the first one is ready. After an error no worker is
+    /// left. `log` receives each line of the workers' standard error, and the supervisor's
+    /// messages. Several threads may call `log` at the same time. Blocks, so call this before the
+    /// server accepts requests.
     pub fn start(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -42,8 +43,9 @@ impl App {
         Ok(app)
     }
 
-    /// Starts the workers as [`start`](App::start), without waiting. If the first worker does not
-    /// become ready, requests are refused and further starts follow, as after a later crash.
+    /// Starts the workers as [`start`](App::start) does, but does not wait. If the first worker
+    /// does not become ready, requests are refused and further starts follow, as after later
+    /// crashes.
     pub fn begin(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -63,21 +65,22 @@ impl App {
         Ok((App { shared }, first))
     }
 
-    /// Returns a worker for one request, and waits if all are busy. Requires a tokio runtime of the
-    /// kind `current_thread` with I/O and time enabled; use the lease there.
+    /// Returns a worker for one request, and waits if all workers are busy. Call this on a
+    /// `current_thread` runtime of tokio with I/O and time enabled, and use the lease on that
+    /// runtime.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
         checkout(&self.shared, std::thread::current().id(), |_| None).await
     }
 
-    /// Returns a worker as [`checkout`](App::checkout), for this request. The request may be
-    /// prefetched, so that a worker has it when it finishes the previous one. Call
-    /// [`send`](Lease::send) with the same arguments.
+    /// Returns a worker for this request, as [`checkout`](App::checkout) does. The request may wait
+    /// in the prefetch queue of a busy worker, which then finds it there after the previous
+    /// request. Call [`send`](Lease::send) with the same arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
         checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await
     }
 
-    /// Returns the status of all workers, by age.
+    /// Returns the status of all workers, the oldest first.
     pub fn status(&self) -> Vec<WorkerStatus> {
         self.shared.pool.all().iter().map(|shared| shared.status()).collect()
     }
@@ -87,13 +90,13 @@ impl App {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns the health of the application.
+    /// Returns the state of the workers, and the numbers of waiting requests, starts and crashes.
     pub fn health(&self) -> Health {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
 
-    /// Replaces workers whose files have changed since the last check. To be called after the
-    /// configuration was read again.
+    /// Replaces all workers if one of [`AppSpec::files`] has changed since the last check. Call
+    /// this after a reload of the configuration.
     pub fn reloaded(&self) {
         self.shared.supervisor.send(Command::Reloaded);
     }
@@ -103,14 +106,14 @@ impl App {
         self.shared.supervisor.send(Command::Restart);
     }
 
-    /// Ends all workers: idle ones at once, busy ones after their request. Kills them after
-    /// `grace`. Refuses waiting requests. No worker is left when this returns.
+    /// Ends all workers: idle ones at once, busy ones after their request. After `grace`, kills
+    /// those that still run. Refuses waiting requests. No worker is left when this returns.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// Ends all workers without grace, for callers without an event loop. Blocks.
+    /// Ends all workers without a grace period, for callers without an event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();

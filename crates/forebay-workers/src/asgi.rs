@@ -1,4 +1,5 @@
-//! ASGI applications: one of our own hosts as a program that speaks HTTP/1.1 on a Unix socket.
+//! ASGI applications. Forebay runs `hosts/asgi.py` as a program that speaks HTTP/1.1 on a Unix
+//! socket.
 
 use crate::program::{Listening, ProgramSpec};
 use std::path::PathBuf;
@@ -13,29 +14,30 @@ const HOST: &str = concat!(
     "\n\n",
     include_str!("../../../hosts/asgi/websocket.py"),
 );
-/// The host's file in the private directory of a process.
+/// Name of the host's file in the private directory of each process.
 const FILE: &str = "forebay_asgi.py";
 
-/// The keys of an application that its host receives.
+/// The configuration keys of an ASGI application that the host needs.
 #[derive(Debug, Clone)]
 pub struct Asgi {
-    /// `module:callable`; both parts may have dots.
+    /// `module:callable`; both parts may contain dots.
     pub module: String,
-    /// The interpreter. `None`: `python3` from PATH.
+    /// Path of the interpreter; `None` for `python3` from PATH.
     pub python: Option<PathBuf>,
-    /// Requests and WebSockets that each process runs at once.
+    /// Most requests and WebSockets of each process at the same time.
     pub connections: usize,
-    /// Bytes of one WebSocket message.
+    /// Longest WebSocket message in bytes.
     pub max_message: u64,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
 }
 
-/// Returns a program that runs the ASGI application. The caller sets all fields that do not depend
-/// on `asgi`.
+/// Returns the specification of a program that runs the ASGI application. The caller sets all
+/// fields that do not depend on `asgi`.
 pub fn asgi(name: &str, asgi: &Asgi) -> ProgramSpec {
     let python = asgi.python.as_ref().map(|python| python.to_string_lossy());
-    // The rest of the time is for the shutdown of the application (lifespan).
+    // Remaining requests get 80 % of the time. The shutdown of the application (lifespan) gets the
+    // rest.
     let grace = asgi.stop_timeout.mul_f64(0.8).as_secs_f64();
     let run = [
         python.as_deref().unwrap_or("python3"),

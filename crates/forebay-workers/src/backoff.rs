@@ -20,12 +20,13 @@ impl Backoff {
         delay
     }
 
-    /// Resets the count: a worker has done work, or has lasted.
+    /// Resets the count, because a worker has done work or has run for some time.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns true after so many failures that requests should not wait for the next start.
+    /// Returns true after three consecutive failures. Requests then fail instead of waiting for the
+    /// next start.
     pub(crate) fn is_loop(&self) -> bool {
         self.failures >= 3
     }

@@ -1,5 +1,5 @@
-//! Assignment of a worker to a request: at once, from the queue, or through a worker's prefetch
-//! queue.
+//! Assigns a worker to a request: at once, after a wait in the queue, or through a worker's
+//! prefetch queue.
 
 use crate::control::Mark;
 use crate::error::Unavailable;
@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
-/// Returns a worker for a request on `thread`, the current thread. `message` creates the text for a
-/// prefetch queue.
+/// Returns a worker for a request on `thread`, the current thread. `message` builds the bytes of
+/// the request for a prefetch queue.
 pub(crate) async fn checkout(
     shared: &Arc<AppShared>,
     thread: ThreadId,
@@ -54,9 +54,9 @@ async fn await_turn(
     outcome
 }
 
-/// A place in the queue, or in the prefetch queue of a worker.
+/// The place of a waiting request: in the pool's queue, or in a worker's prefetch queue.
 struct QueuePlace<'a> {
-    /// `None` after the turn has come.
+    /// Delivers the worker. `None` after the end of the wait.
     turn: Option<Turn>,
     mark: Mark,
     shared: &'a Arc<AppShared>,
@@ -93,8 +93,9 @@ impl QueuePlace<'_> {
     }
 }
 
-/// Ends the wait. If a worker was assigned meanwhile, the next request gets it. If a worker has
-/// read this request, or is about to read it, the request still runs.
+/// Ends the wait of a request that is not wanted any more. If a worker was assigned to the request
+/// meanwhile, the next request gets that worker. But if the worker has read the request, or is
+/// about to read it, the request still runs.
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };

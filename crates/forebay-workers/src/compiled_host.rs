@@ -1,8 +1,9 @@
-//! The host for ASP.NET, `hosts/mono.cs`, compiled on this machine when it is first needed.
+//! Compiles the host for ASP.NET, `hosts/mono.cs`, on this machine when an application first needs
+//! it.
 //!
 //! A user with write access to the directory of the assembly can run code as the application's
-//! user. So the assembly is used only if nobody but root and Forebay's own user can change it or a
-//! directory above it.
+//! user. So Forebay uses the assembly only if no user except root and Forebay's own can change it
+//! or a directory above it.
 
 use crate::executable;
 use forebay_process::StartError;
@@ -23,20 +24,21 @@ const SOURCES: [(&str, &str); 4] = [
     ("variables.cs", include_str!("../../../hosts/mono/variables.cs")),
 ];
 pub(crate) const ASSEMBLY: &str = "forebay-mono.exe";
-/// The Debian package with all that an application may use.
+/// The Debian package that contains everything an application may use.
 const PACKAGE: &str = "mono-devel";
 
 /// Time limit for the compiler.
 const PATIENCE: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
-/// Most bytes of the compiler's output that an error shows.
+/// An error message shows at most this many bytes of the compiler's output.
 const LONGEST: u64 = 2048;
 
-/// The host that all applications on Mono share: one assembly on this machine.
+/// The compiled host. All applications on Mono share one assembly on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompiledHost;
 
 impl CompiledHost {
-    /// Checks that mono and its compiler exist; applications with pages also need the compiler.
+    /// Checks that mono and its compiler exist. Besides the host, the pages of applications need
+    /// the compiler.
     pub(crate) fn check(
         &self,
         app: &str,
@@ -52,7 +54,7 @@ impl CompiledHost {
         Ok(())
     }
 
-    /// Returns the directory of the assembly, and compiles it if necessary. Blocks.
+    /// Compiles the assembly if necessary, and returns its directory. Blocks.
     pub(crate) fn provide(&self) -> io::Result<PathBuf> {
         let name = format!("mono-{}", digest());
         let mut last = None;
@@ -75,8 +77,8 @@ fn digest() -> String {
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns directories for the assembly, the best first: the service manager's, the system's, the
-/// user's, or one that lasts until the next boot.
+/// Returns possible directories for the assembly, the best first: the cache directories of the
+/// service manager, of the system and of the user, then a temporary directory.
 fn places() -> Vec<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = geteuid();
@@ -100,12 +102,13 @@ fn provide_in(place: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Refuses a path that other users than root and this one can change. The path has no links.
+/// Refuses a path that a user other than root and this process's user can change. The path must not
+/// contain symbolic links.
 fn refuse_foreign(path: &Path) -> io::Result<()> {
     for part in path.ancestors() {
         let found = fs::symlink_metadata(part)?;
         let is_own = found.uid() == 0 || found.uid() == geteuid().as_raw();
-        // In a sticky directory users cannot replace files of others.
+        // In a directory with the sticky bit, users cannot replace files of other users.
         let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
         if found.is_symlink() || !is_own || is_open {
             let what = format!(
@@ -133,7 +136,7 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     for (name, _) in SOURCES {
         fs::remove_file(room.path().join(name))?;
     }
-    // The application's user reads the assembly.
+    // The application's user has to read the assembly.
     fs::set_permissions(room.path().join(ASSEMBLY), Permissions::from_mode(0o644))?;
     fs::set_permissions(room.path(), Permissions::from_mode(0o755))?;
     match fs::rename(room.path(), dir) {

@@ -2,17 +2,18 @@
 
 use std::fs::File;
 
-/// Bytes of the lengths before a request: of the environment (4) and of the body (8), big-endian.
+/// Size of the two lengths before a request, in bytes: 4 for the length of the environment and 8
+/// for that of the body, both big-endian.
 const LENGTHS: usize = 12;
-/// Bytes of the mark, which follows the lengths.
+/// Size of the mark in bytes. The mark follows the lengths.
 pub(crate) const MARK: usize = 16;
-/// Bytes before the environment of a request.
+/// Size of the head in bytes. The head precedes the environment of a request.
 pub(crate) const HEAD: usize = LENGTHS + MARK;
-/// Bytes of each message from a worker.
+/// Size of each message from a worker, in bytes.
 pub(crate) const REPLY: usize = 4;
 
-/// Largest request in a prefetch queue in bytes, the size of the hosts' buffers. Two requests fit
-/// the socket's buffer.
+/// Largest request in a prefetch queue, in bytes. The hosts have buffers of this size. The buffer
+/// of the queue's socket has space for two such requests.
 pub(crate) const LARGEST: usize = 64 * 1024;
 
 /// Random bytes that identify the end of a request's output. Output cannot contain them by chance,
@@ -25,7 +26,8 @@ impl Mark {
         let mut rng = fastrand::Rng::new();
         let mut mark = [0; MARK];
         rng.fill(&mut mark);
-        // Bytes that may start the mark are held back. No text ends with this byte.
+        // A lease holds back output that may be the start of the mark. UTF-8 text never contains
+        // this byte, so such text is never held back.
         mark[0] = 0xff;
         Mark(mark)
     }
@@ -34,11 +36,11 @@ impl Mark {
 /// The body of a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Body<'a> {
-    /// None.
+    /// The request has no body.
     Empty,
-    /// In memory.
+    /// The body is in memory.
     Bytes(&'a [u8]),
-    /// The first bytes of a file; the file's position does not matter.
+    /// The body is the start of a file, with this length. The file's position does not matter.
     File(&'a File, u64),
 }
 
@@ -51,14 +53,15 @@ pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u
     Some(head)
 }
 
-/// Returns a request as a message for a worker's prefetch queue; `None` if it does not fit.
+/// Returns a request as a message for a worker's prefetch queue. Returns `None` if the request is
+/// larger than [`LARGEST`], or if its body is a file.
 pub(crate) fn message(block: &[u8], body: Body<'_>, mark: Mark) -> Option<Vec<u8>> {
     let (head, body) = parts(block, body, mark)?;
     Some([&head[..], block, body].concat())
 }
 
-/// Returns the bytes before and after the environment block of a request in a worker's prefetch
-/// queue; `None` if it does not fit.
+/// Returns the two parts of a request's message that surround the environment block: the head and
+/// the body. Returns `None` as [`message`] does.
 pub(crate) fn parts<'a>(
     block: &[u8],
     body: Body<'a>,
@@ -76,35 +79,35 @@ pub(crate) fn parts<'a>(
 /// A message from a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// It has started or cleaned up, and accepts requests.
+    /// The worker has started or cleaned up, and accepts requests.
     Ready,
-    /// There is output. The worker is about to wait for a request or to clean up, or has sent a
-    /// part of a longer reply.
+    /// The worker has written output. It is about to wait for a request or to clean up, or it has
+    /// written a part of a longer reply.
     Waiting,
     /// The script ended by itself.
     Ended(Then),
     /// The script failed, or could not be run, with this HTTP status.
     Failed { status: u16, then: Then },
-    /// The script failed in the middle of a reply, which must not be taken for complete.
+    /// The script failed in the middle of a reply, so the reply must not be treated as complete.
     Aborted(Then),
 }
 
 /// The behaviour of a worker after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It waits for the next request.
+    /// The worker waits for the next request.
     Waits,
-    /// It ends.
+    /// The worker ends.
     Ends,
-    /// It is busy until it reports that it is ready, or that it ends.
+    /// The worker stays busy until it reports that it is ready, or that it ends.
     CleansUp,
 }
 
-/// The flag of a worker that found the request in its prefetch queue without waiting for it.
+/// The flag by which a worker says that it found the request in its prefetch queue without waiting.
 const WAS_PREFETCHED: u8 = 4;
 
-/// Returns true if this message says that the worker found the request in its prefetch queue. The
-/// message ends a request.
+/// Returns true if `bytes` says that the worker found the request in its prefetch queue. `bytes` is
+/// the message that ends the request.
 pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
     bytes[1] & WAS_PREFETCHED != 0
 }
@@ -129,8 +132,8 @@ impl Reply {
         }
     }
 
-    /// Returns true if a worker may send this message after its cleanup: that it is ready, or that
-    /// it ends.
+    /// Returns true if a worker may send this message after a cleanup: it reports that the worker
+    /// is ready, or that it ends.
     pub(crate) fn is_of_cleanup(self) -> bool {
         matches!(self, Reply::Ready | Reply::Ended(Then::Ends))
     }

@@ -1,20 +1,20 @@
 //! The end marker: bytes after a worker's output that end the request, on the same socket.
 //!
-//! A message on another socket would be one more to send, to wait for and to receive. It would also
-//! not show the end of the output once the next request runs.
+//! A message on another socket would cost one more send, wait and receive. Such a message would
+//! also not show the end of the output after the next request has begun.
 
 use crate::control::{MARK, Mark, REPLY, Reply};
 use memchr::memmem;
 
-/// The result of the search in output.
+/// The result of a search for the end marker in output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MarkerSearch {
-    /// Only output.
+    /// The bytes contain no part of an end marker.
     Nothing,
-    /// An end marker may start here; the rest has not arrived yet.
+    /// An end marker may start at this index; the rest has not arrived yet.
     Start(usize),
-    /// An end marker starts here. The `REPLY` bytes after its mark describe the end of the script;
-    /// `None` if they are invalid.
+    /// An end marker starts at this index. Its last `REPLY` bytes say how the script ended; `None`
+    /// if these bytes are invalid.
     EndMarker(usize, Option<Reply>),
 }
 

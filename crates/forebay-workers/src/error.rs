@@ -1,18 +1,19 @@
-//! Reasons for a missing worker or reply.
+//! The reasons why a request gets no worker or no complete reply.
 
 use nix::sys::signal::Signal;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The reason why a request gets no worker: a 503.
+/// The reason why a request gets no worker. The gateway replies with status 503.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     /// The queue is at its limit.
     QueueFull,
     /// No worker became free in time.
     QueueTimeout,
-    /// The workers end right after their start; the last lines of their standard error.
+    /// The workers end right after their start. Contains the reason and the last lines of their
+    /// standard error.
     CrashLoop(String),
     /// The worker that had already read the request was killed because of another request.
     WorkerLost,
@@ -41,21 +42,22 @@ impl std::error::Error for Unavailable {}
 pub enum WorkerFault {
     /// The worker ended before the script did.
     Died {
-        /// The way it ended.
+        /// The exit code or the signal that ended it.
         exit: Exit,
-        /// True if bytes of the reply came before.
+        /// True if a part of the reply had already arrived.
         any_output: bool,
-        /// The script was not started: another worker may get the request.
+        /// True if the script was not started. Another worker may then get the request.
         retry: bool,
     },
     /// The request took longer than `request_timeout`.
     Timeout {
-        /// True if bytes of the reply came before.
+        /// True if a part of the reply had already arrived.
         any_output: bool,
     },
     /// The body could not be read from the file that [`Body::File`](crate::Body::File) names.
     Body(std::io::Error),
-    /// The worker or this process broke the protocol of their sockets; the bytes or the call.
+    /// The worker or this process violated the protocol of the worker's sockets. Contains a
+    /// description of the unexpected bytes or of the wrong call.
     Protocol(String),
 }
 
@@ -80,12 +82,12 @@ impl fmt::Display for WorkerFault {
 
 impl std::error::Error for WorkerFault {}
 
-/// The end of a process.
+/// The exit code of a process, or the signal that killed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// With this exit code.
+    /// The process exited with this code.
     Code(i32),
-    /// Killed by this signal.
+    /// This signal killed the process.
     Signal(i32),
 }
 
@@ -95,7 +97,7 @@ impl Exit {
         matches!(self, Exit::Code(0) | Exit::Signal(15))
     }
 
-    /// Returns true for SIGKILL or SIGTERM, as sent from outside.
+    /// Returns true for SIGKILL and SIGTERM, which usually come from outside.
     pub(crate) fn was_killed(self) -> bool {
         matches!(self, Exit::Signal(9 | 15))
     }

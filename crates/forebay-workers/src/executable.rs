@@ -1,4 +1,4 @@
-//! Search for programs, as the system does it.
+//! Searches for programs as the system does.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ pub(crate) struct Absent {
     pub(crate) help: String,
 }
 
-/// Returns the path of `program` for a process in `dir`, with `env` added to the inherited
-/// environment.
+/// Returns the path of `program` for a process that starts in `dir`. `env` contains the variables
+/// that are added to the inherited environment.
 pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
     let places: Vec<PathBuf> = if program.contains('/') {
         vec![dir.join(program)]

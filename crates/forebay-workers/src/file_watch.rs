@@ -1,4 +1,4 @@
-//! Detection of changed files.
+//! Detects changes of files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most files and directories that are checked, and the deepest level.
+/// Most files and directories that a check includes, and the deepest level of directories.
 const MOST: usize = 20_000;
 const DEEPEST: usize = 32;
 
@@ -15,14 +15,14 @@ const DEEPEST: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Changes {
     paths: Vec<PathBuf>,
-    /// State at the last reported change.
+    /// Hash at the last reported change.
     known: u64,
-    /// State at the last check.
+    /// Hash at the last check.
     last: u64,
 }
 
 impl Changes {
-    /// Watches these paths from now on.
+    /// Records the present state of these paths. Later checks compare with this state.
     pub(crate) fn of(paths: &[PathBuf]) -> Changes {
         let state = state(paths);
         Changes { paths: paths.to_vec(), known: state, last: state }
@@ -34,8 +34,8 @@ impl Changes {
         std::mem::replace(&mut self.known, state) != state
     }
 
-    /// Returns true once for each change, after the files have been stable since the last check: an
-    /// editor or a copy may still write.
+    /// Returns true once for each change, when two consecutive checks have found the same state.
+    /// Until then, an editor or a copy may still be writing.
     pub(crate) fn look(&mut self) -> bool {
         if self.paths.is_empty() {
             return false;
@@ -51,7 +51,7 @@ impl Changes {
     }
 }
 
-/// Returns a hash of names, sizes, times and inodes.
+/// Returns a hash of names, sizes, modification times and inode numbers.
 fn state(paths: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut left = MOST;
@@ -67,7 +67,7 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     }
     *left -= 1;
     path.hash(hasher);
-    // Follows a link only at the top level: links below may form a cycle.
+    // Follows a symbolic link only at the top level, because links in directories may form a cycle.
     let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let Ok(found) = found else { return };
     if !found.is_dir() {

@@ -1,4 +1,4 @@
-//! A child of the helper, for use in a task.
+//! A process that the helper has started, for use in an asynchronous task.
 
 use crate::sys;
 use forebay_process::HelpedChild;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A child of the helper. Dropping it before its end was awaited kills its process group.
+/// A process that the helper has started. The helper is the process that may start processes as
+/// other users. If this value is dropped before [`wait`](HelpedProcess::wait) has returned, the
+/// helper kills the process group.
 #[derive(Debug)]
 pub struct HelpedProcess {
     child: HelpedChild,
@@ -20,13 +22,14 @@ impl HelpedProcess {
     /// Registers the child with the runtime of the calling thread.
     ///
     /// # Errors
-    /// No descriptor is free. The child is killed then.
+    /// Returns an error if no descriptor is free. The child is then killed.
     pub fn new(child: HelpedChild) -> io::Result<HelpedProcess> {
         let at_end = sys::register(child.readable_at_end()?, Interest::READABLE)?;
         Ok(HelpedProcess { child, at_end })
     }
 
-    /// Waits for the end of the process and lets the helper reap it. Its own children keep running.
+    /// Waits for the end of the process and lets the helper reap it. Children of the process keep
+    /// running.
     pub async fn wait(&self) -> io::Result<ExitStatus> {
         loop {
             let mut readable = self.at_end.readable().await?;

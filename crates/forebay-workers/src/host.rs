@@ -1,4 +1,5 @@
-//! The language hosts: the programs that workers run, by the kind of the application.
+//! The language hosts, which are the programs that workers run. Each kind of application has its
+//! host.
 
 mod perl;
 mod psgi;
@@ -9,16 +10,16 @@ use std::process::Command;
 
 /// The program of a worker.
 pub(crate) struct Host {
-    /// The interpreter and its arguments, without descriptors and environment.
+    /// The interpreter and its arguments. The caller adds descriptors and environment.
     pub(crate) command: Command,
-    /// The first message on the worker's control socket: 4 bytes length (big-endian), then the
-    /// source of the host. The message must fit a socket's buffer.
+    /// The first message on the worker's control socket: the length of the host's source (4 bytes,
+    /// big-endian), then the source. The message must fit a socket's buffer.
     pub(crate) first_message: Vec<u8>,
 }
 
 impl Host {
-    /// Returns the host for workers of `spec`. A worker ends together with the process `parent`,
-    /// which starts it.
+    /// Returns the host for workers of `spec`. The process `parent` starts the worker, and the
+    /// worker ends together with that process.
     pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
         match &spec.kind {
             Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode, parent),

@@ -1,9 +1,10 @@
 //! One request on one worker.
 //!
-//! In the first millisecond, only one thing wakes the gateway: the worker's message that it has no
-//! more to do. The gateway then reads the output of all requests that were in the worker's prefetch
-//! queue. After 1 ms it looks for output without a message, and then watches the socket. Most
-//! requests have ended by then.
+//! In the first millisecond of a request, the gateway does not watch the output socket. Only a
+//! message on the control socket wakes it: the worker reports that its prefetch queue is empty. The
+//! gateway then reads the output of all requests that were in this queue. After 1 ms without a
+//! message, the gateway looks for output, and then watches the output socket. Most requests have
+//! ended before that.
 
 mod cleanup;
 mod receive;
@@ -28,11 +29,11 @@ use tokio::runtime::Handle;
 
 pub use tunnel::Tunnelled;
 
-/// Most bytes of an invalid message that an error shows.
+/// An error message shows at most this many bytes of an invalid message.
 const SHOWN: usize = 16;
-/// Output of this size is returned without waiting for more.
+/// [`Lease::read`] returns this many bytes of output without waiting for more.
 const ENOUGH: usize = 64 * 1024;
-/// Time limit of a script whose reply is not wanted any more.
+/// Time limit for the rest of a script after its reply is not wanted any more.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The result of [`Lease::read`].
@@ -47,23 +48,24 @@ pub enum LeaseEvent {
 /// The end of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndKind {
-    /// By itself.
+    /// The script ended by itself.
     Ok,
-    /// It could not be run, or died. Contains the HTTP status for a reply without output; the
-    /// reason is in the log. Output before the death counts, as with CGI and mod_perl: if the CGI
+    /// The script could not be run, or died. Contains the HTTP status for a reply without output;
+    /// the log has the reason. Output before the death counts, as with CGI and mod_perl: if the CGI
     /// header is complete, send that reply.
     Status(u16),
-    /// It failed in the middle of a reply, which must not be taken for complete.
+    /// The script failed in the middle of a reply, so the reply must not be treated as complete.
     Aborted,
 }
 
-/// A worker for one request. Dropping the lease before [`LeaseEvent::End`] kills the worker and the
-/// processes of its script. A new worker is then started.
+/// The right to use a worker for one request. If the lease is dropped between [`send`](Lease::send)
+/// and [`LeaseEvent::End`], the worker and the processes of its script are killed. The supervisor
+/// then starts a new worker.
 pub struct Lease {
     app: Arc<AppShared>,
     /// `None` after the worker was returned to the pool.
     worker: Option<Worker>,
-    /// Identifies the end of the output.
+    /// The start of the end marker that follows the output of this request.
     mark: Mark,
     /// True if the request was in the worker's prefetch queue before this lease got the worker.
     has_request: bool,
@@ -71,11 +73,12 @@ pub struct Lease {
     any_output: bool,
     /// Bytes that may be the start of an end marker.
     held: Vec<u8>,
-    /// A message of the control socket, kept until the preceding output was read.
+    /// A message from the control socket, kept until the output before it was read.
     pending_control: Option<Reply>,
-    /// The end of the script. If set, the worker was returned to the pool.
+    /// The end of the script. When this is set, the lease has no worker any more.
     end: Option<EndKind>,
-    /// Set if the worker has closed its control socket; true if it had not read all bytes in it.
+    /// Set after the worker has closed its control socket. True if the worker had not read all
+    /// bytes in this socket.
     closed: Option<bool>,
     /// True if the worker has announced output.
     is_waiting: bool,
@@ -105,9 +108,10 @@ impl Lease {
         lease
     }
 
-    /// Sends the request to the worker. `block` contains NUL-terminated names and values in turn,
-    /// among them SCRIPT_FILENAME, an absolute path. Call this once. After a fault that [may be
-    /// retried](WorkerFault::may_retry), drop the lease and check out another.
+    /// Sends the request to the worker. `block` contains NUL-terminated names and values
+    /// alternately. One of the names is SCRIPT_FILENAME, and its value is an absolute path. Call
+    /// this once. After a fault that [may be retried](WorkerFault::may_retry), drop the lease and
+    /// check out another.
     pub async fn send(&mut self, block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
         let Some(worker) = self.worker.as_ref().filter(|_| self.has_request || !self.sent) else {
             return Err(WorkerFault::Protocol("a lease is for one request".into()));
@@ -129,14 +133,15 @@ impl Lease {
                 Err(WorkerFault::Protocol("the environment is too big".into()))
             }
             Err(SendFault::Body(error)) => Err(WorkerFault::Body(error)),
-            // The request did not arrive completely, so the script cannot run.
+            // The worker has not received the whole request, so it cannot run the script.
             Err(SendFault::Socket) => Err(self.lost(true).await),
         }
     }
 
-    /// Waits for output or the end. Appends output to `buf` when the script has ended or pauses, or
-    /// when there is much. Unread output blocks the script. May be cancelled: `buf` then has the
-    /// output so far, which no later event counts.
+    /// Waits for output or for the end of the script, and appends output to `buf`. Returns output
+    /// when the script has ended or pauses, or when there are at least 64 KiB. A script blocks
+    /// while its output is not read. The future may be dropped: `buf` then contains the output so
+    /// far, and no later event counts these bytes.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let start = buf.len();
         loop {
@@ -159,7 +164,7 @@ impl Lease {
                 Ok(Wake::Output)
             };
             let wake = wake.map_err(no_watch)?;
-            // Output first: it precedes the messages on the control socket.
+            // Reads output first, because it precedes the messages on the control socket.
             let before = buf.len();
             self.is_waiting = false;
             let ended = self.take_output(buf)?;
@@ -188,8 +193,8 @@ impl Lease {
     }
 
     /// Returns true if the end of the script is known and the next [`read`](Lease::read) returns
-    /// without waiting. After [`LeaseEvent::Output`], this distinguishes a complete reply from one
-    /// that continues.
+    /// without waiting. After [`LeaseEvent::Output`], the result distinguishes a complete reply
+    /// from one that continues.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -199,9 +204,9 @@ impl Lease {
         Some(self.worker.as_ref()?.shared.pid.as_raw_nonzero().get() as u32)
     }
 
-    /// Turns the output socket into one end of a tunnel. From then on the caller owns its bytes in
-    /// both directions, and no time limit applies. Appends to `buf` the bytes that have
-    /// already arrived.
+    /// Turns the output socket into one end of a tunnel. From then on the caller reads and writes
+    /// this socket, and the request has no time limit. Appends to `buf` the bytes that have already
+    /// arrived.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -214,8 +219,8 @@ impl Lease {
         Ok((socket, Tunnelled::new(self)))
     }
 
-    /// Lets the script run for a moment although its reply is not wanted any more: starting a
-    /// worker costs more than most scripts do.
+    /// Lets the script run for at most one second although its reply is not wanted any more. Most
+    /// scripts cost less than the start of a new worker.
     pub async fn abandon(mut self) {
         if self.has_request
             && let Some(worker) = &self.worker
@@ -234,12 +239,12 @@ impl Lease {
     /// Waits until the worker reports the end of the request, or has ended.
     pub(crate) async fn done(&mut self) {
         let Some(worker) = &mut self.worker else { return };
-        // Sent for the previous request.
+        // The worker has sent a `Waiting` message for the previous request.
         while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 
     /// Appends available output to `buf`, up to the end of the request. Returns true at the end of
-    /// the stream.
+    /// the output socket.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
@@ -250,12 +255,14 @@ impl Lease {
             buf.append(&mut worker.carryover);
             None
         };
-        // A stream socket returns all that it has, so a short read means that it is empty.
+        // A stream socket returns all bytes that it has, so a short read means that the socket is
+        // empty.
         if received.is_some_and(|received| received > 0) && buf.len() < buf.capacity() {
             worker.output.forget_readiness();
         }
         match end_marker::find(&buf[start..], self.mark) {
-            // Held bytes stay held: only the exit of the process decides if they are output.
+            // At the end of the socket, held bytes stay held. Only the exit code of the process
+            // shows if these bytes are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
             MarkerSearch::Nothing => {}
             MarkerSearch::Start(at) => self.held = buf.split_off(start + at),
@@ -276,7 +283,7 @@ impl Lease {
     /// Reads a message from the control socket.
     fn listen(&mut self) -> Result<(), WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(()) };
-        // Only one message: the next may be about the next request.
+        // Reads only one message, because the second may concern the next request.
         match worker.hear() {
             Heard::Nothing => {}
             Heard::Said(Reply::Waiting) => self.is_waiting = true,
@@ -287,9 +294,9 @@ impl Lease {
         Ok(())
     }
 
-    /// Prepares for a long request or a slow client: takes back the requests that follow in the
-    /// prefetch queue. If the worker has already read some, the rest of this request's output is in
-    /// the socket, and is read whatever its size.
+    /// Takes back the requests that follow in the prefetch queue, because this request takes long
+    /// or its client is slow. If the worker has already read one of them, it has finished this
+    /// request. Then the rest of the output is in the socket, and this function reads all of it.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();
@@ -323,11 +330,13 @@ impl Lease {
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
-                // Rare: the worker already reported the end of its cleanup, after the end marker.
+                // Rare: after the end marker, the worker has already reported the end of its
+                // cleanup.
                 Some(Reply::Ready) => {}
                 Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
-                    // Without a runtime nothing runs any more; dropping the worker ends it.
+                    // Without a runtime no task can wait for the cleanup. Dropping the worker ends
+                    // its process.
                     if let Ok(runtime) = Handle::try_current() {
                         runtime.spawn(await_cleanup(self.app.clone(), worker));
                     }
@@ -347,9 +356,9 @@ impl Lease {
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
-    /// Handles a process that has ended in the middle of the request. A script that has replaced it
-    /// with exec may have written output and ended well. Then the apparent start of an end marker
-    /// is output.
+    /// Handles a process that has ended in the middle of the request. If the script has replaced
+    /// the process (`exec`), the new program may have written output and ended with exit code 0.
+    /// Then the held bytes are output, not the start of an end marker.
     async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let fault = self.lost(self.closed == Some(true)).await;
         let has_written = self.any_output || !self.held.is_empty();
@@ -358,7 +367,7 @@ impl Lease {
         }
         self.worker = None;
         self.end = Some(EndKind::Ok);
-        // A complete mark is no coincidence: the host has ended while it wrote the end marker.
+        // A complete mark is no coincidence: the host ended while it wrote the end marker.
         if self.held.is_empty() || self.held.len() >= MARK {
             return Ok(LeaseEvent::End(EndKind::Ok));
         }
@@ -367,8 +376,8 @@ impl Lease {
         Ok(LeaseEvent::Output(rest))
     }
 
-    /// Returns the fault for a lost worker. `unread` is true if the worker never received the
-    /// complete request.
+    /// Waits for the end of a lost worker, and returns the fault. `unread` is true if the worker
+    /// never received the complete request.
     async fn lost(&mut self, unread: bool) -> WorkerFault {
         let Some(worker) = &self.worker else {
             return WorkerFault::Protocol("a lease that has ended".into());
@@ -397,7 +406,8 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // The worker may already run the next request.
+        // If the worker already runs the next request, `go_on` finishes this one and the worker
+        // stays.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

@@ -1,12 +1,14 @@
-//! Application processes: spawned, watched, recycled and drained, with the language hosts they run.
+//! Starts, watches, replaces and ends the processes of applications. Contains the language hosts
+//! that the processes run.
 //!
-//! An [`App`] owns the worker processes of one application. Each runs one request at a time. The
-//! gateway takes an idle one ([`App::checkout`]), hands it a request ([`Lease::send`]) and reads
-//! what the script prints until it ends ([`Lease::read`]). A thread per application, the
-//! supervisor, starts the processes and looks after them; it takes no part in a request.
+//! An [`App`] owns the worker processes of one application. Each worker runs one request at a time.
+//! The gateway takes an idle worker ([`App::checkout`]) and sends it a request ([`Lease::send`]).
+//! It then reads the output of the script until the script ends ([`Lease::read`]). Each application
+//! has a thread, the supervisor, that starts and watches the processes. The supervisor takes no
+//! part in requests.
 //!
-//! This crate knows nothing of HTTP: a request is a block of CGI variables and a body, a reply is
-//! the bytes that the script printed, with its CGI header still in front.
+//! This crate does not parse HTTP. A request is a block of CGI variables and a body. A reply is the
+//! bytes that the script printed, including the CGI header.
 #![deny(unsafe_code)]
 
 mod activity;

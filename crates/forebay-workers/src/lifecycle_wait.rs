@@ -1,4 +1,4 @@
-//! Waiting for the two events in the life of a process: it is ready, and it has ended.
+//! Waits for the two events in the life of a worker: it is ready, and it has ended.
 
 use crate::control::Reply;
 use crate::error::Exit;
@@ -25,8 +25,8 @@ pub(crate) async fn await_ready(
     }
 }
 
-/// Waits until the process has ended, and reaps it. First kills the rest of its process group, if
-/// the process failed or the application is shutting down.
+/// Waits until the process has ended, and reaps it. If the process failed or the application is
+/// shutting down, first kills the rest of its process group.
 pub(crate) async fn await_end(shared: &WorkerShared, pool: &Pool, at_end: OwnedFd) -> Exit {
     let readable = sys::register(at_end, Interest::READABLE);
     loop {

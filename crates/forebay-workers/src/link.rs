@@ -1,8 +1,9 @@
 //! The sockets to a worker. The control socket is registered with the runtime of the thread that
-//! uses it. The output socket is registered only if a reply takes long.
+//! uses the worker. The output socket is registered only if a reply takes long.
 //!
 //! The hot path calls the kernel directly and uses the runtime only to wait. Sockets are registered
-//! only for reading: registered for writing, each request that a worker reads would wake this side.
+//! only for reading. If they were also registered for writing, this side would wake each time a
+//! worker reads a request.
 
 use crate::sys;
 use rustix::buffer::Buffer;
@@ -22,16 +23,16 @@ pub(crate) struct Link {
     home: ThreadId,
 }
 
-/// The output socket. The worker announces output (`control::Reply::Waiting`), so that most output
-/// does not wake the gateway.
+/// The output socket. Most output does not wake the gateway through this socket, because the worker
+/// announces output on the control socket (`control::Reply::Waiting`).
 #[derive(Debug)]
 pub(crate) struct Output {
     fd: Arc<OwnedFd>,
-    /// Set while it is watched.
+    /// Set while the runtime watches the socket.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
-/// Input on a socket that should have none at this time.
+/// Unexpected input on a socket of an idle worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Noise {
     Bytes,
@@ -39,13 +40,13 @@ pub(crate) enum Noise {
 }
 
 impl Link {
-    /// Registers with the runtime of the calling thread.
+    /// Registers the socket with the runtime of the calling thread.
     pub(crate) fn new(fd: impl Into<Arc<OwnedFd>>) -> io::Result<Link> {
         let fd = sys::register(fd, Interest::READABLE)?;
         Ok(Link { fd, home: std::thread::current().id() })
     }
 
-    /// Moves to the runtime of the calling thread.
+    /// Moves the registration to the runtime of the calling thread.
     pub(crate) fn moved_here(self) -> io::Result<Link> {
         Link::new(self.fd.into_inner())
     }
@@ -59,13 +60,14 @@ impl Link {
         self.fd.poll_read_ready(context).map_ok(|_| ())
     }
 
-    /// Clears the readiness that the runtime has recorded, after everything was read.
+    /// Clears the readiness that the runtime has recorded. Call this after everything was read.
     pub(crate) fn forget_readiness(&self) {
         forget_readiness(&self.fd);
     }
 
-    /// Reads available bytes into `buf`, up to its size; 0 at the end. `None`: nothing for now.
-    /// Then the next [`poll_readable`](Link::poll_readable) waits.
+    /// Reads available bytes into `buf`, up to its size. Returns 0 at the end of the socket.
+    /// Returns `None` if no bytes are available now; the next
+    /// [`poll_readable`](Link::poll_readable) then waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         receive(&self.fd, buf, || self.forget_readiness())
     }
@@ -82,8 +84,8 @@ impl Output {
         Output { fd: Arc::new(fd), watched: None }
     }
 
-    /// Registers the socket with the runtime of the calling thread, which also reports input that
-    /// is already there.
+    /// Registers the socket with the runtime of the calling thread. The runtime also reports input
+    /// that has already arrived.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
         if self.watched.is_none() {
             self.watched = Some(sys::register(self.fd.clone(), Interest::READABLE)?);
@@ -107,19 +109,19 @@ impl Output {
         }
     }
 
-    /// Reads as [`Link::receive`].
+    /// Reads as [`Link::receive`] does.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         receive(&self.fd, buf, || self.forget_readiness())
     }
 
-    /// Clears readiness as [`Link::forget_readiness`].
+    /// Clears readiness as [`Link::forget_readiness`] does.
     pub(crate) fn forget_readiness(&self) {
         if let Some(fd) = &self.watched {
             forget_readiness(fd);
         }
     }
 
-    /// Returns unexpected input.
+    /// Returns the kind of unexpected input, if any.
     pub(crate) fn noise(&self) -> Option<Noise> {
         noise(self)
     }
@@ -130,7 +132,7 @@ fn receive(
     buf: impl Buffer<u8>,
     forget_readiness: impl FnOnce(),
 ) -> Result<Option<usize>, Errno> {
-    // A signal never interrupts this call, because it does not wait.
+    // A signal never interrupts this call, because the call does not wait.
     match recv(socket, buf, RecvFlags::DONTWAIT) {
         Ok((_, read)) => Ok(Some(read)),
         Err(Errno::AGAIN) => {

@@ -1,15 +1,15 @@
-//! Pool, prefetch queue and lease under random schedules. Requests arrive, wait and leave. Between
-//! any two steps, workers become ready, reply in pieces, clean up, are retired, time out and die.
-//! The test plays the workers over real sockets, with a paused clock.
+//! Tests the pool, the prefetch queues and the leases under random schedules. Requests arrive, wait
+//! and leave. Between any two steps, workers become ready, reply in pieces, clean up, are retired,
+//! time out and die. The test simulates the workers over real sockets, with a paused clock.
 //!
 //! The test checks these rules:
 //! - a request runs at most once, and never if its fault says that it may be repeated;
 //! - a client gets only the bytes of its own reply, and all of them before its end;
-//! - no request waits while a worker is idle (except for the moment of `pace`), and each one ends;
-//! - after all have ended, each living worker that is not retired is idle, and listed once;
-//! - no count drops below zero (arithmetic is checked in tests).
+//! - no request waits while a worker is idle (except for `pace::MOMENT`), and each request ends;
+//! - after all requests have ended, each living worker that is not retired is idle and listed once;
+//! - no counter drops below zero (test builds check arithmetic).
 //!
-//! The test prints a failing seed; `FOREBAY_SEED` repeats it.
+//! The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
 
 mod client;
 mod host;
@@ -33,10 +33,11 @@ use tokio::time::{sleep, timeout};
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 250;
-/// Rounds in which all requests have to end after the last disturbance.
+/// Most rounds after the last disturbance until all requests have ended.
 const LAST_ROUNDS: usize = 20_000;
-/// Longest wait of a request while a worker is idle: the moment of `pace`, and one or two checks.
-/// If every processor has a running worker, it may wait until no request is recent any more.
+/// Longest wait of a request while a worker is idle: `pace::MOMENT`, and the time of one or two
+/// checks. If every processor has a running worker, the request may wait as long as the requests of
+/// these workers are recent.
 const BESIDE_IDLE: Duration = Duration::from_millis(10);
 
 #[test]
@@ -136,7 +137,7 @@ impl World {
         }
     }
 
-    /// Lets clients run; sometimes lets time pass.
+    /// Lets clients run, and sometimes lets time pass.
     async fn let_run(&self) {
         for _ in 0..fastrand::u32(..4) {
             tokio::task::yield_now().await;
@@ -153,7 +154,7 @@ impl World {
         let (shared, attempts) = (self.shared.clone(), self.attempts.clone());
         self.clients.push(spawn_local(async move {
             match plan.leaves_after {
-                // Dropped at any point.
+                // The client leaves at any point of its request.
                 Some(after) => drop(timeout(after, client(shared, plan, attempts)).await),
                 None => client(shared, plan, attempts).await,
             }
@@ -201,7 +202,7 @@ impl World {
             !host.is_reaped
         });
         if self.shared.pool.is_closed() {
-            // No request exists, so there is nothing to wait for.
+            // The pool accepts no more requests, so starting workers are dropped.
             let starting = self.hosts.iter_mut().filter_map(|host| host.starting.take());
             return drop(starting.collect::<Vec<_>>());
         }
@@ -246,7 +247,7 @@ impl World {
         assert!(known.is_sorted_by(|a, b| a < b), "a worker is known twice: {contents:?}");
     }
 
-    /// Runs without disturbances: all requests end, and the workers are idle.
+    /// Runs without disturbances until all requests have ended and all workers are idle.
     async fn come_to_an_end(mut self) {
         let ends_early = fastrand::bool();
         if ends_early {

@@ -1,5 +1,5 @@
-//! A check of the Python interpreter and of the application's module, without running any code of
-//! the application.
+//! Checks the Python interpreter and the application's module without running code of the
+//! application.
 
 use crate::process::{Confinement, launched};
 use crate::spec::{AppSpec, Kind};
@@ -16,8 +16,9 @@ const NO_MODULE: i32 = 4;
 /// The exit code for an interpreter that is too old.
 const TOO_OLD: i32 = 5;
 
-/// Searches as `hosts/wsgi.py` does, ignoring PYTHONSAFEPATH. Looks only for the first part of the
-/// module's name, because the rest would run code of packages.
+/// Python code that searches for the module as `hosts/wsgi.py` does, regardless of PYTHONSAFEPATH.
+/// The code looks only for the first part of the module's name, because a search for the rest would
+/// run code of packages.
 const QUESTION: &str = "\
 import os, sys
 if sys.version_info < (3, 8):
@@ -38,8 +39,8 @@ const LONGEST: u64 = 1024;
 
 impl AppSpec {
     /// Checks that the interpreter is new enough and finds the module. Runs the interpreter for a
-    /// moment as the application's user, if this process may become that user; else not at all.
-    /// Runs no code of the application.
+    /// moment as the application's user, but no code of the application. If this process may not
+    /// become that user, does nothing.
     pub fn probe_interpreter(&self) -> Result<(), StartError> {
         let Some((code, answer)) = probe(self) else { return Ok(()) };
         let error = StartError::new(&self.name, answer);
@@ -56,7 +57,7 @@ impl AppSpec {
 
 /// Returns an error as an exit code and a sentence. Returns `None` if there is no error, or if the
 /// interpreter does not answer. Also returns `None` if this process may not become the
-/// application's user; the workers will.
+/// application's user. The workers still can, through the helper.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),

@@ -1,11 +1,11 @@
-//! ASP.NET on Mono: one of our own hosts as a program that speaks FastCGI.
+//! ASP.NET on Mono. Forebay runs `hosts/mono.cs` as a program that speaks FastCGI.
 
 use crate::compiled_host::{ASSEMBLY, CompiledHost};
 use crate::program::{Listening, ProgramSpec};
 use std::path::PathBuf;
 
 /// Files of an application whose change requires a new process, in all spellings that ASP.NET
-/// accepts. ASP.NET itself would end the application at once, with its requests.
+/// accepts. ASP.NET itself would end the application at once, together with its current requests.
 const WATCHED: [&str; 10] = [
     "bin",
     "web.config",
@@ -19,17 +19,17 @@ const WATCHED: [&str; 10] = [
     "app_offline.htm",
 ];
 
-/// The keys of an application that its host receives.
+/// The configuration keys of an ASP.NET application that the host needs.
 #[derive(Debug, Clone)]
 pub struct Mono {
-    /// Requests that each process runs at once.
+    /// Most requests of each process at the same time.
     pub threads: usize,
-    /// The application's own path.
+    /// The URL path of the application, for example `/shop`.
     pub virtual_path: String,
 }
 
-/// Returns a program that runs the ASP.NET application in its `dir`. The caller sets all fields
-/// that do not depend on `mono`; `watch` is relative to `dir`.
+/// Returns the specification of a program that runs the ASP.NET application in its `dir`. The
+/// caller sets all fields that do not depend on `mono`; The paths in `watch` are relative to `dir`.
 pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let threads = mono.threads.to_string();
     let assembly = format!("{{host}}/{ASSEMBLY}");
@@ -37,10 +37,11 @@ pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let run = run.map(str::to_owned).into();
     let mut spec = ProgramSpec::new(name, run, Listening::Socket);
     spec.host = Some(CompiledHost);
-    // The application's domain finds the host's assembly by MONO_PATH. Each process compiles pages
-    // in its own directory, because mono empties a shared one. A request leaves some 15 KB of
-    // garbage. A young generation of 16 MB instead of 4 saves 17 % of the CPU time of a small
-    // request; 32 MB save 2 % more, and take 50 MB more.
+    // The application's `AppDomain` finds the host's assembly through MONO_PATH. Each process
+    // compiles pages in its own directory, because mono empties a shared directory. A request
+    // leaves some 15 KB of garbage. With a young generation (nursery) of 16 MB instead of 4 MB, a
+    // small request needs 17 % less CPU time. With 32 MB it needs another 2 % less, but the process
+    // needs 50 MB more memory.
     let own =
         [("MONO_PATH", "{host}"), ("TMPDIR", "{room}"), ("MONO_GC_PARAMS", "nursery-size=16m")];
     spec.env = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

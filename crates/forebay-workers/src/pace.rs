@@ -1,12 +1,14 @@
-//! The number of workers that run at once if requests only compute.
+//! Limits the number of workers that run at the same time if requests only compute.
 //!
 //! Such requests gain nothing from more workers than processors: the processes evict each other's
 //! caches. A script that prints the time takes twice as many cycles with ten running workers as
 //! with two. So a request waits for a worker that will finish soon, instead of waking another. If
-//! requests sleep (for example, for a database), each gets an idle worker at once.
+//! requests sleep (for example, while they wait for a database), each request gets an idle worker
+//! at once.
 //!
-//! The kernel's count of sleeps per process shows the difference. A worker sleeps between two
-//! requests, and one that only computes sleeps no more often, however busy the machine is.
+//! The kernel counts the sleeps of each process, which shows the difference. A worker sleeps
+//! between two requests. If its requests only compute, it sleeps no more often, however busy the
+//! machine is.
 
 use crate::worker::{Window, WorkerShared, WorkerState};
 use std::fs::File;
@@ -16,15 +18,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest wait for a busy worker while another is idle, unless as many workers run as there are
-/// processors. A worker whose request began within this time counts as one that will finish soon.
+/// Longest wait of a request for a busy worker while another worker is idle. The wait may be longer
+/// if as many workers run as there are processors. A worker whose request began within this time
+/// counts as running and as about to finish.
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
-/// Number of a worker's requests between two looks at its sleeps.
+/// Size of a window: the number of a worker's requests between two readings of its sleeps.
 const WINDOW: u64 = 32;
-/// Number of sleeps in a window, besides those between requests, that do not count.
+/// A window of requests that only compute may contain this many sleeps besides those between
+/// requests.
 const FEW: u64 = 2;
-/// Score from which requests are held. Each window of any worker in which requests only computed
-/// adds one; each other window subtracts LESS.
+/// From this score on, requests wait for busy workers. Each window in which requests only computed
+/// adds 1 to the score, up to `MOST`. Each other window subtracts `LESS`.
 const ENOUGH: u32 = 8;
 const MOST: u32 = 16;
 const LESS: u32 = 4;
@@ -32,7 +36,7 @@ const LESS: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,
-    /// Score for the assumption that requests only compute.
+    /// Score of the assumption that requests only compute, from 0 to [`MOST`].
     computing: u32,
 }
 
@@ -46,8 +50,8 @@ impl Pace {
         self.computes() && self.have_begun(workers, now, MOMENT)
     }
 
-    /// Returns true if as many of these workers as processors have a request that began within this
-    /// time.
+    /// Returns true if at least as many of these workers as there are processors run a request that
+    /// began within the time `within`.
     pub(crate) fn have_begun<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
@@ -60,7 +64,7 @@ impl Pace {
         workers.into_iter().filter(at_work).take(self.processors).count() == self.processors
     }
 
-    /// Returns true if requests only compute.
+    /// Returns true if the score shows that requests only compute.
     pub(crate) fn computes(&self) -> bool {
         self.computing >= ENOUGH
     }
@@ -91,8 +95,8 @@ impl Default for Pace {
     }
 }
 
-/// Returns the window that ends with the last request of this worker. Returns `None` within a
-/// window, or if the kernel does not show the count.
+/// Returns the window that ends with the last request of this worker. Returns `None` if no window
+/// ends now, or if the kernel hides the count.
 pub(crate) fn window(shared: &WorkerShared) -> Option<Window> {
     if !shared.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
         return None;

@@ -1,5 +1,6 @@
-//! PHP as a program that speaks FastCGI: php-fpm with a configuration made for the application,
-//! else php-cgi. These manage their own processes; Forebay supervises the parent.
+//! PHP as a program that speaks FastCGI: php-fpm with a generated configuration, or php-cgi if
+//! php-fpm is missing. Both programs manage their own child processes; Forebay supervises the
+//! parent.
 //!
 //! <https://www.php.net/manual/en/install.fpm.configuration.php>
 
@@ -10,26 +11,27 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The keys of an application from which php-fpm's configuration is made.
+/// The configuration keys of a PHP application from which php-fpm's configuration is generated.
 #[derive(Debug, Clone)]
 pub struct Php {
-    /// Number of its processes.
+    /// Number of PHP's child processes.
     pub children: Workers,
-    /// Most requests of each process.
+    /// Most requests of each child process; PHP then replaces the process.
     pub max_requests: Option<u64>,
     /// Time limit of a request.
     pub request_timeout: Duration,
-    /// Time after which an unneeded process ends.
+    /// An idle child process that is not needed ends after this time.
     pub idle_timeout: Duration,
-    /// Allowed file name extensions, each a dot and more, without spaces.
+    /// Allowed file name extensions. Each starts with a dot and contains no spaces.
     pub scripts: Vec<String>,
     /// Settings as in php.ini, `name=value`.
     pub ini: Vec<String>,
-    /// The version, for example `8.2`. `None`: the newest.
+    /// The version, for example `8.2`. `None` for the newest installed version.
     pub version: Option<String>,
 }
 
-/// Returns a program that runs PHP scripts. The caller sets all fields that do not depend on `php`.
+/// Returns the specification of a program that runs PHP scripts. The caller sets all fields that do
+/// not depend on `php`.
 pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     let version = php.version.as_deref();
     let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);
@@ -66,8 +68,8 @@ pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     Ok(spec)
 }
 
-/// Returns php-fpm's configuration. The pool listens on Forebay's socket, and runs as php-fpm's own
-/// user.
+/// Returns php-fpm's configuration. The process pool listens on the socket for Forebay, and runs as
+/// the user that runs php-fpm.
 fn configuration(php: &Php) -> String {
     let Workers { min, max } = php.children;
     let mut text = format!(
@@ -103,8 +105,8 @@ fn configuration(php: &Php) -> String {
     text
 }
 
-/// Returns the path of php-fpm in this version, or of the newest installed. Debian has the version
-/// in the program's name.
+/// Returns the path of php-fpm in this version. Without a version, returns the path of `php-fpm`,
+/// or else of the newest version. Debian's program names contain the version.
 fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
     if let Some(version) = version {
         return find(&format!("php-fpm{version}"));
@@ -126,7 +128,7 @@ fn versions() -> Vec<((u32, u32), PathBuf)> {
     versions
 }
 
-/// Returns the installed versions, as words for an error.
+/// Returns the installed versions as text for an error message.
 fn others() -> String {
     let names = versions().into_iter().map(|((major, minor), _)| format!("{major}.{minor}"));
     let names: Vec<_> = names.collect();

@@ -1,11 +1,12 @@
-//! The workers of one application and the requests that wait for one.
+//! The workers of one application and the requests that wait for a worker.
 //!
 //! Idle workers form one LIFO stack for all threads. A request prefers a worker whose sockets are
-//! registered with its own thread's event loop; another worker has to be registered again. A
-//! request whose client has disconnected may run for one more second before its worker is killed:
-//! few requests need longer, and a warm process is valuable. A replacement starts before the old
-//! process ends (age, requests, memory, changed files). Workers with old files are replaced one by
-//! one; if the first replacement does not start, the others stay.
+//! registered with the event loop of the request's thread. The sockets of any other worker have to
+//! be registered again. A request whose client has disconnected may run for one more second before
+//! its worker is killed: few requests need longer, and a warm process is valuable. If a worker has
+//! reached a limit (age, requests, memory, CPU time) or its files have changed, a replacement
+//! starts before the old process ends. Workers with old files are replaced one by one; if the first
+//! replacement does not start, the others stay.
 
 mod busy;
 mod state;
@@ -28,20 +29,20 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waiting::Waiting;
 
-/// The longest time before an unread prefetched request is taken back. Within this time several
-/// other processes have each had a time slice of 3 to 4 ms.
+/// Longest time that an unread request stays in a prefetch queue. In this time, several other
+/// processes have each had a time slice of 3 to 4 ms.
 const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// The first requests of a queue check for stopped workers at each [`MOMENT`]. Each further group
-/// of this size checks one moment later, and the last after 40 ms, because requests before them may
-/// be gone by then. With 256 clients that all checked every 5 ms, there were four checks per
-/// request.
+/// The first `FIRST_ONES` requests of a queue check once per [`MOMENT`] (5 ms) if they may use an
+/// idle worker. Each further group of this size waits one `MOMENT` longer between checks, but at
+/// most 40 ms, because the requests before it may be gone by then. When all of 256 clients checked
+/// every 5 ms, each request caused four checks.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
-/// Shared by the gateway's threads and the supervisor.
+/// The pool of one application. The gateway's threads and the supervisor share it.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     state: Mutex<PoolState>,
@@ -54,7 +55,7 @@ pub(crate) type Message = Option<Vec<u8>>;
 #[derive(Debug)]
 pub(crate) struct Given {
     pub(crate) worker: Worker,
-    /// True if the request is, or was, in the worker's prefetch queue.
+    /// True if the worker gets, or has already got, the request from its prefetch queue.
     pub(crate) has_request: bool,
 }
 
@@ -64,29 +65,30 @@ pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 /// The immediate answer to a request for a worker.
 pub(crate) enum Taken {
     Worker(Worker),
-    /// The request has to wait. `soon` is true if the wait should be short. After a moment the
-    /// request calls [`Pool::hurry`].
+    /// The request has to wait, and calls [`Pool::hurry`] after a moment. `soon` is true if a busy
+    /// worker should become free soon.
     Wait {
         turn: Turn,
         soon: bool,
     },
 }
 
-/// The answer to a request that has waited for a moment.
+/// The answer of [`Pool::hurry`] to a request that has waited for a moment.
 pub(crate) enum Hurried {
     Worker(Worker),
-    /// The request is in the queue and need not ask again: no worker rests while it is there.
+    /// The request is in the queue and need not ask again, because no worker stays idle while the
+    /// request is there.
     Waits,
-    /// The request stays where it is, and asks again after this time.
+    /// The request keeps its place in its queue, and asks again after this time.
     Held(Duration),
 }
 
 impl Pool {
-    /// Returns an idle worker, or a place in the queue of at most `limit`. If enough workers run
-    /// (see [`Pace`](pace::Pace)), the request goes to the prefetch queue of one of them, even if
-    /// another is idle. Prefers the most recently used worker, among those registered with
-    /// `thread`'s runtime if there are any. `message` makes the text that the worker reads; `mark`
-    /// identifies the request.
+    /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests. If
+    /// enough workers run (see [`Pace`](pace::Pace)), the request waits for one of them even if
+    /// another worker is idle. It then waits in a worker's prefetch queue if possible. Prefers
+    /// workers that are registered with `thread`'s runtime; among these, the most recently used.
+    /// `message` builds the bytes that the worker reads; `mark` identifies the request.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -129,9 +131,10 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// Returns a worker for the request with this mark, which has `waited` without one. A
-    /// prefetched request is taken back and not prefetched again. It stays if its worker has moved
-    /// on to requests of the queue, or gets no processor time, for at most [`LONGEST_PREFETCHED`].
+    /// Returns a worker for the request with this mark, which has `waited` for one. Takes the
+    /// request back if it is in a prefetch queue, and does not put it there again. But the request
+    /// stays there, for at most [`LONGEST_PREFETCHED`], if its worker has begun to read the
+    /// prefetch queue or gets no processor time.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);
@@ -142,8 +145,8 @@ impl Pool {
             return Hurried::Held(MOMENT - waited);
         }
         // One more worker would only evict the caches of the running ones. With 64 clients and ten
-        // workers, a request waits for 6 ms; with another worker after 5 ms it took twice the CPU
-        // time.
+        // workers, a request waits for 6 ms. When each waiting request got another worker after 5
+        // ms, it took twice the CPU time.
         if let Some(place) = place
             && state.pace.holds(&state.all, Instant::now())
         {
@@ -167,9 +170,9 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Returns true if this request should stay in its prefetch queue. Either the worker has moved
-    /// on to the requests there, or other processes have its processor and it has hardly run since
-    /// the first look. Reads two files of /proc, about 15 us, without holding the lock.
+    /// Returns true if this request should stay in its prefetch queue. Either the worker has begun
+    /// to read this queue, or other processes use its processor and the worker has hardly run since
+    /// the first check. Reads two files in /proc without holding the lock, which takes about 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {
@@ -182,13 +185,14 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that will not be returned.
+    /// Forgets a worker that its lease will not return. Its unread requests wait for other workers.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
 
-    /// Forgets the request with this mark. Returns false if a worker has it, or was assigned to it.
-    /// If that worker dies before it has read the request, no other worker runs it.
+    /// Forgets the request with this mark, because it is not wanted any more. Returns false if a
+    /// worker has read the request, or was assigned to it. If that worker dies before it has read
+    /// the request, no other worker runs the request.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
         let mut state = self.lock();
         let has_left = state.leave(mark).is_some();
@@ -199,8 +203,8 @@ impl Pool {
         has_left
     }
 
-    /// Takes back the requests that follow in the prefetch queue when the current request takes
-    /// longer. Returns true if it is too late for some, because the worker has read them.
+    /// Takes back the requests that follow in the prefetch queue, because the current request takes
+    /// long. Returns true if the worker has already read some of them.
     pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
         let mut state = self.lock();
         let Some(busy) = state.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
@@ -217,8 +221,9 @@ impl Pool {
         is_read
     }
 
-    /// Assigns a worker to the request in its prefetch queue, else to the longest waiting one. Else
-    /// makes it idle, or ends it.
+    /// Takes back a worker that has finished a request. Assigns it to the next request in its
+    /// prefetch queue, or else to the next waiting request. If there is none, makes the worker
+    /// idle. Ends a retired worker.
     pub(crate) fn give(&self, worker: Worker) {
         let mut state = self.lock();
         let ends = state.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);
@@ -237,14 +242,14 @@ impl Pool {
         state.assign_next(worker);
     }
 
-    /// Learns from a finished request of a worker.
+    /// Updates the pace after a worker has finished a request.
     pub(crate) fn learn(&self, shared: &WorkerShared) {
         if let Some(window) = pace::window(shared) {
             self.lock().pace.learn(window);
         }
     }
 
-    /// Gives a worker no further request. Returns true if it was idle and ends now.
+    /// Stops giving requests to a worker. Returns true if the worker was idle and ends now.
     pub(crate) fn retire(&self, shared: &WorkerShared) -> bool {
         let mut state = self.lock();
         shared.retired.store(true, Ordering::Relaxed);

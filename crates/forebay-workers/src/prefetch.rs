@@ -1,25 +1,27 @@
-//! The queue of a worker's next requests: a socket of whole messages. Forebay holds both ends.
+//! The queue of a worker's next requests: a socket that carries whole messages. Forebay holds both
+//! ends, so that it can also take requests back.
 //!
-//! A request can be queued after the one that the worker runs, so that the worker need not sleep
-//! between them. It can be taken back while the worker has not read it, if the current request
-//! takes long.
+//! Forebay can put a request into the queue while the worker still runs the previous one, so that
+//! the worker need not sleep between the two. If the current request takes long, Forebay takes back
+//! the next one, unless the worker has already read it.
 //!
-//! The queue holds up to 16 requests. Their tasks check each millisecond, and take them back unless
-//! the worker has read one of them. They also wait if the worker has hardly run since the first
-//! check because other processes have its processor (state R, less than 2 ms of CPU). This wait
-//! costs less than a second worker on the same processor, and ends after 20 ms.
+//! The queue holds up to 16 requests. Their tasks check each millisecond, and take the requests
+//! back unless the worker has read one of them. The tasks also wait if other processes use the
+//! worker's processor: the worker is in state R and has used less than 2 ms of CPU time since the
+//! first check. This wait costs less than a second worker on the same processor would, and ends
+//! after 20 ms.
 //!
-//! The requests are taken back at once if 1 ms has passed since the last output without an end, or
-//! if there are 64 KiB of output. If the worker has already read one, the end of the previous
-//! request is in the socket. Then all output is read, so that a slow client does not delay the
-//! others.
+//! The task of the current request takes the others back at once if its output reaches 64 KiB, or
+//! if the output pauses for 1 ms. If the worker has already read one of the others, the end of the
+//! current request is in the output socket. The task then reads all output, so that a slow client
+//! does not delay the other requests.
 //!
 //! When the worker dies, unread requests go to other workers. After a request was taken back from a
-//! living worker, prefetch queues stay empty for 100 ms. A request is queued only after one of the
-//! same thread, so nothing happens between two steps.
+//! living worker, prefetch queues stay empty for 100 ms. Only requests of one thread are in a queue
+//! at the same time, so that the queue does not change between two steps of this thread.
 //!
-//! A blocking read of the queue would be woken for 0.7 of the requests when Forebay reads the last
-//! reply. So a worker reads without blocking, and waits with `select` or `poll`.
+//! If a worker blocked in a read of the queue, it would wake for 70 % of the requests when Forebay
+//! reads the last reply. So a worker reads without blocking, and waits with `select` or `poll`.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -32,7 +34,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::control::{HEAD, LARGEST, Mark};
 
-/// The sockets of one worker.
+/// The prefetch queue of one worker, with both ends of its socket.
 #[derive(Debug)]
 pub(crate) struct PrefetchQueue {
     ours: OwnedFd,
@@ -50,7 +52,8 @@ impl PrefetchQueue {
         Ok((PrefetchQueue { ours, theirs, unread: Mutex::default() }, its))
     }
 
-    /// Appends a request to the queue; returns false if there is no room.
+    /// Appends a request to the queue. Returns false if the request is too large or the queue is
+    /// full.
     pub(crate) fn put<const N: usize>(&self, parts: &[&[u8]; N]) -> bool {
         if parts.iter().map(|part| part.len()).sum::<usize>() > LARGEST {
             return false;
@@ -60,8 +63,9 @@ impl PrefetchQueue {
         sendmsg(&self.ours, &parts, &mut SendAncillaryBuffer::default(), flags).is_ok()
     }
 
-    /// Takes back those of these requests that the worker has not read. Takes none back if an
-    /// earlier request is unread, because the next request would take its place.
+    /// Takes back the requests with these marks that the worker has not read, and returns their
+    /// marks. Takes none back if another request is unread and comes first, because reading the
+    /// queue would remove that request.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
         if !self.first().is_some_and(|first| marks.contains(&first)) {
             return Vec::new();
@@ -70,12 +74,13 @@ impl PrefetchQueue {
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
     }
 
-    /// Returns the first request that the worker has not read.
+    /// Returns the mark of the first request that the worker has not read.
     pub(crate) fn first(&self) -> Option<Mark> {
         self.receive(RecvFlags::PEEK)
     }
 
-    /// Returns true, once, if a worker that has ended had not read the request with this mark.
+    /// Returns true if a worker that has ended had not read the request with this mark. Returns
+    /// true only once for each request.
     pub(crate) fn had_not_read(&self, mark: Mark) -> bool {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         unread.extend(std::iter::from_fn(|| self.receive(RecvFlags::empty())));
@@ -83,7 +88,7 @@ impl PrefetchQueue {
         found.map(|at| unread.swap_remove(at)).is_some()
     }
 
-    /// Returns the mark of the first request; `None` if there is none.
+    /// Reads the first request, and returns its mark; `None` if there is none.
     fn receive(&self, flags: RecvFlags) -> Option<Mark> {
         let mut head = [0; HEAD];
         loop {

@@ -1,5 +1,5 @@
-//! Workers as a kind of process for the supervisor. A worker reports on its control socket that it
-//! is ready. The pool lends its sockets to requests, and it ends when they are closed.
+//! The supervisor's operations on workers. A worker reports on its control socket that it is ready.
+//! The pool lends the worker's sockets to requests. The worker ends when its sockets are closed.
 
 use crate::error::Exit;
 use crate::lifecycle_wait::{await_end, await_ready};
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// A worker that is not ready after this time is killed.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// A worker that has not ended this long after it was asked is killed.
+/// A worker that still runs this long after it was asked to end is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time to end by itself for a worker that closes its control socket before it is ready.
+/// A worker that closes its control socket before it is ready is killed after this time.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The workers of one application.
@@ -28,7 +28,7 @@ pub(super) struct WorkerKind {
     rules: Rules,
     place: Confinement,
     pool: Arc<Pool>,
-    /// `None` if it cannot be started, because there is no shell.
+    /// `None` if the system has no shell, which the group reaper needs.
     group_reaper: Option<GroupReaper>,
 }
 
@@ -54,8 +54,8 @@ impl WorkerKind {
         WorkerKind { spec, rules, place, pool, group_reaper: GroupReaper::start().ok() }
     }
 
-    /// Returns true if a CGI script has replaced or ended the process of its worker. Without a
-    /// persistent worker, this would have been a normal end.
+    /// Returns true if a CGI script has replaced the process of its worker (`exec`) or ended it
+    /// (`exit`). For a script with its own process, this would be a normal end.
     fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
         matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
             && worker.state() == WorkerState::Busy
@@ -86,8 +86,8 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // A process that the helper started is in the helper's own reaper, which may kill the
-        // groups of other users.
+        // The helper has its own group reaper, which may kill process groups of other users. So
+        // this reaper gets only children of this process.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }
@@ -139,7 +139,8 @@ impl ProcessKind for WorkerKind {
         self.pool.retire(worker);
     }
 
-    /// Closes the sockets of an idle worker. Starting or busy workers have their sockets elsewhere.
+    /// Closes the sockets of an idle worker. The sockets of a starting or busy worker are not in
+    /// the pool, so this returns false for it.
     fn request_stop(&self, worker: &Arc<WorkerShared>) -> bool {
         self.pool.retire(worker)
     }
@@ -156,7 +157,7 @@ impl ProcessKind for WorkerKind {
         worker.kill(Killed::Shutdown);
     }
 
-    /// Does nothing: a worker has no guardian that could report the end of a program.
+    /// Does nothing, because a worker has no guardian that could report the end of a program.
     fn program_ended(&self, _: &mut Arc<WorkerShared>, _: Exit, _: bool) {}
 
     fn may_end(&self, worker: &Arc<WorkerShared>, reaped: Exit) -> bool {
@@ -212,7 +213,7 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         requests: worker.requests.load(Ordering::Relaxed),
         under_way: match state {
             WorkerState::Starting => 0,
-            // A retired worker that is idle was assigned to a request that is about to begin.
+            // A retired worker in this state is assigned to a request that is about to begin.
             WorkerState::Idle => usize::from(is_retired),
             WorkerState::Busy | WorkerState::Ending => 1,
         },

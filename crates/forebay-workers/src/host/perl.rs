@@ -1,10 +1,10 @@
-//! The start of workers for Perl CGI scripts.
+//! The host and the command line of workers for Perl CGI scripts.
 
 use super::Host;
 use crate::spec::PerlMode;
 use std::process::Command;
 
-/// The host, which the worker reads first from its control socket.
+/// The source of the host. A worker first reads it from its control socket.
 const HOST: &str = concat!(
     include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
@@ -18,13 +18,14 @@ const HOST: &str = concat!(
     "\n",
     include_str!("../../../../hosts/perl-programs.pl"),
 );
-/// The part for modes with one process per request.
+/// The additional part for the modes that run one process per request.
 const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
-/// The code that loads modules before a script of these modes starts.
+/// In these modes, the code that loads modules before a script starts.
 const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
-/// Reads the host (4 bytes length, then text), no byte more, and runs it. Standard input is the
-/// control socket. Uses no lexical variables, because scripts would see them.
+/// Perl code that reads the host from the control socket, which is standard input, and runs it. The
+/// code reads a length of 4 bytes and the source, and no byte more. It uses no lexical variables,
+/// because scripts would see them.
 pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\

@@ -1,11 +1,11 @@
-//! The start of workers for a PSGI application.
+//! The host and the command line of workers for a PSGI application.
 
 use super::Host;
 use super::perl::BOOTSTRAP;
 use std::path::Path;
 use std::process::Command;
 
-/// The host, which the worker reads first from its control socket.
+/// The source of the host. A worker first reads it from its control socket.
 const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
 /// Returns the host that runs the application in `file`.

@@ -1,11 +1,11 @@
-//! The start of workers for Python CGI scripts and for WSGI applications.
+//! The hosts and the command lines of workers for Python CGI scripts and for WSGI applications.
 
 use super::Host;
 use crate::spec::PythonMode;
 use std::path::Path;
 use std::process::Command;
 
-/// The host for scripts, which the worker reads first from its control socket.
+/// The source of the host for CGI scripts. A worker first reads it from its control socket.
 const CGI_HOST: &str = concat!(
     include_str!("../../../../hosts/python-cgi.py"),
     "\n\n",
@@ -17,18 +17,18 @@ const CGI_HOST: &str = concat!(
     "\n\n",
     include_str!("../../../../hosts/python-cgi/modules.py")
 );
-/// Modules that Python 3.13 and later do not have.
+/// The sources of the modules `cgi` and `cgitb`, which Python 3.13 and later do not have.
 const CGI: &str = include_str!("../../../../hosts/python-cgi/cgi.py");
 const CGITB: &str = include_str!("../../../../hosts/python-cgi/cgitb.py");
-/// The host for applications.
+/// The source of the host for WSGI applications.
 const WSGI_HOST: &str = concat!(
     include_str!("../../../../hosts/wsgi.py"),
     "\n\n",
     include_str!("../../../../hosts/python-inbox.py")
 );
 
-/// Reads the host from the control socket, which is standard input, and runs it. Reads 4 bytes
-/// length, then texts separated by NUL, and no byte after them.
+/// Python code that reads the host from the control socket, which is standard input, and runs it.
+/// The code reads a length of 4 bytes, then sources separated by NUL, and no byte more.
 const BOOTSTRAP: &str = "\
 def start():
     import os, sys

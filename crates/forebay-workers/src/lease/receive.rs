@@ -1,4 +1,4 @@
-//! Waiting for messages and output of a worker, and reading them.
+//! Waits for messages and output of a worker, and reads the output.
 
 use crate::worker::Worker;
 use rustix::buffer::spare_capacity;
@@ -6,29 +6,30 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Growth of a full buffer in bytes.
+/// A full buffer grows by this many bytes.
 const READ_AT_ONCE: usize = 64 * 1024;
-/// A buffer with less room than this counts as full.
+/// A buffer with less free space than this, in bytes, counts as full.
 const LEAST_ROOM: usize = 8 * 1024;
-/// Silence of a worker after which its output is forwarded and its process watched. Most requests
-/// have ended by then.
+/// When a worker is silent for this time, the gateway forwards its output and watches its process.
+/// Most requests end earlier.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reason why [`readable`] has returned.
 pub(super) enum Wake {
-    /// There may be output.
+    /// The output socket may contain output.
     Output,
     /// The worker may have sent a message, or closed its control socket.
     Control,
-    /// The worker is silent.
+    /// The worker was silent for a [`PAUSE`].
     Pause,
-    /// The worker has ended. Its children may keep its sockets open for a long time.
+    /// The worker has ended. Its sockets do not always show the end, because its children may keep
+    /// them open for a long time.
     Exit,
 }
 
-/// Waits until there may be something to read, or the worker has ended. Waits for at most a
-/// [`PAUSE`] if `has_output`, or while the output is not watched. `closed`: the control socket is
-/// at its end.
+/// Waits until there may be something to read, or the worker has ended. If `has_output` is true or
+/// the output socket is not watched, waits for at most a [`PAUSE`]. `closed` is true if the control
+/// socket is at its end.
 pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
     let input = || {
         std::future::poll_fn(|context| {
@@ -54,8 +55,8 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
     }
 }
 
-/// Appends output to `buf` and returns its length: 0 at the end of the stream, `None` if there is
-/// none for now.
+/// Appends available output to `buf` and returns its length. Returns 0 at the end of the socket,
+/// and `None` if no output is available now.
 pub(super) fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
     if buf.capacity() - buf.len() < LEAST_ROOM {
         buf.reserve(READ_AT_ONCE);

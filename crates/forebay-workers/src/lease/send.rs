@@ -1,4 +1,4 @@
-//! Sending a request to a worker, which may read it slowly.
+//! Sends a request to a worker, which may read it slowly.
 
 use crate::control::{self, Body, Mark};
 use crate::sys;
@@ -22,7 +22,7 @@ pub(super) enum SendFault {
     Socket,
 }
 
-/// Sends a request that does not fit the worker's prefetch queue.
+/// Sends a request over the control socket, because it does not fit the worker's prefetch queue.
 pub(super) async fn stream(
     worker: &Worker,
     block: &[u8],
@@ -60,7 +60,7 @@ async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), Send
     Ok(())
 }
 
-/// Sends all parts. Waits for the worker if they exceed the socket's buffer.
+/// Sends all parts. While the socket's buffer is full, waits until the worker reads.
 async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result<(), SendFault> {
     let mut slices = parts.map(IoSlice::new);
     let mut left = &mut slices[..];

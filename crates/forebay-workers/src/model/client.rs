@@ -1,4 +1,4 @@
-//! Clients: their plans, and their expected replies.
+//! The simulated clients: their plans, and the checks of their replies.
 
 use super::{Attempt, Attempts, one_of};
 use crate::checkout::checkout;
@@ -11,16 +11,16 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The plan of a client.
+/// The random plan of a client.
 #[derive(Clone, Copy)]
 pub(super) struct ClientPlan {
     pub(super) thread: ThreadId,
     body: usize,
     may_be_prefetched: bool,
     pub(super) leaves_after: Option<Duration>,
-    /// Number of events after which it abandons the reply, as the gateway does.
+    /// Number of events after which the client abandons the reply, as the gateway does.
     abandons_after: Option<usize>,
-    /// True if it never sends the request.
+    /// True if the client never sends the request.
     changes_its_mind: bool,
     reads_every: Duration,
 }

@@ -1,4 +1,4 @@
-//! A worker's process, played by the test.
+//! The simulated process of a worker.
 
 use super::{Attempts, one_of};
 use crate::control::{self, HEAD};
@@ -15,15 +15,15 @@ use std::sync::Arc;
 /// The status of a process that SIGKILL has killed.
 pub(super) const KILLED: i32 = 9;
 
-/// The gateway's view of a worker process.
+/// A simulated worker process.
 pub(super) struct Host {
     pub(super) shared: Arc<WorkerShared>,
-    /// `None` after its end.
+    /// The worker's ends of its sockets. `None` after the end of the worker.
     pub(super) ends: Option<Ends>,
-    /// Set until it is ready; with the worker that it replaces.
+    /// Set until the worker is ready. Also contains the id of the worker that it replaces, if any.
     pub(super) starting: Option<(Worker, Option<u64>)>,
     work: Work,
-    /// True if it has had a request since its last announcement of a wait.
+    /// True if the worker has had a request since its last `Waiting` message.
     says_waiting: bool,
     /// Bytes of a request received over the control socket.
     received: Vec<u8>,
@@ -40,7 +40,7 @@ pub(super) struct Ends {
 
 enum Work {
     Waiting,
-    /// The bytes left to write, and the next step.
+    /// Contains the bytes left to write, and the number of the next step.
     Replying(Vec<u8>, u8),
     CleaningUp,
 }
@@ -73,7 +73,7 @@ impl Host {
         self.shared.retired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Returns true if it has nothing left to do.
+    /// Returns true if the worker has nothing left to do.
     pub(super) fn is_at_rest(&self, all_end: bool) -> bool {
         let ends = self.is_retired() || all_end;
         matches!(self.work, Work::Waiting) && self.ends.is_some() != ends
@@ -83,7 +83,7 @@ impl Host {
         self.longest_piece = *one_of(&[1, 7, 5000, 100_000]);
     }
 
-    /// Closes its sockets; its end is reported later.
+    /// Closes the worker's sockets. A later step reports its end.
     pub(super) fn die(&mut self, status: i32) {
         if self.ends.take().is_some() {
             (self.status, self.work) = (status, Work::Waiting);
@@ -172,7 +172,7 @@ impl Host {
     }
 }
 
-/// Returns the length of a request by its head.
+/// Returns the length of a request, which its head contains.
 fn request_length(request: &[u8]) -> usize {
     let block = u32::from_be_bytes(request[..4].try_into().unwrap()) as usize;
     let body = u64::from_be_bytes(request[4..12].try_into().unwrap()) as usize;

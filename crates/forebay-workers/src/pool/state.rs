@@ -16,14 +16,15 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A request that has waited this long comes first, on whatever thread it waits, unless that thread
-/// has a running worker. Without this exception, all requests of 128 clients waited so long, and
-/// workers changed threads with each request.
+/// A request that has waited this long gets the next free worker of any thread, unless its own
+/// thread has a running worker. Without this exception, all requests of 128 clients waited so long,
+/// and workers changed threads with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Time without prefetching after a request had to be taken back: some of these requests take long,
-/// or have long replies.
+/// Time without prefetching after a request had to be taken back. The reason is that some requests
+/// of the application take long, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
-/// The part of the queue that is searched for a request on the worker's own thread.
+/// Number of requests at the front of the queue among which the pool looks for one on the worker's
+/// own thread.
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
@@ -34,8 +35,8 @@ pub(super) struct PoolState {
     pub(super) busy: Vec<Busy>,
     pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,
-    /// True if threads are pinned to one processor each, and so are workers whose requests only
-    /// compute.
+    /// True if each thread is pinned to one processor. Then workers whose requests only compute are
+    /// pinned, too.
     pub(super) is_pinned: bool,
     /// No request is put into a prefetch queue before this time.
     respite: Option<Instant>,
@@ -55,22 +56,22 @@ impl PoolState {
         self.pace.computes() && self.has_at_work(thread, now)
     }
 
-    /// Returns true if this thread has a running worker.
+    /// Returns true if this thread has a running worker: one whose request began within [`MOMENT`].
     fn has_at_work(&self, thread: ThreadId, now: Instant) -> bool {
         self.busy.iter().any(|busy| {
             busy.thread == thread && now.saturating_duration_since(busy.shared.since()) < MOMENT
         })
     }
 
-    /// Returns true if a request of the queue precedes those of the worker's own thread: it has
-    /// waited long, and its own thread has no running worker.
+    /// Returns true if `first` precedes the requests of the worker's thread, because it has waited
+    /// long and its own thread has no running worker.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
         now.saturating_duration_since(first.since) > PATIENCE
             && !self.has_at_work(first.thread, now)
     }
 
-    /// Puts a request that only computes into the prefetch queue of a worker that will finish soon.
-    /// Else puts it into the queue.
+    /// If requests only compute, puts a request into the prefetch queue of a worker that should
+    /// finish soon. Otherwise puts the request into the pool's queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
         let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
@@ -94,8 +95,8 @@ impl PoolState {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// Returns the worker whose prefetch queue holds this request, the first request there, and the
-    /// time since when the request is there.
+    /// Returns the worker whose prefetch queue holds this request, the mark of the first request in
+    /// that queue, and the time when this request was put there.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;
@@ -112,13 +113,14 @@ impl PoolState {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the queue or back from a worker. Returns `None` if it is too late.
+    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if it is too
+    /// late.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
         }
         let mut found = None;
-        // Takes back all: one request alone cannot be removed from among others.
+        // Takes back all requests, because the socket cannot return one from among others.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
@@ -129,7 +131,8 @@ impl PoolState {
         found
     }
 
-    /// Gives a request that was taken back the first place in the queue, or an idle worker.
+    /// Puts a request that was taken back at the front of the queue, or assigns an idle worker to
+    /// it.
     pub(super) fn requeue(&mut self, request: Waiting) {
         if self.waiters.is_closed() {
             return request.refuse(Unavailable::ShuttingDown);
@@ -141,8 +144,8 @@ impl PoolState {
         self.replace_busy();
     }
 
-    /// Assigns an idle worker to the first request in the queue, if that should not wait. Called
-    /// when fewer workers may be running than before.
+    /// Assigns an idle worker to the first request in the queue, unless this request should wait.
+    /// Called when fewer workers may be running than before.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())
@@ -152,7 +155,8 @@ impl PoolState {
         }
     }
 
-    /// Assigns the next request, if any, to a worker without one.
+    /// Assigns a worker without a request to the next request. If there is none, makes the worker
+    /// idle.
     pub(super) fn assign_next(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
@@ -167,9 +171,9 @@ impl PoolState {
         self.idle.push(worker);
     }
 
-    /// Assigns a worker to a request, with the requests `queued` in its prefetch queue, and fills
-    /// that queue. Returns the worker if the request is not wanted any more and the worker has not
-    /// got it.
+    /// Assigns a worker to a request, and fills the worker's prefetch queue. `queued` are the
+    /// requests that are already there. Returns the worker if the request is not wanted any more
+    /// and the worker has not received it.
     pub(super) fn assign(
         &mut self,
         worker: Worker,
@@ -206,9 +210,10 @@ impl PoolState {
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // A request that has waited long and does not fit gets the worker once the prefetch queue
-        // is empty. This applies to the first of all if that is urgent, and to the first of this
-        // thread.
+        // If a request that has waited long may not be put into the prefetch queue, no other
+        // request is put there. The waiting request then gets the worker once its prefetch queue is
+        // empty. The rule applies to the first request of this thread, and to the first of all
+        // threads if it is urgent.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -230,8 +235,9 @@ impl PoolState {
         }
     }
 
-    /// Returns the unread requests of a worker that has ended to the queue. Requests that it has
-    /// read are lost if its last lease `gives_up`; else that lease passes the worker on.
+    /// Puts the unread requests of an ended worker back into the queue. Requests that the worker
+    /// has read are lost if its last lease `gives_up`. Otherwise that lease passes the worker on to
+    /// them.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
@@ -251,8 +257,8 @@ impl PoolState {
         self.replace_busy();
     }
 
-    /// Returns the requests that follow in the prefetch queue. If the worker `ends`, only those
-    /// that it has read.
+    /// Ends the current request of a worker, and returns the requests in its prefetch queue. If the
+    /// worker `ends`, returns only those that it has read, and puts the others back into the queue.
     pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
@@ -267,8 +273,9 @@ impl PoolState {
         busy.queued
     }
 
-    /// Returns the most recently used worker, among those registered with `thread`'s runtime if
-    /// there are any. Such workers run on its processor if their requests only compute.
+    /// Returns the most recently used idle worker. Prefers those that are registered with
+    /// `thread`'s runtime. If threads are pinned and requests only compute, the worker may have to
+    /// run on the thread's processor.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
@@ -285,9 +292,10 @@ impl PoolState {
         Some(worker)
     }
 
-    /// Returns the next request for this worker. This is the first in the queue, or one on the
-    /// worker's own thread if none has waited long: moving a worker to another thread costs system
-    /// calls. Returns `None` if the worker [is not needed](Self::is_needed).
+    /// Returns the next request for this worker: the first on the worker's own thread, or else the
+    /// first in the queue. If the first in the queue is urgent, returns that. A worker's own thread
+    /// comes first because moving a worker to another thread costs system calls. Returns `None` if
+    /// the worker [is not needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;
@@ -305,8 +313,8 @@ impl PoolState {
     }
 
     /// Returns true if a free worker should run this request. If requests only compute and all
-    /// processors are busy, the worker should rest. Else one more worker would run with cold caches
-    /// for as long as there is a queue.
+    /// processors are busy, the worker should stay idle. Otherwise one more worker would run with
+    /// cold caches for as long as requests wait.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);
         !self.pace.holds(at_work, now) || self.is_pinned && !self.has_at_work(request.thread, now)
@@ -378,7 +386,7 @@ mod tests {
         }
     }
 
-    /// A worker with three requests in its prefetch queue, of which it has read the first `read`.
+    /// A worker with three requests in its prefetch queue. It has read the first `read` of them.
     fn worked(read: usize) -> Worked {
         let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         let shared = Arc::new(WorkerShared::without_process(1, prefetch, u64::MAX));

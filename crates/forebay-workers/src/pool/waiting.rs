@@ -16,13 +16,13 @@ pub(super) struct Waiting {
     pub(super) sender: oneshot::Sender<Result<Given, Unavailable>>,
     pub(super) thread: ThreadId,
     pub(super) since: Instant,
-    /// Time since when it is in a worker's prefetch queue.
+    /// Time when the request was put into a worker's prefetch queue.
     pub(super) put: Cell<Option<Instant>>,
     pub(super) mark: Mark,
     pub(super) message: Message,
     /// True if a client still waits for the reply.
     pub(super) is_wanted: bool,
-    /// True if it asks for an idle worker from time to time ([`super::Pool::hurry`]).
+    /// True if the request asks for an idle worker from time to time ([`super::Pool::hurry`]).
     pub(super) hurries: bool,
 }
 
