@@ -1,13 +1,14 @@
 //! Starts the process of one worker.
 //!
-//! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is the
-//! script's descriptor 1. The prefetch queue is one more descriptor, which `sys/spawn.rs` passes on.
-//! The control socket carries requests that do not fit the prefetch queue,
-//! reports that the worker is ready, and closes when either side ends.
+//! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is
+//! descriptor 1, the script's standard output. The prefetch queue is descriptor 3, which
+//! `sys/spawn.rs` passes on. The control socket is descriptor 0. It carries requests that do not
+//! fit the prefetch queue, and reports of the worker, for example that it is ready. It closes when
+//! either side ends.
 //!
-//! After the output of a request the worker writes an end marker, with 16 random bytes from the
-//! request. Output and end marker use one socket, which also wakes the gateway. The next output can
-//! follow at once.
+//! After the output of a request, the worker writes an end marker, which contains 16 random bytes
+//! from the request. Output and end marker use the same socket, so the output of the next request
+//! can follow at once.
 
 use crate::executable;
 use crate::host::Host;
@@ -32,7 +33,7 @@ use std::process::Command;
 /// Variables of the gateway's environment that workers inherit.
 const INHERITED: [&str; 5] = ["PATH", "TZ", "PERL5LIB", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
-/// A process that has been started, with this side's ends of its sockets.
+/// A started worker process, with the gateway's ends of its sockets.
 pub(crate) struct Process {
     pub(crate) child: Child,
     /// Readable after the process has ended.
@@ -50,8 +51,8 @@ pub(crate) struct Confinement {
     pub(crate) cgroup: Option<LimitedCgroup>,
 }
 
-/// Starts a worker in its own process group. Call this on a thread that outlives the workers: the
-/// kernel kills them when it ends.
+/// Starts a worker in its own process group. Call this on a thread that outlives the workers,
+/// because the kernel kills the workers when that thread ends.
 pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> {
     let helper = place.identity.as_ref().and_then(Identity::helper);
     let parent = helper.map_or_else(std::process::id, Helper::pid);
@@ -62,10 +63,10 @@ pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> 
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
     if let Some(identity) = place.identity.as_ref().filter(|identity| identity.helper().is_none()) {
-        // So that a script can open /dev/stderr. A helper does this itself.
+        // Changes the owner so that a script can open /dev/stderr. A helper does this itself.
         fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
     }
-    // The message fits the socket's buffer, so that this does not wait for the process.
+    // The message fits the socket's buffer, so this call does not wait for the process.
     rustix::net::send(&control, &first_message, rustix::net::SendFlags::NOSIGNAL)?;
     rustix::io::ioctl_fionbio(&control, true)?;
     let descriptors = [its_control, its_output, its_stderr, its_prefetch];
@@ -102,7 +103,7 @@ fn start_by(
     place: &Confinement,
     descriptors: &[OwnedFd; DESCRIPTORS],
 ) -> io::Result<(Child, OwnedFd)> {
-    // A missing program is an error of the start, as without a helper.
+    // Reports a missing program as an error of the start, as without a helper.
     program(command, spec)?;
     let mut launch = launch_of(command, spec, place);
     launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());
@@ -137,7 +138,7 @@ pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Confinement) ->
 fn environment(spec: &AppSpec) -> impl Iterator<Item = (OsString, OsString)> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-    // As in a map, the later of two variables with one name counts.
+    // If two variables have the same name, the later one counts.
     let all: BTreeMap<OsString, OsString> =
         inherited.chain(spec.env.iter().map(|(name, value)| (name.into(), value.into()))).collect();
     all.into_iter()

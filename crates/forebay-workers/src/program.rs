@@ -1,10 +1,12 @@
-//! Programs that listen by themselves. They are started, watched, replaced and stopped as workers
-//! are, and get requests over their own sockets.
+//! Programs that listen by themselves. The supervisor starts, watches, replaces and stops them as
+//! it does workers. They get requests over their own sockets.
 //!
-//! A [`Program`] has one process or several, each with its own socket. The gateway takes a
-//! [`Permit`] for one process for each request, and connects by itself: this module does not know
-//! the protocol. `instance_pool` holds the permits and the waiting requests, `kind` the
-//! supervisor's actions, `start` the start of a process, and `ready` the test for its readiness.
+//! A [`Program`] has one process or several, each with its own socket. For each request, the
+//! gateway takes a [`Permit`] for one process. The gateway itself connects to the process, because
+//! this module does not know the protocol.
+//!
+//! The module `instance_pool` holds the permits and the waiting requests. `kind` contains the
+//! supervisor's operations, `start` starts a process, and `ready` detects that a process is ready.
 
 mod instance;
 mod instance_pool;
@@ -43,31 +45,35 @@ pub use instance_pool::Permit;
 pub struct ProgramSpec {
     /// The name in logs and in status.
     pub name: String,
-    /// Program and arguments. Forebay fills in `{dir}`, `{socket}`, `{port}` and `{room}`, a
-    /// private directory of the process.
+    /// Program and arguments. Forebay replaces the placeholders `{dir}`, `{socket}`, `{port}` and
+    /// `{room}`. `{room}` is a private directory of each process.
     pub run: Vec<String>,
-    /// Files for `{room}`, written before the start: names and texts, which are filled in, too.
+    /// Names and texts of files that Forebay writes to `{room}` before each start. Forebay also
+    /// replaces the placeholders in the texts.
     pub files: Vec<(String, String)>,
-    /// One of our own hosts, compiled on this machine; its directory is `{host}` in `run` and
-    /// `env`.
+    /// A language host that Forebay compiles on this machine. The placeholder `{host}` in `run` and
+    /// `env` is its directory.
     pub host: Option<CompiledHost>,
     /// The directory in which the program starts.
     pub dir: PathBuf,
-    /// Environment variables besides the inherited ones, filled in as `run` is.
+    /// Environment variables besides the inherited ones. Forebay replaces the same placeholders as
+    /// in `run`.
     pub env: Vec<(String, String)>,
-    /// The opener of the socket.
+    /// The process that opens the socket, and the kind of socket.
     pub listen: Listening,
     /// Number of processes.
     pub workers: Workers,
-    /// Most simultaneous connections, and requests, of each process.
+    /// Most requests, and so connections, of each process at the same time.
     pub connections: usize,
     /// A process is replaced after this many requests, up to a tenth earlier.
     pub max_requests: Option<u64>,
     /// A process of this age is replaced, up to a tenth earlier.
     pub max_age: Option<Duration>,
-    /// A process is replaced if it uses more resident memory, including its descendants.
+    /// A process is replaced if it and its descendants use more resident memory than this, in
+    /// bytes.
     pub max_memory: Option<u64>,
-    /// A process is replaced after this CPU time, including its descendants, up to a tenth earlier.
+    /// A process is replaced after it and its descendants have used this CPU time, up to a tenth
+    /// earlier.
     pub max_cpu: Option<Duration>,
     /// Processes above `workers.min` end when idle for this long.
     pub idle_timeout: Duration,
@@ -75,7 +81,7 @@ pub struct ProgramSpec {
     pub queue: usize,
     /// Longest time that a request waits for a permit.
     pub queue_timeout: Duration,
-    /// Time limit for a process to listen.
+    /// Longest time from the start of a process until it listens.
     pub start_timeout: Duration,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
@@ -89,7 +95,7 @@ pub struct ProgramSpec {
     pub user: Option<String>,
     /// The group that processes run as.
     pub group: Option<String>,
-    /// The program must not run as root: if Forebay is root, `user` is required.
+    /// True if the program must not run as root. Then `user` is required if Forebay runs as root.
     pub needs_user: bool,
     /// Limits of each process.
     pub limits: ProcessLimits,
@@ -97,18 +103,18 @@ pub struct ProgramSpec {
     pub cgroup: CgroupLimits,
 }
 
-/// The opener of a program's socket.
+/// The process that opens a program's socket, and the kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// The program, the Unix socket `{socket}`.
+    /// The program opens the Unix socket `{socket}`.
     Socket,
-    /// The program, the TCP port `{port}` of 127.0.0.1.
+    /// The program opens the TCP port `{port}` of 127.0.0.1.
     Port,
-    /// Forebay, a Unix socket that is passed on as descriptor 3.
+    /// Forebay opens a Unix socket, and the program inherits it as descriptor 3.
     Inherit,
-    /// Forebay, a TCP port of 127.0.0.1 that is passed on as descriptor 3.
+    /// Forebay opens a TCP port of 127.0.0.1, and the program inherits it as descriptor 3.
     InheritPort,
-    /// Forebay, a Unix socket that is passed on as descriptor 0.
+    /// Forebay opens a Unix socket, and the program inherits it as descriptor 0.
     Stdin,
 }
 
@@ -121,8 +127,8 @@ pub enum ProcessAddress {
     Tcp(SocketAddr),
 }
 
-/// A running program. Clones refer to the same program. If the last is dropped without
-/// [`shutdown`](Program::shutdown), its processes are ended.
+/// A running program. Clones refer to the same program. If the last clone is dropped without
+/// [`shutdown`](Program::shutdown), the processes are ended.
 #[derive(Clone)]
 pub struct Program {
     shared: Arc<Shared>,
@@ -132,18 +138,18 @@ struct Shared {
     spec: ProgramSpec,
     pool: Arc<InstancePool>,
     supervisor: Handle,
-    /// A requested setting that this machine does not support.
+    /// A message about a configured setting that this machine does not support.
     note: Option<String>,
 }
 
 impl Program {
-    /// Starts the processes and returns when the first one listens, or at once if none is needed
-    /// before the first request. After an error nothing runs. `log` receives their output and
-    /// messages of the supervisor; several threads may call it. Blocks: call it before requests are
-    /// served.
+    /// Starts the processes and returns when the first one listens. Returns at once if
+    /// `workers.min` is 0. After an error no process is left. `log` receives the output of the
+    /// processes and the supervisor's messages. Several threads may call `log` at the same time.
+    /// Blocks, so call this before the server accepts requests.
     ///
-    /// Processes are started through the current executable: its `main` must pass `__guardian` to
-    /// [`guard_program`](forebay_process::guard_program) and `__launch` to
+    /// Processes are started through the current executable. If its first argument is `__guardian`,
+    /// its `main` must call [`guard_program`](forebay_process::guard_program); if it is `__launch`,
     /// [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
@@ -154,8 +160,9 @@ impl Program {
         Ok(program)
     }
 
-    /// Starts the processes as [`start`](Program::start), without waiting. If the first process
-    /// does not listen, requests are refused and further starts follow, as after a later crash.
+    /// Starts the processes as [`start`](Program::start) does, but does not wait. If the first
+    /// process does not listen, requests are refused and further starts follow, as after later
+    /// crashes.
     pub fn begin(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -176,13 +183,13 @@ impl Program {
         Ok((Program { shared }, first))
     }
 
-    /// Returns a permit for one request, and waits if all are taken.
+    /// Returns a permit for one request, and waits if all permits are taken.
     pub async fn checkout(&self) -> Result<Permit, Unavailable> {
         self.checkout_at(None).await
     }
 
-    /// Returns a permit as [`checkout`](Program::checkout), for the process with this
-    /// [id](Permit::id) if that takes requests and has a free permit.
+    /// Returns a permit as [`checkout`](Program::checkout) does. Prefers the process with the
+    /// [id](Permit::id) `wanted`, if that process takes requests and has a free permit.
     pub async fn checkout_at(&self, wanted: Option<u64>) -> Result<Permit, Unavailable> {
         let shared = &self.shared;
         let mut receiver = match shared.pool.take(shared.spec.queue, wanted)? {
@@ -195,7 +202,7 @@ impl Program {
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // A permit that is granted at this moment returns when the receiver is dropped.
+            // If a permit is granted at this moment, dropping the receiver returns the permit.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
@@ -226,8 +233,8 @@ impl Program {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }
 
-    /// Replaces processes whose files have changed since the last check. To be called after the
-    /// configuration was read again.
+    /// Replaces all processes if one of [`ProgramSpec::watch_at_reload`] has changed since the last
+    /// check. Call this after a reload of the configuration.
     pub fn reloaded(&self) {
         self.shared.supervisor.send(Command::Reloaded);
     }
@@ -237,14 +244,14 @@ impl Program {
         self.shared.supervisor.send(Command::Restart);
     }
 
-    /// Ends all processes: idle ones at once, the others after their requests or after `grace`.
-    /// Refuses waiting requests. No process is left when this returns.
+    /// Ends all processes: idle ones at once, the others after their requests, but at the latest
+    /// after `grace`. Refuses waiting requests. No process is left when this returns.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// Ends all processes without grace, for callers without an event loop. Blocks.
+    /// Ends all processes without a grace period, for callers without an event loop. Blocks.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();
@@ -258,8 +265,9 @@ impl Drop for Shared {
 }
 
 impl ProgramSpec {
-    /// Returns a program with the defaults: one process with 100 connections, no recycling, 1,024
-    /// waiting requests for up to 10 s, 30 s to start, 10 s to stop, 60 s idle.
+    /// Returns the specification of a program with the defaults: one process with 100 connections,
+    /// which is not replaced by age or use. Up to 1,024 requests wait for up to 10 s. The process
+    /// has 30 s to start and 10 s to stop. The idle timeout is 60 s.
     pub fn new(name: impl Into<String>, run: Vec<String>, listen: Listening) -> ProgramSpec {
         ProgramSpec {
             name: name.into(),
@@ -291,8 +299,8 @@ impl ProgramSpec {
         }
     }
 
-    /// Checks the directory, the program and the user. `as_root`: Forebay is root when it starts
-    /// the program.
+    /// Checks the directory, the program and the user. `as_root` is true if Forebay is root when it
+    /// starts the program.
     pub fn check(&self, as_root: bool) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         if !self.dir.is_dir() {
@@ -316,7 +324,7 @@ impl ProgramSpec {
         if let Some(host) = &self.host {
             host.check(&self.name, &env, &self.dir)?;
         }
-        // The values for a process are not known yet.
+        // The program's path may contain placeholders, whose values are not known before a start.
         if !program.contains('{')
             && let Err(absent) = executable::find(&program, &env, &self.dir)
         {

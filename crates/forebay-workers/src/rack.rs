@@ -1,5 +1,5 @@
-//! Rack applications: one of our own hosts as a program that listens on a Unix socket. It receives the
-//! variables of a request in place of an HTTP head, and answers in HTTP/1.1.
+//! Rack applications. Forebay runs `hosts/rack.rb` as a program that listens on a Unix socket. The
+//! host receives the variables of a request in place of an HTTP head, and replies in HTTP/1.1.
 
 use crate::program::{Listening, ProgramSpec};
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ const HOST: &str = concat!(
     include_str!("../../../hosts/rack/stream.rb"),
     "\nForebay.run(ARGV[0], ARGV[1], ARGV[2].to_i, ARGV[3].to_i)\n",
 );
-/// The host's file in the private directory of a process.
+/// Name of the host's file in the private directory of each process.
 const FILE: &str = "forebay_rack.rb";
 
-/// The keys of an application that its host receives.
+/// The configuration keys of a Rack application that the host needs.
 #[derive(Debug, Clone)]
 pub struct Rack {
-    /// The `config.ru`; an absolute path.
+    /// Absolute path of the application's `config.ru`.
     pub file: PathBuf,
-    /// The interpreter. `None`: `ruby` from PATH.
+    /// Path of the interpreter; `None` for `ruby` from PATH.
     pub ruby: Option<PathBuf>,
-    /// Requests that each process runs at once.
+    /// Most requests of each process at the same time.
     pub threads: usize,
-    /// Connections to each process, including those that requests have taken over.
+    /// Most connections to each process, including those that requests have taken over.
     pub connections: usize,
 }
 
-/// Returns a program that runs the Rack application. The caller sets all fields that do not depend
-/// on `rack`.
+/// Returns the specification of a program that runs the Rack application. The caller sets all
+/// fields that do not depend on `rack`.
 pub fn rack(name: &str, rack: &Rack) -> ProgramSpec {
     let ruby = rack.ruby.as_deref().unwrap_or(Path::new("ruby"));
     let run = [

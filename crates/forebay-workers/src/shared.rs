@@ -15,12 +15,12 @@ pub(crate) struct AppShared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) sink: WorkerLog,
     pub(crate) supervisor: Handle,
-    /// A requested setting that this machine does not support.
+    /// A message about a configured setting that this machine does not support.
     pub(crate) note: Option<String>,
 }
 
 impl AppShared {
-    /// Prepares a worker for this thread; returns `None` if it is unusable.
+    /// Prepares a worker for this thread. Returns `None` if the worker is unusable.
     pub(crate) fn settled(&self, worker: Worker) -> Option<Worker> {
         let shared = worker.shared.clone();
         match worker.settle() {

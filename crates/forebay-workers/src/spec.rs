@@ -19,9 +19,9 @@ pub struct AppSpec {
     /// Number of workers.
     pub workers: Workers,
     /// A worker is replaced after this many requests. The limit of each worker is up to a tenth
-    /// lower, so that they do not all end together.
+    /// lower, so that not all workers end together.
     pub max_requests: Option<u64>,
-    /// A request that takes longer ends its worker, with the processes that the script started.
+    /// If a request takes longer, its worker and the processes that the script started are killed.
     pub request_timeout: Duration,
     /// Most requests that wait for a worker; further ones are refused.
     pub queue: usize,
@@ -34,13 +34,14 @@ pub struct AppSpec {
     pub max_memory: Option<u64>,
     /// A worker that has used this much CPU time is replaced (up to a tenth earlier).
     pub max_cpu: Option<Duration>,
-    /// Workers above `workers.min` end when idle for this long.
+    /// A worker that is idle for this long ends, unless only `workers.min` workers are left.
     pub idle_timeout: Duration,
     /// A worker of this age is replaced (up to a tenth earlier).
     pub max_age: Option<Duration>,
     /// Files and directories whose change replaces the workers, one by one.
     pub watch: Vec<PathBuf>,
-    /// Files whose change replaces the workers at [`App::reloaded`](crate::App::reloaded).
+    /// Files whose change replaces the workers, but only after a reload:
+    /// [`App::reloaded`](crate::App::reloaded) checks them.
     pub files: Vec<PathBuf>,
     /// The user that workers run as, by name.
     pub user: Option<String>,
@@ -53,8 +54,9 @@ pub struct AppSpec {
 }
 
 impl AppSpec {
-    /// An application with the defaults: 4 workers, no recycling, 60 s per request, 1,000 waiting
-    /// requests for up to 30 s, 60 s idle.
+    /// Returns the specification of an application with the defaults: 4 workers, which are not
+    /// replaced by age or use, and 60 s per request. Up to 1,000 requests wait for up to 30 s. The
+    /// idle timeout is 60 s.
     pub fn new(name: impl Into<String>, kind: Kind) -> AppSpec {
         AppSpec {
             name: name.into(),
@@ -105,40 +107,40 @@ impl AppSpec {
 pub enum Kind {
     /// CGI scripts written in Perl, in warm interpreters.
     PerlCgi {
-        /// Directory of the scripts and of the workers.
+        /// Directory of the scripts. The workers start in it.
         dir: PathBuf,
         /// Mode of execution.
         mode: PerlMode,
     },
     /// A PSGI application, loaded once by each worker.
     Psgi {
-        /// The workers' directory.
+        /// Directory in which the workers start.
         dir: PathBuf,
         /// The file whose last expression is the application; an absolute path.
         file: PathBuf,
     },
     /// CGI scripts written in Python, in warm interpreters.
     PythonCgi {
-        /// Directory of the scripts and of the workers.
+        /// Directory of the scripts. The workers start in it.
         dir: PathBuf,
         /// Mode of execution.
         mode: PythonMode,
-        /// The interpreter. `None`: `python3` from PATH.
+        /// Path of the interpreter; `None` for `python3` from PATH.
         python: Option<PathBuf>,
     },
     /// A WSGI application.
     Wsgi {
-        /// `module:callable`, both of which may have dots.
+        /// `module:callable`; both parts may contain dots.
         module: String,
-        /// Directory in which the module is looked up first; the workers' directory.
+        /// Directory in which the workers start. Python looks for the module there first.
         dir: PathBuf,
-        /// The interpreter. `None`: `python3` from PATH.
+        /// Path of the interpreter; `None` for `python3` from PATH.
         python: Option<PathBuf>,
     },
 }
 
 impl Kind {
-    /// The directory in which the workers start.
+    /// Returns the directory in which the workers start.
     pub(crate) fn dir(&self) -> &Path {
         match self {
             Kind::PerlCgi { dir, .. }
@@ -158,7 +160,7 @@ impl Kind {
         }
     }
 
-    /// Returns the program of the workers, to be looked up in PATH.
+    /// Returns the interpreter of the workers: a path, or a name to look up in PATH.
     pub(crate) fn interpreter(&self) -> Cow<'_, str> {
         match self {
             Kind::PerlCgi { .. } | Kind::Psgi { .. } => "perl".into(),
@@ -172,32 +174,35 @@ impl Kind {
 /// Mode of execution of Perl scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerlMode {
-    /// As `ModPerl::Registry`: compiled once, run in place, without a change of directory.
+    /// As `ModPerl::Registry`: the worker compiles each script once, and runs it without a change
+    /// of directory.
     Registry,
-    /// As `ModPerl::RegistryPrefork`: compiled once, run in the directory of the script.
+    /// As `ModPerl::RegistryPrefork`: the worker compiles each script once, and runs it in the
+    /// script's directory.
     RegistryPrefork,
-    /// As `ModPerl::PerlRunPrefork`: compiled for each request, in one process, and forgotten.
+    /// As `ModPerl::PerlRunPrefork`: the worker compiles the script for each request, and forgets
+    /// it afterwards.
     PerlRun,
-    /// Compiled once in a process that forks for each request.
+    /// A process compiles each script once, and forks for each request.
     Fork,
-    /// A new process for each request, for scripts in any language.
+    /// Each request starts a new process, for scripts in any language.
     Cgi,
 }
 
 /// Mode of execution of Python scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PythonMode {
-    /// Compiled once, run in a fresh module in a process that stays.
+    /// The worker compiles each script once, and runs it in a fresh module for each request.
     Fresh,
-    /// Compiled once, each request in a fork of the process.
+    /// The worker compiles each script once, and forks for each request.
     Fork,
 }
 
-/// The number of workers: always `min`, more on demand up to `max`.
+/// The number of workers: always `min`, and up to `max` on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workers {
-    /// Kept running at all times.
+    /// Number of workers that run at all times.
     pub min: usize,
-    /// Never more than this, except while one replaces another.
+    /// Most workers, except while one worker replaces another.
     pub max: usize,
 }

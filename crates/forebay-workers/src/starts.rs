@@ -1,5 +1,5 @@
-//! The starts of an application's processes: the report of the first, the pause after a failure,
-//! and the time of the next.
+//! Tracks the starts of an application's processes: reports the first start, and delays the next
+//! one after a failure.
 
 use crate::backoff::Backoff;
 use crate::stderr::WorkerLog;
@@ -14,7 +14,7 @@ pub(crate) struct Starts {
     /// Receives the result of the first start.
     first: Option<First>,
     backoff: Backoff,
-    /// No start before this time.
+    /// No process is started before this time.
     not_before: Option<Instant>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct Starts {
 pub(crate) enum Failed {
     /// A pause follows.
     Paused,
-    /// It was the first start, or one of so many failures that requests should not wait. Contains
-    /// the reason.
+    /// The first start failed, or so many starts failed that requests should not wait any more.
+    /// Contains the reason.
     Loop(String),
 }
 
@@ -51,12 +51,12 @@ impl Starts {
         self.report_first(Ok(()));
     }
 
-    /// Resets the backoff: a process has done work, or has lasted.
+    /// Resets the backoff, because a process has done work or has run for some time.
     pub(crate) fn proved(&mut self) {
         self.backoff.succeeded();
     }
 
-    /// Handles a failed start. `last_lines`: the last output of the process.
+    /// Handles a failed start. `last_lines` is the last output of the process.
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
@@ -72,7 +72,7 @@ impl Starts {
         Failed::Loop(text)
     }
 
-    /// Returns true if starts fail at present.
+    /// Returns true during the pause after a failed start.
     pub(crate) fn are_paused(&self) -> bool {
         self.not_before.is_some()
     }
@@ -101,17 +101,19 @@ impl Starts {
     }
 }
 
-/// Returns up to a tenth less, so that processes that have started together do not end together.
+/// Returns `most`, reduced by a random part of up to a tenth. So processes that started together do
+/// not end together.
 pub(crate) fn a_little_less(most: u64) -> u64 {
     (most - fastrand::u64(0..=most / 10)).max(1)
 }
 
-/// Returns the time at which a process that starts now is too old, up to a tenth earlier.
+/// Returns the time at which a process that starts now is too old. Its age is then `max_age`,
+/// reduced as in [`shortened`].
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }
 
-/// Returns up to a tenth less.
+/// Returns `most`, reduced by a random part of up to a tenth.
 pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
     most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }

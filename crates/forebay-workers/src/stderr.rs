@@ -1,5 +1,5 @@
-//! The standard error of one worker. Each line goes to the log; the last ones are kept to explain
-//! an early end.
+//! The standard error of one worker. Each line goes to the log. The last lines are kept, to explain
+//! why the worker ended early.
 
 use crate::sys;
 use forebay_process::OutputLines;
@@ -13,10 +13,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 const LINES_KEPT: usize = 20;
-/// Bytes read at once before other tasks run.
+/// Most bytes that are read before other tasks run.
 const BURST: usize = 256 * 1024;
 
-/// The receiver of the lines of all workers of an application.
+/// The function that logs the lines of all workers of an application.
 pub(crate) type WorkerLog = Arc<dyn Fn(&str) + Send + Sync>;
 
 pub(crate) struct Stderr {
@@ -62,7 +62,8 @@ impl Stderr {
         Vec::from(self.text.borrow().last.clone()).join("\n")
     }
 
-    /// Returns true at the end of the file, an error if there is nothing to read now.
+    /// Reads and logs up to [`BURST`] bytes. Returns true at the end of the pipe, and an error if
+    /// there is nothing to read now.
     fn take_burst(&self) -> Result<bool, Errno> {
         let mut chunk = [0; 8 * 1024];
         let mut taken = 0;

@@ -1,10 +1,10 @@
 //! The thread that starts the processes of one application or program, watches them and replaces
 //! them.
 //!
-//! One thread starts them all, because the kernel kills a worker when the thread that started it
-//! ends. It takes no part in a request. The gateway's threads take processes from a pool, and send
-//! the supervisor a command only to start or end a process. [`ProcessKind`] holds the differences
-//! between kinds of processes.
+//! One thread starts all processes, because the kernel kills a worker when the thread that started
+//! it ends. This thread takes no part in requests. The gateway's threads take processes from a
+//! pool, and send the supervisor a command only to start or end a process. [`ProcessKind`] holds
+//! the differences between kinds of processes.
 
 mod ends;
 mod handle;
@@ -39,10 +39,10 @@ pub(crate) enum Command {
     RequestWaits,
     /// This process has reached its limit of requests.
     Replace(u64),
-    /// This process does not answer. `has_others`: it has more requests than the one that timed
-    /// out.
+    /// This process does not answer. `has_others` is true if the process has requests besides the
+    /// one that timed out.
     Hung { id: u64, has_others: bool },
-    /// This process does not listen any more.
+    /// This process has refused a connection.
     Refused(u64),
     /// This process takes no further request, as it is about to end.
     Leaves(u64),
@@ -62,7 +62,7 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) enum Event<R> {
     Ready(u64, R),
-    /// The program has ended, and what looks after it will.
+    /// The program has ended, and its guardian is about to end.
     ProgramEnded(u64, Exit),
     /// The process has ended and was reaped.
     Ended(u64, Exit),
@@ -76,7 +76,7 @@ struct Supervisor<K: ProcessKind> {
     event_inbox: mpsc::UnboundedReceiver<Event<K::Ready>>,
     entries: HashMap<u64, ProcessEntry<K::Process>>,
     last_id: u64,
-    /// State of the watched files, and of those that a reload checks.
+    /// State of the files that are watched, and of those that only a reload checks.
     changes: Changes,
     at_reload: Changes,
     looked: Instant,
@@ -89,7 +89,7 @@ struct Supervisor<K: ProcessKind> {
 struct ProcessEntry<P> {
     process: P,
     stderr: Rc<Stderr>,
-    /// The process that is retired when this one is ready.
+    /// The process that is retired when the new process is ready.
     replaces: Option<u64>,
     /// True after a replacement has been started.
     is_being_replaced: bool,
@@ -100,9 +100,9 @@ struct ProcessEntry<P> {
     max_cpu: Option<Duration>,
     was_ready: bool,
     ending: Ending,
-    /// Reason for its end, if that is its own fault.
+    /// The reason why the process is ended, if the process has failed.
     fault: Option<Fault>,
-    /// State at the last turn of the loop.
+    /// State of the process at the last iteration of the supervisor's loop.
     seen: Snapshot,
 }
 
@@ -110,12 +110,12 @@ struct ProcessEntry<P> {
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     No,
-    /// It gets no further request, and may finish those it has, until the time limit if there is
-    /// one.
+    /// The process gets no further request. It may finish its requests, but only until this time if
+    /// that is set.
     Draining(Option<Instant>),
-    /// It has been asked to end, and is killed at this time.
+    /// The process was asked to end. If it still runs at this time, it is killed.
     Stopping(Instant),
-    /// It has been killed, and is killed again at this time.
+    /// The process was killed. If it still runs at this time, it is killed again.
     Forced(Instant),
 }
 
@@ -278,7 +278,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.starts.ready();
     }
 
-    /// Takes the steps that are due by time and by the number of processes.
+    /// Takes all steps that are due now: ends, replaces and starts processes.
     fn look_after(&mut self) {
         let now = Instant::now();
         self.refresh();
@@ -296,7 +296,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.renew(now);
         match self.starts.resume(now) {
             Pause::Lasts => return,
-            // Only a waiting request can cause the next start.
+            // With a minimum of 0, only a waiting request can cause the next start.
             Pause::Over if self.kind.rules().workers.min == 0 => self.kind.let_wait(),
             Pause::Over | Pause::None => {}
         }
@@ -322,8 +322,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the next time at which a step may be due. Limits that begin in the pool after now
-    /// cannot be due earlier.
+    /// Returns the next time at which a step may be due. A time limit that begins in the pool after
+    /// this moment cannot end before the returned time.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let rules = self.kind.rules();

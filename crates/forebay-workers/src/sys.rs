@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Registers a descriptor with the runtime of the calling thread. A blocking descriptor is allowed
-/// if callers use only calls that do not block.
+/// Registers a descriptor with the runtime of the calling thread. The descriptor may be in blocking
+/// mode if callers use only calls that do not block.
 pub(crate) fn register(
     fd: impl Into<Arc<OwnedFd>>,
     interest: Interest,

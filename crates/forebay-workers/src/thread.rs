@@ -28,7 +28,7 @@ impl FirstStart {
         }
     }
 
-    /// Waits as [`FirstStart::wait`], without a limit.
+    /// Waits as [`FirstStart::wait`] does, but without a limit.
     pub fn wait_for_end(&self) -> Result<(), StartError> {
         self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
     }

@@ -1,15 +1,15 @@
-//! The queue of requests that wait for a worker, or for a process of a program. It also decides
-//! when such requests are refused.
+//! The queue of requests that wait for a worker, or for a process of a program. The queue also
+//! decides when such requests are refused.
 
 use crate::error::Unavailable;
 use std::collections::VecDeque;
 
 /// A request that waits.
 pub(crate) trait Waiter {
-    /// Returns true if the outcome is still awaited.
+    /// Returns true if the request still waits for the outcome.
     fn is_open(&self) -> bool;
 
-    /// Ends the wait.
+    /// Ends the wait with this reason.
     fn refuse(self, why: Unavailable);
 }
 
@@ -63,7 +63,7 @@ impl<W: Waiter> Waiters<W> {
         self.refuses = false;
     }
 
-    /// Lets requests wait again, for the next attempt.
+    /// Lets requests wait again, for the next attempt to start a process.
     pub(crate) fn let_wait(&mut self) {
         self.refuses = false;
     }

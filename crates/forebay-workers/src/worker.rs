@@ -1,4 +1,5 @@
-//! A worker as the gateway holds it (its sockets), and its state that all threads may read.
+//! A worker: its sockets, which one thread uses at a time, and its state, which all threads may
+//! read.
 
 use crate::control::{REPLY, Reply};
 use crate::link::{Link, Noise, Output};
@@ -15,36 +16,37 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// The longest start of an environment block that is kept to show the current request.
+/// Most bytes of an environment block that are kept, to show the current request in the status.
 const KEPT_OF_REQUEST: usize = 16 * 1024;
 
-/// A worker that is idle or leased. Dropping it ends the process, which sees its control socket
-/// close and exits.
+/// A worker that is idle or leased. Dropping this value closes the control socket, and the process
+/// then exits.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) control: Link,
     pub(crate) output: Output,
-    /// A second message that came with the last one.
+    /// A second message that arrived together with the previous one.
     unheard: Option<[u8; REPLY]>,
-    /// Bytes received after the end of the last request: output of the current one.
+    /// Bytes that arrived together with the end of the previous request. They are output of the
+    /// current one.
     pub(crate) carryover: Vec<u8>,
     /// True if the worker has to run on the processor of the thread that uses the worker.
     pub(crate) is_pinned: bool,
-    /// The only processor that it may run on; `None`: all processors.
+    /// The only processor on which the process may run; `None` for all processors.
     pub(crate) processor: Option<usize>,
 }
 
 impl Worker {
-    /// A worker that no thread has used yet.
+    /// Returns a worker that no thread has used yet.
     pub(crate) fn new(shared: Arc<WorkerShared>, control: Link, output: Output) -> Worker {
         let carryover = Vec::new();
         let (unheard, processor) = (None, None);
         Worker { shared, control, output, unheard, carryover, is_pinned: false, processor }
     }
 
-    /// Registers the sockets with the runtime of the calling thread. Also returns what came while
-    /// the worker was idle.
+    /// Registers the sockets with the runtime of the calling thread. Also returns the kind of input
+    /// that arrived while the worker was idle, if any.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
@@ -95,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// Returns what the worker sent without a request. Without `look`, makes no system call unless
-    /// the runtime has reported readiness.
+    /// Returns the kind of input that the worker sent without a request, if any. If `look` is
+    /// false, makes no system call unless the runtime has reported readiness.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -104,7 +106,7 @@ impl Worker {
         loop {
             match self.hear() {
                 Heard::Nothing => return None,
-                // Sent after a request whose output was read earlier.
+                // The worker sent this after a request whose output was read earlier.
                 Heard::Said(Reply::Waiting) => {}
                 Heard::Said(_) | Heard::Nonsense(..) => return Some(Noise::Bytes),
                 Heard::Closed { .. } => return Some(Noise::HungUp),
@@ -112,8 +114,9 @@ impl Worker {
         }
     }
 
-    /// Moves the process to the calling thread's processor if it is to run there. Ignores errors:
-    /// the worker may belong to another user, or have ended.
+    /// Restricts a pinned worker to the calling thread's processor, and lets any other worker run
+    /// on all processors. Ignores errors, because the worker may belong to another user or have
+    /// ended.
     fn follow_thread(&mut self) {
         let wanted = kept_processor().filter(|_| self.is_pinned);
         if self.processor != wanted {
@@ -132,9 +135,10 @@ impl Worker {
 pub(crate) enum Heard {
     Nothing,
     Said(Reply),
-    /// Bytes that are no message, and their number.
+    /// Contains bytes that are no valid message, and their number.
     Nonsense([u8; REPLY], usize),
-    /// The worker has closed the socket. `unread`: it had not read all bytes in it.
+    /// The worker has closed the socket. `unread` is true if the worker had not read all bytes in
+    /// the socket.
     Closed {
         unread: bool,
     },
@@ -155,13 +159,13 @@ impl Heard {
 /// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
-    /// Its interpreter starts.
+    /// The interpreter of the worker starts.
     Starting,
-    /// It waits for a request.
+    /// The worker waits for a request.
     Idle,
-    /// It runs a request.
+    /// The worker runs a request.
     Busy,
-    /// Its control socket was closed, or it was killed; it ends soon.
+    /// The control socket was closed, or the worker was killed. The worker ends soon.
     Ending,
 }
 
@@ -170,7 +174,7 @@ pub enum WorkerState {
 pub struct WorkerStatus {
     /// Process id.
     pub pid: u32,
-    /// Its state.
+    /// State of the worker.
     pub state: WorkerState,
     /// Requests since its start.
     pub requests: u64,
@@ -192,7 +196,7 @@ pub(crate) enum Killed {
     RequestTimeout,
     /// The client disconnected, or the gateway dropped the reply.
     LeaseDropped,
-    /// It wrote while it had no request.
+    /// The worker wrote while it had no request.
     WroteWhileIdle,
     BrokeProtocol,
     DidNotStart,
@@ -202,16 +206,17 @@ pub(crate) enum Killed {
 /// Activity of a worker in a period.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// Number of times it went to sleep.
+    /// Number of times that the worker went to sleep.
     pub(crate) sleeps: u64,
-    /// Number of requests found in its prefetch queue, for which it had no need to sleep.
+    /// Number of requests that the worker found in its prefetch queue, so that it did not have to
+    /// sleep before them.
     pub(crate) prefetched: u64,
 }
 
 /// Facts about one worker process, shared by pool, lease and supervisor.
 #[derive(Debug)]
 pub(crate) struct WorkerShared {
-    /// Number of this worker in its application; process ids may be reused.
+    /// Number of this worker in its application. Unlike a process id, it is never reused.
     pub(crate) id: u64,
     pub(crate) pid: Pid,
     child: Child,
@@ -222,19 +227,19 @@ pub(crate) struct WorkerShared {
     /// The worker is replaced after this many requests.
     pub(crate) limit: u64,
     pub(crate) requests: AtomicU64,
-    /// True if it gets no further request.
+    /// True if the worker gets no further request.
     pub(crate) retired: AtomicBool,
-    /// True if the supervisor was sent `Replace` for it, after `limit` requests.
+    /// True if the supervisor was sent `Replace` for this worker, after `limit` requests.
     pub(crate) reported: AtomicBool,
-    /// True if its request has become a tunnel, which may last as long as it carries data.
+    /// True if the worker's request has become a tunnel, which has no time limit.
     pub(crate) tunnels: AtomicBool,
     state: AtomicU8,
-    /// Start of the state, in microseconds since `started`.
+    /// Start of the current state, in microseconds since `started`.
     since: AtomicU64,
-    /// Number of sleeps at the last look.
+    /// Number of sleeps at the end of the last window.
     sleeps: AtomicU64,
     /// Number of requests that were in the prefetch queue when the worker finished the previous
-    /// one; and that number at the last look.
+    /// one, and this number at the end of the last window.
     prefetched: AtomicU64,
     prefetched_before: AtomicU64,
     request: Mutex<Vec<u8>>,
@@ -349,7 +354,7 @@ impl WorkerShared {
         self.retired.store(true, Ordering::Relaxed);
         life.killed.get_or_insert(why);
         if !life.reaped {
-            // Not reaped, so the number still belongs to this process.
+            // The process is not reaped yet, so its id still belongs to it.
             self.child.kill_group();
         }
     }
@@ -364,7 +369,7 @@ impl WorkerShared {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ended) = self.child.ended()? else { return Ok(None) };
         if sweep || ended.code() != Some(0) {
-            // Not reaped yet, so the number still belongs to this group.
+            // The process is not reaped yet, so its id still belongs to this group.
             self.child.kill_group();
         }
         let status = self.child.reap()?;
@@ -383,7 +388,7 @@ impl WorkerShared {
 
 #[cfg(test)]
 impl WorkerShared {
-    /// Returns the state of a worker that a test plays. There is no process, so no signal is sent.
+    /// Returns the state of a simulated worker. It has no process, so no signal is sent.
     pub(crate) fn without_process(id: u64, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
         let shared = WorkerShared::new(id, Pid::from_raw(i32::MAX).unwrap(), prefetch, limit);
         shared.life.lock().unwrap().reaped = true;

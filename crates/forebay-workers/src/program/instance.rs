@@ -1,8 +1,9 @@
-//! One process of a program, shared by supervisor and permits.
+//! One process of a program. The supervisor and the permits share this data.
 //!
-//! A process is hung when nothing was read from it on any connection for its limit: one unanswered
-//! request says little about a process that has a hundred. Each read stores the time. A tunnel does
-//! not, as it runs apart from its origin.
+//! A process counts as hung if nothing was read from it on any of its connections within the time
+//! limit. One unanswered request says little about a process that has a hundred requests. Each read
+//! from the process stores the time. Reads from a tunnel do not, because they happen outside of the
+//! code that handles replies.
 
 use super::ProcessAddress;
 use crate::error::Exit;
@@ -15,27 +16,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Longest request line that is kept to be shown.
+/// Most bytes of a request's target that are kept for the status.
 const KEPT_OF_REQUEST: usize = 1024;
 
-/// Time limit for the report of an end that has begun: the kernel has to finish it.
+/// Time limit for the report of the end if the process is exiting, because the kernel has to finish
+/// the exit first.
 const REPORT_OF_END: Duration = Duration::from_secs(1);
-/// Time limit for a report if no end has begun. A child of the program may have ended, and the
-/// program may end after it.
+/// Time limit for the report if the process is not exiting. A child of the program may have ended,
+/// and the program may end after it.
 const REPORT_OF_NONE: Duration = Duration::from_millis(50);
 
 /// The life of a process: the time of its last sign of life on any connection, and its end.
 #[derive(Debug)]
 pub struct Life {
     started: Instant,
-    /// In ms since the start.
+    /// Time of the last sign of life, in ms since `started`.
     heard: AtomicU64,
     /// The program's process id; 0 until the guardian has reported it.
     pid: AtomicU32,
     end: watch::Sender<Option<InstanceEnd>>,
 }
 
-/// The kind of a process's end.
+/// The way in which a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstanceEnd {
     /// The process was asked to end, or stopped by itself.
@@ -67,8 +69,8 @@ impl Life {
     }
 
     /// Returns true if the process, which has just closed a connection, has crashed. The connection
-    /// breaks before the end is reported, so this waits for the report, for a short time if no end
-    /// has begun.
+    /// breaks before the guardian reports the end, so this waits for the report: for 1 s if the
+    /// process is exiting, else for 50 ms.
     pub async fn has_crashed(&self) -> bool {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
@@ -76,7 +78,7 @@ impl Life {
         matches!(reported, Ok(Ok(end)) if *end == Some(InstanceEnd::Crash))
     }
 
-    /// Records the end; the first report counts.
+    /// Records the end of the process. Only the first report counts.
     pub(super) fn ended(&self, end: InstanceEnd) {
         self.end.send_if_modified(|known| known.is_none() && known.replace(end).is_none());
     }
@@ -97,9 +99,10 @@ impl Life {
 /// Facts about one process.
 #[derive(Debug)]
 pub(super) struct Instance {
-    /// Number of this process in its program; process ids may be reused.
+    /// Number of this process in its program. Unlike a process id, it is never reused.
     pub(super) id: u64,
-    /// The name for clients. It is random, so that clients cannot guess the names of others.
+    /// The name that clients see. It is random, so that clients cannot guess the names of other
+    /// processes.
     pub(super) name: String,
     pub(super) place: ProcessAddress,
     pub(super) started: Instant,

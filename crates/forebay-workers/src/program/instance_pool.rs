@@ -1,9 +1,9 @@
 //! The processes of one program, their permits, and the requests that wait for a permit.
 //!
 //! A request takes a permit of the process with the fewest requests, or waits. Each process has its
-//! own socket, so that a replaced one can finish. A process with an inherited socket counts as
-//! started after it has accepted and closed an empty connection, or has lived for a second (as in
-//! Server::Starter).
+//! own socket, so that a process can finish its requests after its replacement has started. A
+//! process with an inherited socket counts as started after it has accepted and closed an empty
+//! connection, or has lived for a second (as in Server::Starter).
 
 use super::ProcessAddress;
 use super::instance::{Instance, Life};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Shared by the gateway's threads and the supervisor.
+/// The pool of one program. The gateway's threads and the supervisor share it.
 #[derive(Debug)]
 pub(super) struct InstancePool {
     /// Number of permits of each process.
@@ -43,7 +43,7 @@ struct PoolEntry {
     instance: Arc<Instance>,
     stage: Stage,
     under_way: usize,
-    /// End of the last request, or time when it began to serve.
+    /// End of the last request, or the time when the process began to serve.
     idle_since: Instant,
 }
 
@@ -53,7 +53,8 @@ pub(super) enum Taken {
     Wait(oneshot::Receiver<Result<Permit, Unavailable>>),
 }
 
-/// The right to send one request to a process; dropping it lets the next request have it.
+/// The right to send one request to a process. When it is dropped, the next waiting request gets
+/// it.
 #[derive(Debug)]
 pub struct Permit {
     pool: Arc<InstancePool>,
@@ -76,8 +77,8 @@ impl InstancePool {
         let _ = self.commands.set(commands);
     }
 
-    /// Returns a permit of the process `wanted`, else of the one with the fewest requests, or a
-    /// place in the queue of at most `limit`.
+    /// Returns a permit of the process `wanted`, or else of the process with the fewest requests.
+    /// If no permit is free, returns a place in the queue, which holds at most `limit` requests.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,
@@ -142,7 +143,7 @@ impl InstancePool {
             let Some(permit) = self.permit(&mut inner, None) else { return };
             let next = inner.waiters.requests.pop_front();
             drop(inner);
-            // If the request has left, the dropped permit returns by itself.
+            // If the request is not wanted any more, the permit is dropped and so returned.
             if let Some(next) = next {
                 let _ = next.send(Ok(permit));
             }
@@ -175,7 +176,7 @@ impl InstancePool {
         self.grant_waiting();
     }
 
-    /// Gives a process no further request.
+    /// Stops giving requests to a process.
     pub(super) fn retire(&self, id: u64) {
         if let Some(entry) = self.lock().entry(id) {
             entry.stage = Stage::Retired;
@@ -232,7 +233,8 @@ impl InstancePool {
         self.lock().entry(id).is_some_and(|entry| entry.stage == Stage::Serving)
     }
 
-    /// Returns the process with this [name](Permit::name), while it takes requests.
+    /// Returns the id of the process with this [name](Permit::name), while the process takes
+    /// requests.
     pub(super) fn named(&self, name: &[u8]) -> Option<u64> {
         let inner = self.lock();
         let mut serving = inner.entries.iter().filter(|entry| entry.stage == Stage::Serving);
@@ -243,7 +245,7 @@ impl InstancePool {
     pub(super) fn health(&self) -> Health {
         let of = |entry: &PoolEntry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
-        // Reads memory use without the lock.
+        // Reads memory use without holding the lock.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
             let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
@@ -309,31 +311,32 @@ impl Permit {
         &self.instance.place
     }
 
-    /// Counts the request, and shows it in the status.
+    /// Counts the request. The status then shows its method and target.
     pub fn begin(&self, method: &[u8], target: &[u8]) {
         self.instance.begin_request(method, target);
     }
 
-    /// Replaces the process, which refused a connection, unless it has already ended.
+    /// Replaces the process, because it refused a connection. Does nothing if the process has
+    /// already ended.
     pub fn was_refused(&self) {
         self.pool.retire(self.instance.id);
         self.pool.send(Command::Refused(self.instance.id));
     }
 
-    /// Replaces the process, which announced that it takes no further request.
+    /// Replaces the process, because it announced that it takes no further request.
     pub fn leaves(&self) {
         self.pool.retire(self.instance.id);
         self.pool.send(Command::Leaves(self.instance.id));
     }
 
-    /// Returns the record of the life of the process.
+    /// Returns the record of the process's signs of life and of its end.
     pub fn life(&self) -> Arc<Life> {
         self.instance.life.clone()
     }
 
-    /// Reports that the request had no answer within `limit`. The process counts as hung, and is
-    /// replaced, if it gave no sign of life on any connection for this time, or since this request
-    /// began.
+    /// Reports that the request got no answer within `limit`. If the process gave no sign of life
+    /// on any connection in this time, it counts as hung and is replaced. Silence before the start
+    /// of this request does not count.
     pub fn was_silent(&self, limit: Duration) {
         let then = Instant::now().checked_sub(limit);
         let since = then.map_or(self.began, |then| then.max(self.began));
@@ -341,8 +344,8 @@ impl Permit {
             return;
         }
         let id = self.instance.id;
-        // Retires at once, because the next request may come before the supervisor acts. Then
-        // counts its requests, as there can be no more of them.
+        // Retires the process at once, because the next request may come before the supervisor
+        // acts. Then reads the number of its requests, which cannot grow any more.
         self.pool.retire(id);
         let has_others = self.pool.lock().entry(id).is_some_and(|entry| entry.under_way > 1);
         self.pool.send(Command::Hung { id, has_others });
@@ -390,7 +393,7 @@ mod tests {
 
     /// Requests arrive and leave, instances start, are retired and end, in random order. No
     /// instance has more requests than permits, no request waits beside a free permit, and all end.
-    /// The test prints a failing seed; `FOREBAY_SEED` repeats it.
+    /// The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
     #[test]
     fn whatever_the_schedule_no_permit_is_lost_and_nobody_waits_beside_one() {
         let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));

@@ -1,5 +1,6 @@
-//! Instances as a kind of process for the supervisor. They are ready when they listen, requests
-//! connect to them directly, and their guardians forward orders.
+//! The supervisor's operations on instances, which are the processes of a program. An instance is
+//! ready when it listens. Requests connect to it directly. Each instance has a guardian, which
+//! forwards the supervisor's orders.
 
 use super::instance::{Instance, InstanceEnd};
 use super::instance_pool::InstancePool;
@@ -26,13 +27,13 @@ pub(super) struct InstanceKind {
     pub(super) pool: Arc<InstancePool>,
 }
 
-/// A process of the program.
+/// One instance and its guardian.
 pub(super) struct Process {
     instance: Arc<Instance>,
     guardian: Rc<Child>,
-    /// The socket for orders to its guardian.
+    /// The socket for orders to the guardian.
     link: Rc<UnixStream>,
-    /// The end of the program, if its guardian has reported it.
+    /// The end of the program, if the guardian has reported it.
     exit: Option<Exit>,
     _room: Option<TempDir>,
 }
@@ -85,7 +86,8 @@ impl ProcessKind for InstanceKind {
         let ready = async move {
             match listen {
                 Listening::Socket | Listening::Port => {
-                    // Most programs let only their own user connect.
+                    // Most programs let only their own user connect, so the guardian may have to
+                    // share the socket.
                     ready::listens(&place, || order(&to_share, b's')).await;
                 }
                 _ => ready::takes_connections(&place).await,
@@ -144,8 +146,8 @@ impl ProcessKind for InstanceKind {
         order(&process.link, b'k');
     }
 
-    /// Kills the guardian and its group. The program ends together with its guardian, and no report
-    /// can be expected any more.
+    /// Kills the guardian and its process group. The program ends together with its guardian, which
+    /// then sends no more reports.
     fn force_again(&self, process: &Process) {
         process.guardian.kill_group();
     }
@@ -157,7 +159,7 @@ impl ProcessKind for InstanceKind {
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
-    /// Returns false: a guardian reports the end of its program first.
+    /// Returns false, because a guardian first reports the end of its program and then ends.
     fn may_end(&self, _: &Process, _: Exit) -> bool {
         false
     }
@@ -178,8 +180,8 @@ impl ProcessKind for InstanceKind {
     }
 
     fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
-        // The guardian may have been killed with its program, for example by a control group
-        // without memory.
+        // The guardian may have been killed together with its program, for example because their
+        // control group has no memory left. Then it has reported no end.
         process.instance.life.ended(InstanceEnd::of(reaped, !crashed));
         self.pool.remove(process.instance.id, crashed);
     }
@@ -197,14 +199,15 @@ impl ProcessKind for InstanceKind {
     }
 }
 
-/// Sends an order. A byte always fits, because the guardian reads orders at once. Does not use the
-/// runtime, which knows that a socket is writable only after a poll.
+/// Sends an order of one byte. The byte always fits, because the guardian reads orders at once.
+/// Calls the kernel directly, because the runtime knows only after a poll that a socket is
+/// writable.
 fn order(link: &UnixStream, order: u8) {
     use rustix::net::{SendFlags, send};
     let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Returns the usual meaning of an exit code, for the log.
+/// Returns the usual reason for an exit code, for the log.
 fn hint(exit: Exit) -> &'static str {
     match exit {
         Exit::Code(0) => " (a program has to stay in the foreground)",

@@ -1,4 +1,4 @@
-//! The readiness of a process.
+//! Waits until a process of a program is ready.
 
 use super::ProcessAddress;
 use std::io;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Pause between two attempts to connect.
+/// Pause after the first attempt to connect. Each further pause is twice as long, up to
+/// `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// A process with an inherited socket counts as started after this time.
+/// A process with an inherited socket counts as ready after this time.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens; never returns if it does not. Calls `share` if this user may
-/// not connect to its socket.
+/// Waits until the process listens. Never returns if the process does not listen. Calls `share` if
+/// this user may not connect to the socket.
 pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = connect(place).await {
@@ -25,8 +26,9 @@ pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     }
 }
 
-/// Waits until the process accepts connections from its inherited socket. The kernel accepts them
-/// from the start, so this opens an empty connection and waits until the process closes it.
+/// Waits until the process accepts connections from its inherited socket, but at most [`LIVED`].
+/// The kernel lets clients connect from the start, so this opens an empty connection and waits
+/// until the process closes it.
 pub(super) async fn takes_connections(place: &ProcessAddress) {
     let closed = async {
         match connect(place).await {

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// Time limit for reading the last reports of a guardian after its end.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
-/// Forwards the reports of a guardian while it lives.
+/// Forwards the reports of a guardian while the guardian lives.
 pub(super) async fn report(
     instance: Arc<Instance>,
     link: Rc<UnixStream>,
@@ -47,7 +47,7 @@ pub(super) async fn report(
 
 /// A report of a guardian about its program.
 enum Report {
-    /// Its process id.
+    /// Process id of the program.
     Started(u32),
     Ended(Exit),
 }
@@ -64,7 +64,8 @@ impl Report {
     }
 }
 
-/// Waits until the guardian has ended and all its reports were forwarded, and reaps it.
+/// Waits until the guardian has ended, and reaps it. Then waits until all its reports were
+/// forwarded.
 pub(super) async fn await_end(
     at_end: OwnedFd,
     guardian: Rc<Child>,
@@ -80,9 +81,9 @@ pub(super) async fn await_end(
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // The guardian's end of the socket is closed, unless its helper was killed, or another process
-    // holds that end. A guardian that lives on ends its program when this end, which the task
-    // holds, closes.
+    // The guardian's end of the socket is closed now, unless the helper was killed or another
+    // process holds that end. If the guardian still lives, it ends its program when the task closes
+    // this process's end.
     let task = reports.abort_handle();
     let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
     task.abort();
@@ -108,7 +109,7 @@ mod tests {
             .unwrap();
         let pid = Pid::from_child(&process);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
-        // Both are available at once: the reports, and the end.
+        // The reports and the end are available at the same time.
         poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
         let (events, mut reported) = mpsc::unbounded_channel();
         let place = crate::program::ProcessAddress::Unix("/nowhere".into());

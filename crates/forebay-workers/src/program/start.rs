@@ -1,4 +1,5 @@
-//! Starts one process of a program: its private directory, its socket, its guardian.
+//! Starts one process of a program: creates its private directory and its socket, and starts its
+//! guardian.
 
 use super::{Listening, ProcessAddress, ProgramSpec};
 use forebay_process::{
@@ -39,17 +40,18 @@ const INHERITED: [&str; 13] = [
 /// Longest path of a Unix socket in bytes, without the NUL at its end.
 const LONGEST_PATH: usize = 107;
 
-/// A process that has been started.
+/// A started process of a program.
 pub(super) struct Started {
     pub(super) guardian: Child,
     /// Readable after the guardian has ended.
     pub(super) at_end: OwnedFd,
-    /// Socket for orders and reports. Non-blocking.
+    /// Non-blocking socket for orders to the guardian and for its reports.
     pub(super) link: UnixStream,
     /// Output of the program. Non-blocking.
     pub(super) log: OwnedFd,
     pub(super) place: ProcessAddress,
-    /// Its private directory; `None` if the helper has made it and removes it.
+    /// The private directory of the process. `None` if the helper created the directory and will
+    /// remove it.
     pub(super) room: Option<TempDir>,
 }
 
@@ -61,7 +63,7 @@ struct Descriptors {
     log: OwnedFd,
 }
 
-/// Starts a process. `cgroup` is entered if given.
+/// Starts a process, in the control group `cgroup` if that is given.
 pub(super) fn start(
     spec: &ProgramSpec,
     identity: Option<&Identity>,
@@ -85,7 +87,7 @@ pub(super) fn start(
                 give(&file, identity)?;
             }
             if let Some(identity) = identity {
-                // So that the program can open /dev/stderr, as many do.
+                // Changes the owner so that the program can open /dev/stderr, as many programs do.
                 fchown(&its_log, identity.user.as_ref().map(|user| user.0), identity.group)?;
             }
             let descriptors = Descriptors { link: its_link, listener, log: its_log };
@@ -124,7 +126,8 @@ fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>)
     launch
 }
 
-/// Returns the variables of the program; of two variables with one name, the later counts.
+/// Returns the environment variables of the program. If two variables have the same name, the later
+/// one counts.
 fn environment(words: &Words<'_>, identity: Option<&Identity>) -> BTreeMap<OsString, OsString> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
@@ -154,7 +157,8 @@ fn start_here(
         .current_dir(&words.spec.dir)
         .spawn()?;
     let pid = Pid::from_child(&guardian);
-    // The guardian takes some time to start the program, which then begins with this limit.
+    // The guardian takes some time to start the program, so the program starts with the limit that
+    // is set here.
     forebay_process::give_back_descriptors(pid);
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => Ok((Child::Own(pid), pidfd)),
@@ -166,8 +170,8 @@ fn start_here(
     }
 }
 
-/// Asks the helper to start the guardian in `room`. The helper opens a Unix socket that the program
-/// inherits, because the room belongs to another user.
+/// Asks the helper to start the guardian in `room`. If the program inherits a Unix socket, the
+/// helper opens it, because `room` belongs to another user.
 fn start_by(
     (helper, room): (&Helper, &HelpedRoom),
     launch: &Launch,
@@ -190,9 +194,10 @@ fn start_by(
     helper.launch_program(&request, room, files.collect(), listens)?.child()
 }
 
-/// Creates a directory that only its user can enter, for sockets. Its path has to be short.
+/// Creates a directory for sockets, which only the user of the process can enter. The path has to
+/// be short.
 fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
-    // Another user cannot enter XDG_RUNTIME_DIR.
+    // Processes of another user cannot enter XDG_RUNTIME_DIR.
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
     let places = [Some(PathBuf::from("/run")), own, Some(std::env::temp_dir())];
     let mut last = None;
@@ -218,8 +223,8 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of the process, and the socket that it inherits. Opens a Unix socket only if
-/// `room` belongs to this process.
+/// Returns the address of the process, and the socket that the process inherits. Opens a Unix
+/// socket only if `is_own` is true: the helper opens it in a `room` of another user.
 fn place(
     listen: Listening,
     room: &Path,
@@ -236,8 +241,8 @@ fn place(
     Ok(match listen {
         Listening::Socket => (ProcessAddress::Unix(socket), None),
         Listening::Port => {
-            // The port was free a moment ago. If another process takes it, the program ends, and
-            // gets a new port.
+            // The port was free a moment ago. If another process takes the port meanwhile, the
+            // program ends, and the next start uses a new port.
             (ProcessAddress::Tcp(TcpListener::bind(any_port)?.local_addr()?), None)
         }
         Listening::Inherit | Listening::Stdin => {
@@ -275,7 +280,7 @@ impl Words<'_> {
             .replace("{port}", &port)
     }
 
-    /// Returns the name of the address in the convention of Server::Starter.
+    /// Returns the address as text in the format of Server::Starter.
     fn name_of_place(&self) -> OsString {
         match self.place {
             ProcessAddress::Unix(path) => path.into(),

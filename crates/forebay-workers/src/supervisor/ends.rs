@@ -1,4 +1,4 @@
-//! The end of processes, requested or not, and the consequences.
+//! Ends processes, and handles their ends, requested or not.
 
 use super::{Ending, Fault, ProcessEntry, ProcessKind, Stage, Supervisor};
 use crate::error::Exit;
@@ -6,7 +6,7 @@ use crate::starts::Failed;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A process that ends within this time, without a request, counts as a failed start.
+/// A process that ends within this time and has had no request counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
 /// Time between two kills: a guardian takes up to 10 s to end its processes.
 const FORCE: Duration = Duration::from_secs(12);
@@ -19,8 +19,8 @@ pub(super) enum Step {
 }
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// Gives the process no further request. It ends after its last request, or when its time limit
-    /// is over.
+    /// Stops giving requests to the process. The process ends after its last request, or when its
+    /// drain timeout is over.
     pub(super) fn retire(&mut self, id: u64) {
         let limit = self.drain_end();
         if let Some(entry) = self.entries.get_mut(&id)
@@ -59,7 +59,7 @@ impl<K: ProcessKind> Supervisor<K> {
         ));
     }
 
-    /// Lets a process end that has announced its end, after its requests are done.
+    /// Lets a process that has announced its end finish its requests.
     pub(super) fn let_go(&mut self, id: u64) {
         let limit = self.drain_end();
         if let Some(entry) = self.entries.get_mut(&id)
@@ -104,8 +104,8 @@ impl<K: ProcessKind> Supervisor<K> {
         let end = has_crashed.then(|| self.kind.describe_end(&entry.process, reaped, entry.fault));
         self.kind.remove(entry.process, reaped, has_crashed);
         match end {
-            // SIGKILL or SIGTERM for a serving process came from outside, so it is not the fault of
-            // the process.
+            // If SIGKILL or SIGTERM ended a process that was ready, the signal came from outside.
+            // Then the start has not failed.
             Some(end) if has_proved || entry.was_ready && end.was_killed => {
                 self.starts.log(&end.text);
             }
@@ -120,7 +120,7 @@ impl<K: ProcessKind> Supervisor<K> {
             Failed::Loop(why) if !self.serves() => self.kind.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }
-        // Existing processes keep running with the old files until these change again.
+        // Existing processes keep running with the old files until the files change again.
         self.outdated.clear();
     }
 
@@ -188,7 +188,8 @@ impl Ending {
 }
 
 impl<P> ProcessEntry<P> {
-    /// Returns true if the start of the process succeeded: it has had a request, or has lasted.
+    /// Returns true if the start of the process succeeded: it has had a request, or has run for
+    /// [`EARLY`].
     pub(super) fn has_proved(&self) -> bool {
         self.was_ready && (self.seen.requests > 0 || self.started.elapsed() >= EARLY)
     }

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// A supervisor's thread. Dropping it without [`shutdown`](Handle::shutdown) ends all processes.
+/// A supervisor's thread. Dropping the handle without [`shutdown`](Handle::shutdown) ends all
+/// processes.
 #[derive(Debug)]
 pub(crate) struct Handle {
     commands: mpsc::UnboundedSender<Command>,
@@ -17,8 +18,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts the thread of the application `name`. There `make` creates the kind of process, and
-    /// the thread starts the first processes.
+    /// Starts the thread of the application `name`. On that thread, `make` creates the kind of
+    /// process, and the supervisor starts the first processes.
     pub(crate) fn start<K: ProcessKind>(
         name: &str,
         log: WorkerLog,
@@ -38,18 +39,18 @@ impl Handle {
         self.commands.clone()
     }
 
-    /// Ends all processes: busy ones after their requests, or after `grace`. No process is left
-    /// when this returns.
+    /// Ends all processes: idle ones at once, busy ones after their requests, but at the latest
+    /// after `grace`. No process is left when this returns.
     pub(crate) async fn shutdown(&self, grace: Duration) {
         let (done, all_ended) = oneshot::channel();
         if self.commands.send(Command::Shutdown { grace, done }).is_ok() {
             let _ = all_ended.await;
         }
-        // The thread has only to return.
+        // The thread only has to return, so this does not block for long.
         self.join();
     }
 
-    /// Ends all processes without grace, for callers without an event loop. Blocks.
+    /// Ends all processes without a grace period, for callers without an event loop. Blocks.
     pub(crate) fn end(&self) {
         let (done, _) = oneshot::channel();
         self.send(Command::Shutdown { grace: Duration::ZERO, done });
@@ -72,7 +73,7 @@ impl Drop for Handle {
 
 #[cfg(test)]
 impl Handle {
-    /// Returns the handle of a supervisor that a test plays itself.
+    /// Returns the handle of a supervisor that the test itself simulates.
     pub(crate) fn without_thread() -> (Handle, mpsc::UnboundedReceiver<Command>) {
         let (commands, inbox) = mpsc::unbounded_channel();
         (Handle { commands, thread: Mutex::new(None) }, inbox)

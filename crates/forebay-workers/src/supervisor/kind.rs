@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 /// A kind of process: starts processes, and holds the pool that assigns requests to them.
 pub(crate) trait ProcessKind: 'static {
-    /// One process, as the supervisor holds it.
+    /// The supervisor's data of one process.
     type Process;
     /// The value that a ready process needs to serve requests.
     type Ready: 'static;
     /// The words for one process and for several in the log.
     const NOUN: (&'static str, &'static str);
 
-    /// Returns the rules by which processes are kept.
+    /// Returns the rules for starting, replacing and ending processes.
     fn rules(&self) -> &Rules;
 
     /// Starts a process. The error names what cannot be started.
@@ -33,10 +33,10 @@ pub(crate) trait ProcessKind: 'static {
     /// Adds a process to the pool, which assigns no request to it yet.
     fn add(&self, process: &Self::Process);
 
-    /// Returns its process id, for the log.
+    /// Returns the process id, for the log.
     fn pid(&self, process: &Self::Process) -> u32;
 
-    /// Returns its memory and CPU time; zero if they cannot be read.
+    /// Returns the memory and CPU time of the process. Both are zero if they cannot be read.
     fn usage(&self, process: &Self::Process) -> Usage;
 
     /// Returns the state of all processes of the pool.
@@ -48,11 +48,11 @@ pub(crate) trait ProcessKind: 'static {
     /// Lets the pool assign requests to the process from now on.
     fn serve(&self, process: &Self::Process, ready: Self::Ready);
 
-    /// Lets the pool assign no further request to the process.
+    /// Stops the pool from assigning requests to the process.
     fn retire(&self, process: &Self::Process);
 
-    /// Asks a process to end, because it is idle or its time is over. Returns false if it cannot be
-    /// asked and has to be killed.
+    /// Asks a process to end, because it is idle or its time is over. Returns false if the process
+    /// cannot be asked and has to be killed.
     fn request_stop(&self, process: &Self::Process) -> bool;
 
     /// Kills the process.
@@ -61,10 +61,10 @@ pub(crate) trait ProcessKind: 'static {
     /// Kills the process again, because it has not ended some time after `force`.
     fn force_again(&self, process: &Self::Process);
 
-    /// Notes that the program has ended, while its guardian still runs.
+    /// Records that the program has ended, while its guardian still runs.
     fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
-    /// Returns true if a process may end in this way without being asked.
+    /// Returns true if a process may end in this way although it was not asked to end.
     fn may_end(&self, process: &Self::Process, reaped: Exit) -> bool;
 
     /// Describes the end of a process that has crashed, for the log.
@@ -83,14 +83,14 @@ pub(crate) trait ProcessKind: 'static {
     fn close(&self);
 }
 
-/// The rules by which processes are kept. Times have the meaning of those in the specification of
-/// an application or a program.
+/// The rules for starting, replacing and ending processes. The times have the same meaning as in
+/// `AppSpec` and `ProgramSpec`.
 #[derive(Debug)]
 pub(crate) struct Rules {
     pub(crate) name: String,
     pub(crate) workers: Workers,
-    /// True if one process starts before all others, even if none is needed. Then an error, for
-    /// example of compilation, shows at once, and only once.
+    /// True if one process starts before all others, even if no process is needed yet. So an error,
+    /// for example of compilation, is reported at once, and only once.
     pub(crate) first_alone: bool,
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_age: Option<Duration>,
@@ -101,25 +101,25 @@ pub(crate) struct Rules {
     pub(crate) start_timeout: Duration,
     /// Limit from the request to end until the process is killed.
     pub(crate) stop_timeout: Duration,
-    /// True if `stop_timeout` continues after the grace time of a shutdown.
+    /// True if `stop_timeout` may continue after the grace period of a shutdown.
     pub(crate) stop_outlasts_grace: bool,
-    /// Time in which a retired process may finish its requests; `None`: no limit.
+    /// Time in which a retired process may finish its requests; `None` for no limit.
     pub(crate) drain_timeout: Option<Duration>,
-    /// A process is ended if its request takes longer. `None`: the sender of the request has its
-    /// own limit.
+    /// A process is ended if its request takes longer. `None` if the sender of the request enforces
+    /// a limit.
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) watch: Vec<PathBuf>,
-    /// Files that are checked after the configuration was read again.
+    /// Files that are checked after a reload of the configuration.
     pub(crate) watch_at_reload: Vec<PathBuf>,
 }
 
 /// A process that is about to be started.
 pub(crate) struct New<R> {
-    /// Number of this process in its supervisor; process ids may be reused.
+    /// Number of this process in its supervisor. Unlike a process id, it is never reused.
     pub(crate) id: u64,
-    /// It is replaced after this many requests.
+    /// The process is replaced after this many requests.
     pub(crate) limit: u64,
-    /// Receives the report that the program has ended, if that precedes the end of the process.
+    /// Receives the report that the program has ended, if the program ends before its guardian.
     pub(crate) events: UnboundedSender<Event<R>>,
 }
 
@@ -130,9 +130,9 @@ pub(crate) struct Started<K: ProcessKind> {
     pub(crate) stderr: OwnedFd,
     /// The process id in the prefix of its log lines.
     pub(crate) stderr_name: u32,
-    /// Resolves when it is ready; with `None` if it will not be.
+    /// Resolves when the process is ready, or with `None` if it will not become ready.
     pub(crate) ready: Pin<Box<dyn Future<Output = Option<K::Ready>>>>,
-    /// Resolves after it has ended and was reaped.
+    /// Resolves after the process has ended and was reaped.
     pub(crate) reaped: Pin<Box<dyn Future<Output = Exit>>>,
 }
 
@@ -142,11 +142,11 @@ pub(crate) struct Snapshot {
     pub(crate) id: u64,
     pub(crate) stage: Stage,
     pub(crate) requests: u64,
-    /// Current number of its requests.
+    /// Number of requests that the process runs now.
     pub(crate) under_way: usize,
-    /// End of the last request, or time when it became ready.
+    /// End of the last request, or the time when the process became ready.
     pub(crate) idle_since: Instant,
-    /// Start of its request, if [`Rules::request_timeout`] applies to it.
+    /// Start of the current request, if [`Rules::request_timeout`] applies to that request.
     pub(crate) busy_since: Option<Instant>,
 }
 
@@ -163,13 +163,13 @@ impl Snapshot {
 pub(crate) enum Stage {
     Starting,
     Serving,
-    /// It gets no further request.
+    /// The process gets no further request.
     Retired,
-    /// The pool has asked it to end, after its last request.
+    /// The process has finished its last request, and the pool has asked it to end.
     Ending,
 }
 
-/// The reason why the supervisor ends a process, if that is the fault of the process.
+/// The reason why the supervisor ends a process that has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     NotReady,
@@ -185,6 +185,6 @@ pub(crate) enum Fault {
 /// The end of a process that has crashed.
 pub(crate) struct End {
     pub(crate) text: String,
-    /// Killed with SIGKILL or SIGTERM, as from outside.
+    /// True if SIGKILL or SIGTERM ended the process. Such a signal usually comes from outside.
     pub(crate) was_killed: bool,
 }

@@ -1,15 +1,16 @@
-//! The supervisor under random schedules, with processes that the test plays and a paused clock.
+//! Tests the supervisor under random schedules, with simulated processes and a paused clock.
 //! Between any two steps, processes become ready or fail to, get requests, hang, leave and die.
 //! Some ignore orders.
 //!
 //! The test checks these rules:
-//! - no more processes run than allowed, without replacements and processes that are about to end;
+//! - no more processes run than allowed, apart from replacements and processes that are about to
+//!   end;
 //! - a process with requests is asked to end only after `drain_timeout`, or if it has failed;
-//! - it is killed only `stop_timeout` after that, or for a fault;
-//! - without disturbances, the minimum of processes serves and no other is left;
+//! - a process is killed only `stop_timeout` after it was asked to end, or for a fault;
+//! - without disturbances, the minimum number of processes serves and no other is left;
 //! - a shutdown ends all.
 //!
-//! The test prints a failing seed; `FOREBAY_SEED` repeats it.
+//! The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
 
 use super::*;
 use forebay_process::descendants::Usage;
@@ -34,10 +35,10 @@ struct Played {
     reaped: Option<oneshot::Sender<Exit>>,
     started: Instant,
     retired: Option<Instant>,
-    /// Time when it was asked to end, or was killed.
+    /// Time when the process was asked to end, or was killed.
     stopped_at: Option<Instant>,
     forced: bool,
-    /// True if it may be ended at any time.
+    /// True if the supervisor may end the process at any time.
     has_failed: bool,
     ignores_stop: bool,
 }
@@ -46,7 +47,7 @@ struct Played {
 struct World {
     processes: BTreeMap<u64, Played>,
     waiting: usize,
-    /// True if starts fail at present.
+    /// True while all starts fail.
     is_broken: bool,
     is_closed: bool,
     /// True after the last disturbance.

@@ -5,7 +5,7 @@ use super::{LOOK_INTERVAL, ProcessEntry, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// Starts a replacement of process `id`, unless starts fail at present.
+    /// Starts a replacement of process `id`, unless starts pause after a failure.
     pub(super) fn replace(&mut self, id: u64) {
         let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
@@ -39,7 +39,7 @@ impl<K: ProcessKind> Supervisor<K> {
         is_used_up || has_excess || !rules.watch.is_empty()
     }
 
-    /// Replaces processes that have reached a limit, and those with old files one by one.
+    /// Replaces processes that have reached a limit, and one by one those with old files.
     pub(super) fn renew(&mut self, now: Instant) {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
@@ -87,7 +87,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Replaces all processes if files have changed, after the configuration was read again.
+    /// Replaces all processes if files have changed. Called after a reload of the configuration.
     pub(super) fn look_after_reload(&mut self) {
         if self.closing.is_none() && self.at_reload.look_once() {
             self.outdate("files have changed");

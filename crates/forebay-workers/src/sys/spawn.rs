@@ -1,6 +1,6 @@
-//! Start of a process with a fourth descriptor, and without `fork`.
+//! Starts a process with a fourth descriptor, without `fork`.
 //!
-//! `fork` copies the kernel's description of our memory, and costs a fault for each page that any
+//! `fork` copies the page tables of this process, and causes a page fault for each page that any
 //! thread writes afterwards. In a test program with 1 GB resident, a start took 47 ms of CPU with
 //! `fork` and 0.4 ms without it. The standard library avoids `fork`, but only with three
 //! descriptors and without code between fork and exec. So this module calls `posix_spawn` as the
@@ -21,8 +21,8 @@ use std::ptr;
 pub(crate) const DESCRIPTORS: usize = 4;
 
 /// Starts `program` in its own process group, with arguments, directory and environment of
-/// `command`. It gets no other variables and only these descriptors. Signals are as the standard
-/// library leaves them: none blocked, and SIGPIPE ends the process.
+/// `command`. The process gets no other variables and only these descriptors. Signals are as the
+/// standard library leaves them: none blocked, and SIGPIPE ends the process.
 ///
 /// # Errors
 /// An error of `posix_spawn`: the program cannot be run, its directory cannot be entered, or a
