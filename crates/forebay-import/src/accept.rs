@@ -1,7 +1,7 @@
-//! Makes sure that Forebay accepts the draft. A route that it refuses is closed.
+//! Makes sure that Forebay accepts the draft: closes routes that Forebay refuses.
 //!
-//! The translators know what Forebay accepts in usual configurations. This is the net below them,
-//! for names and paths that nobody has thought of.
+//! The translators know what Forebay accepts in usual configurations. This module handles other
+//! cases, such as unusual names and paths.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
 fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
     let text = error.to_string();
-    // After a mark comes the message, and then the place.
+    // The first line contains a mark, a space and the message. The position follows.
     let line = text.lines().find_map(|line| line.trim_start().split_once(' '));
     Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
 }
@@ -75,7 +75,7 @@ fn head(site: &mut DraftSite, keys: &Keys) {
     }
 }
 
-/// Returns a route, or its refusal if Forebay does not accept it.
+/// Returns the route, or a closed route if Forebay does not accept it.
 fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     let Some(why) = alone(draft, route.clone(), keys) else { return route };
     let comment =
@@ -87,7 +87,7 @@ fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     closed
 }
 
-/// Returns the problem of a route in a site of its own.
+/// Returns the problem of a route, checked as the only route of a site.
 fn alone(draft: &Draft, route: DraftRoute, keys: &Keys) -> Option<String> {
     let site = DraftSite { routes: vec![route], ..plain_site() };
     problem(&with_site(draft, site), keys)
@@ -106,7 +106,7 @@ fn with_site(draft: &Draft, site: DraftSite) -> Draft {
     only
 }
 
-/// Removes the routes that no request reaches, which Forebay refuses.
+/// Removes the routes that Forebay refuses because no request reaches them.
 fn unreached(draft: &Draft, site: &mut DraftSite, keys: &Keys) {
     let whole = DraftSite { comments: Vec::new(), ..site.clone() };
     if site.routes.len() > MOST_TRIED || problem(&with_site(draft, whole), keys).is_none() {

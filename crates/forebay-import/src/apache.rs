@@ -24,25 +24,27 @@ struct Cx<'a> {
     keys: &'a Keys,
     /// The directives outside of virtual hosts.
     main: &'a [Directive],
-    /// The directory that relative paths begin at.
+    /// The directory of relative paths.
     root: PathBuf,
     draft: Draft,
 }
 
 impl Cx<'_> {
-    /// Notes a directive without a translation, and returns the comment.
+    /// Adds a note on a directive without a translation. Returns the note as a comment for the
+    /// draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }
 
-    /// Notes the directives that the translation does not read.
+    /// Adds notes on the directives that the translation does not read. Returns the notes as
+    /// comments.
     fn note_unread(&mut self, block: &[Directive]) -> Vec<String> {
         let unread = block.iter().filter(|directive| !is_read(&directive.name));
         let unread: Vec<&Directive> = unread.collect();
         unread.iter().map(|found| self.note(found, next_step(&found.name))).collect()
     }
 
-    /// Returns an absolute path.
+    /// Returns a path as an absolute path without a final slash.
     fn path(&self, path: &str) -> String {
         let path = crate::files::below(&self.root, path);
         if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path }
@@ -148,7 +150,7 @@ const READ: &[&str] = &[
     "VirtualHost",
 ];
 
-/// Directives that change no answer, or that Forebay needs no key for.
+/// Directives that do not change replies, or that need no key in Forebay.
 const NEEDLESS: &[&str] = &[
     "AcceptFilter",
     "AccessFileName",

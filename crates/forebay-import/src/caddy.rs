@@ -21,13 +21,13 @@ use syntax::Directive;
 /// The state of a translation.
 struct Cx<'a> {
     keys: &'a Keys,
-    /// The directory that relative paths begin at.
+    /// The directory of relative paths.
     dir: PathBuf,
     draft: Draft,
 }
 
 impl Cx<'_> {
-    /// Notes a line without a translation, and returns the comment.
+    /// Adds a note on a line without a translation. Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }

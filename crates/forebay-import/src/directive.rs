@@ -12,7 +12,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Returns an argument, or an empty text.
+    /// Returns the argument with this index, or an empty text if there is none.
     pub fn arg(&self, at: usize) -> &str {
         self.args.get(at).map_or("", String::as_str)
     }

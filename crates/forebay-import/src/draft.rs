@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
-/// A line of a file.
+/// The position of a line: its file and its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
     pub file: Rc<str>,
@@ -19,7 +19,7 @@ impl Display for SourceLine {
     }
 }
 
-/// A line without a translation.
+/// A note on a line without a translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The file, as the command line or an include names it.
@@ -33,7 +33,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// Returns the comment in the configuration.
+    /// Returns the note as a comment for the new configuration.
     pub(crate) fn comment(&self) -> String {
         format!("NOT TRANSLATED {self}")
     }
@@ -45,10 +45,10 @@ impl Display for Note {
     }
 }
 
-/// A configuration of Forebay.
+/// The draft of a Forebay configuration.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// Comments at the top.
+    /// Comments at the top of the file.
     pub comments: Vec<String>,
     pub server: Table,
     pub limits: Table,
@@ -57,7 +57,7 @@ pub struct Draft {
     pub upstreams: Vec<(String, Table)>,
     pub apps: Vec<(String, Table)>,
     pub notes: Notes,
-    /// No `expect` lines are printed.
+    /// True if no `expect` lines are printed.
     pub omits_tests: bool,
 }
 
@@ -89,29 +89,29 @@ fn shortened(text: &str) -> String {
     if short.chars().count() < text.chars().count() { short + "..." } else { short }
 }
 
-/// A site.
+/// A site (`[[site]]`).
 #[derive(Clone, Debug, Default)]
 pub struct DraftSite {
     pub comments: Vec<String>,
     pub listen: Vec<String>,
-    /// Host names; empty: any.
+    /// Host names. Empty if the site answers for all hosts.
     pub hosts: Vec<String>,
     pub keys: Table,
     pub routes: Vec<DraftRoute>,
 }
 
-/// A route.
+/// A route (`[[site.route]]`).
 #[derive(Clone, Debug)]
 pub struct DraftRoute {
-    /// The line that it translates.
+    /// The line that the route translates.
     pub place: SourceLine,
     /// The text of this line, for the comment.
     pub source: String,
     pub comments: Vec<String>,
     pub matcher: Matcher,
-    /// The keys after the conditions.
+    /// The keys of the route, without its conditions.
     pub keys: Table,
-    /// The changes to its replies have been added.
+    /// True if the keys for changes to replies have been added.
     pub is_decorated: bool,
 }
 
@@ -134,7 +134,8 @@ impl DraftRoute {
         self
     }
 
-    /// Returns the route as a refusal, because of the note.
+    /// Returns the closed route: it refuses all requests with status 403. `comment` is the note
+    /// with the reason.
     pub fn closed(self, comment: String) -> Self {
         let mut route = Self { keys: Table::default(), ..self }.respond(403);
         route.comments.push(comment);
@@ -159,7 +160,7 @@ impl DraftRoute {
         }
     }
 
-    /// Returns true if some requests continue with the routes below.
+    /// Returns true if the route leaves some requests to the routes below.
     pub fn passes_on(&self) -> bool {
         self.keys.get("fallback") == Some(&Value::Bool(true))
     }
@@ -170,7 +171,7 @@ impl DraftRoute {
     }
 }
 
-/// The keys that say what answers.
+/// The keys that answer the requests of a route. A route has at most one of them.
 pub const ANSWERS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 

@@ -1,4 +1,4 @@
-//! Tests of the rules of a site: requests with the answers that the old server gives.
+//! Tests for the routes of a site: requests, and the replies of the old server.
 
 use crate::draft::{DraftRoute, DraftSite};
 use crate::value::Value;
@@ -6,7 +6,7 @@ use crate::value::Value;
 /// The largest number of tests of a site.
 const MOST: usize = 50;
 
-/// Returns the tests of a site, as the key `expect` has them.
+/// Returns the tests of a site as lines of the key `expect`.
 pub fn expectations(site: &DraftSite) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (at, route) in site.routes.iter().enumerate() {
@@ -29,7 +29,7 @@ fn expectation(above: &[DraftRoute], route: &DraftRoute) -> Option<String> {
         return None;
     }
     let method = route.matcher.methods.first().map_or("GET", String::as_str);
-    // A route above may answer by another path of the same resource, if it has rules.
+    // There is no test for a request that a route above may take.
     let is_clear = |other: &DraftRoute| other.matcher.takes(method, &path) == Some(false);
     if !above.iter().all(is_clear) {
         return None;
@@ -48,7 +48,8 @@ fn method_of(method: &str) -> String {
     if method == "GET" { String::new() } else { format!("{method} ") }
 }
 
-/// Returns the status that the route answers every client of this machine with.
+/// Returns the status of the route's reply to every client on this machine. Returns `None` if the
+/// status depends on more than the path.
 fn answer(route: &DraftRoute) -> Option<String> {
     let keys = &route.keys;
     if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {
@@ -89,7 +90,7 @@ fn redirect(route: &DraftRoute) -> Option<(String, u64)> {
     }
 }
 
-/// Returns the Location for a path; `None` if it depends on more than the path.
+/// Returns the `Location` field for a path; `None` if it depends on more than the path.
 fn location(target: &str, uri: &str, route: &DraftRoute) -> Option<String> {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let pattern = route.matcher.paths.first().map_or("/*", String::as_str);

@@ -1,4 +1,5 @@
-//! Looks at the paths that a configuration names. `forebay check` refuses paths that do not exist.
+//! Checks the paths that a configuration names, because `forebay check` refuses paths that do not
+//! exist.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ pub fn is_readable(path: &str) -> bool {
     Path::new(path).is_file() && std::fs::File::open(path).is_ok()
 }
 
-/// Returns true if the path is a file of htpasswd with a user whose hash Forebay knows.
+/// Returns true if the path is a file of htpasswd that has a user with a kind of hash that Forebay
+/// supports.
 pub fn has_users(path: &str) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let known = ["$2y$", "$2a$", "$2b$", "$apr1$", "$5$", "$6$"];

@@ -25,7 +25,8 @@ impl Keys {
         self.has("Route", key)
     }
 
-    /// Returns true if texts of routes may have placeholders: fields, and targets with a query.
+    /// Returns true if this version allows placeholders in all texts of routes, such as field
+    /// values and targets with a query.
     pub fn has_placeholders(&self) -> bool {
         self.route("rewrite")
     }
@@ -33,7 +34,7 @@ impl Keys {
 
 #[cfg(test)]
 impl Keys {
-    /// Returns the keys of this version and these keys of routes.
+    /// Returns the keys of this version and, additionally, these keys of routes.
     pub fn with(names: &[&str]) -> Self {
         let mut keys = Self::of_this_version();
         for name in names {

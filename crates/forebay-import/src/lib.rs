@@ -2,11 +2,11 @@
 //!
 //! Each language has a parser and a translator, which fill a `draft::Draft`. The draft is printed
 //! as TOML. A line without a translation becomes a [`Note`] with its file, its number and the next
-//! step. If a line that restricts access has no translation, its paths are refused (403), so that
+//! step. If a line that restricts access has no translation, Forebay refuses its paths (403). So
 //! the new site is never more open than the old one.
 //!
-//! The crate reads files and nothing else: the configuration, the files that it includes, and the
-//! existence of the paths that it names.
+//! The crate only reads files: the configuration and the files that it includes. It also checks
+//! that the paths in the configuration exist.
 #![forbid(unsafe_code)]
 
 mod accept;

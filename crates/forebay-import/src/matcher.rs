@@ -1,19 +1,19 @@
-//! The conditions of a route, as the configuration states them.
+//! The conditions of a route, in the form of the configuration.
 
 use crate::value::Table;
 
-/// The conditions of a route. All kinds that are given must hold.
+/// The conditions of a route. A request must meet each kind of condition that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matcher {
-    /// Paths such as `/x` and `/x/*`; one must match. Empty: any.
+    /// Paths such as `/x` and `/x/*`; one of them must match. Empty for any path.
     pub paths: Vec<String>,
-    /// Ends of paths; one must match. Empty: any.
+    /// Ends of paths; one of them must match. Empty for any end.
     pub suffixes: Vec<String>,
     /// A regular expression that the path must match.
     pub regex: Option<String>,
-    /// Methods; empty: any.
+    /// Methods; empty for any method.
     pub methods: Vec<String>,
-    /// The value of `when`.
+    /// The value of the key `when`.
     pub when: Table,
 }
 
@@ -32,7 +32,8 @@ impl Matcher {
         self
     }
 
-    /// Returns the matcher for paths that also begin with `prefix`; `None` if there are none.
+    /// Returns the matcher for those paths that also begin with `prefix`; `None` if there are no
+    /// such paths.
     pub fn within(&self, prefix: &str) -> Option<Self> {
         if prefix == "/" || prefix.is_empty() {
             return Some(self.clone());
@@ -46,8 +47,8 @@ impl Matcher {
         Some(Self { paths, ..self.clone() })
     }
 
-    /// Returns the conditions of both matchers; `None` if no request meets them or if a route
-    /// cannot state them.
+    /// Returns the matcher for requests that both matchers take. Returns `None` if there are no
+    /// such requests, or if one route cannot have these conditions.
     pub fn and(&self, other: &Self) -> Option<Self> {
         let either = |ours: &[String], theirs: &[String]| match (ours.is_empty(), theirs.is_empty())
         {
@@ -83,8 +84,8 @@ impl Matcher {
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
-    /// Returns true if the matcher takes every request that `other` takes. May return false
-    /// although it does.
+    /// Returns true if the matcher takes every request that `other` takes. May return false even if
+    /// the matcher takes them all.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -104,7 +105,8 @@ impl Matcher {
         methods && suffixes && paths && regex && when
     }
 
-    /// Returns true if the matcher takes a GET request with this path; `None` if that is unknown.
+    /// Returns true if the matcher takes a request with this method and path; `None` if that is
+    /// unknown.
     pub fn takes(&self, method: &str, path: &str) -> Option<bool> {
         let takes_method = self.methods.is_empty()
             || self.methods.iter().any(|m| m == method || (m == "GET" && method == "HEAD"));
@@ -130,7 +132,7 @@ impl Matcher {
         let suffix = self.suffixes.first().map_or("", String::as_str);
         match path.strip_suffix('*') {
             Some(start) if start == "/" && suffix.is_empty() => Some("/".into()),
-            // A suffix may be a whole name.
+            // A suffix without a dot may be a whole file name.
             Some(start) if !suffix.is_empty() && !suffix.starts_with('.') => {
                 Some(format!("{start}{suffix}"))
             }
@@ -141,7 +143,7 @@ impl Matcher {
     }
 }
 
-/// Returns true if a pattern matches every path that another one matches.
+/// Returns true if the path pattern `ours` matches every path that `theirs` matches.
 fn path_covers(ours: &str, theirs: &str) -> bool {
     match (ours.strip_suffix('*'), theirs.strip_suffix('*')) {
         (Some(ours), Some(theirs)) => theirs.starts_with(ours),

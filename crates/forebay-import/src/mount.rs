@@ -1,9 +1,9 @@
-//! The path of a request for a server, if its prefix is replaced by another one.
+//! The path of a request to a backend, if its prefix is replaced by another prefix.
 
 use crate::keys::Keys;
 use crate::template::literal;
 
-/// The change of a path.
+/// The change of a request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mount {
     Same,
@@ -13,7 +13,7 @@ pub enum Mount {
     Rewrite(String),
 }
 
-/// Returns the change that replaces `prefix` by `target`. An error is the next step.
+/// Returns the change that replaces `prefix` by `target`. An error is the next step for the user.
 pub fn mount(prefix: &str, target: &str, is_exact: bool, keys: &Keys) -> Result<Mount, String> {
     let bare = |path: &str| path.trim_end_matches('/').to_owned();
     if prefix == target || (!is_exact && bare(prefix) == bare(target)) {

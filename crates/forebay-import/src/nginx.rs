@@ -36,26 +36,28 @@ struct Cx<'a> {
     keys: &'a Keys,
     /// The block `http`, within the main block.
     http: Scope<'a>,
-    /// The directory that relative paths begin at.
+    /// The directory of relative paths.
     dir: PathBuf,
     draft: Draft,
     /// The upstreams in use, with their protocols.
     groups: Vec<(String, BackendProtocol)>,
-    /// The compression of the whole site, which routes need not repeat.
+    /// The compression of the whole site, which its routes need not repeat.
     site_compress: Option<Value>,
     /// The limit on bodies of the whole site.
     site_max_body: Option<String>,
-    /// The number of named locations that are being translated.
+    /// The number of named locations that are being translated, each reached from the previous one.
     depth: usize,
 }
 
 impl Cx<'_> {
-    /// Notes a directive without a translation, and returns the comment.
+    /// Adds a note on a directive without a translation. Returns the note as a comment for the
+    /// draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &directive.line(), next)
     }
 
-    /// Notes the directives that the translation does not read.
+    /// Adds notes on the directives that the translation does not read. Returns the notes as
+    /// comments.
     fn note_unread(&mut self, block: &[Directive]) -> Vec<String> {
         let is_unread = |directive: &&Directive| {
             let name = directive.name.as_str();
@@ -81,7 +83,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let http = main.iter().find(|directive| directive.name == "http");
     let scope = match http {
         Some(http) => Scope::new(&main).inside(http.inside()),
-        // The file of one site has its servers at the top.
+        // The file of a single site has its `server` blocks at the top level.
         None => Scope::new(&main),
     };
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());

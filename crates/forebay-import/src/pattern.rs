@@ -1,5 +1,5 @@
-//! Regular expressions as conditions of routes: exact paths, beginnings and ends of paths if an
-//! expression is no more than that, else `path_regex`.
+//! Translates regular expressions to conditions of routes. If an expression only describes exact
+//! paths, or beginnings or ends of paths, uses these conditions. Otherwise uses `path_regex`.
 
 mod parts;
 
@@ -10,32 +10,32 @@ use parts::{Part, parts};
 /// More alternatives than this are harder to read than an expression.
 const READABLE: usize = 12;
 
-/// An expression as conditions.
+/// The conditions for an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatternConditions {
     pub matcher: Matcher,
-    /// The number of the group that `{rest}` has, from 1.
+    /// The number of the group that matches the text of `{rest}`, from 1.
     pub rest: Option<usize>,
-    /// The number of the group that `{path}` has.
+    /// The number of the group that matches the text of `{path}`, from 1.
     pub path: Option<usize>,
-    /// Paths that the expression leaves out by `(?!...)`.
+    /// Paths that the expression excludes by `(?!...)`.
     pub except: Option<Matcher>,
-    /// Path info may follow the suffix.
+    /// True if path info may follow the suffix.
     pub is_script: bool,
 }
 
-/// An expression that no condition can state.
+/// An expression that cannot be translated to conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub why: String,
-    /// Conditions that hold for all paths of the expression, and for others.
+    /// Conditions that all paths of the expression meet, and possibly other paths.
     pub superset: Option<Box<Matcher>>,
 }
 
 /// The use of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// The conditions hold for the same paths.
+    /// The conditions must match exactly the paths of the expression.
     Exact,
     /// The expression selects scripts. `\.php` without an end then means `\.php(/|$)`.
     Scripts,
@@ -149,7 +149,7 @@ pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
     None
 }
 
-/// Returns conditions without an expression, if every branch has some of one kind.
+/// Returns conditions without `path_regex`, if all branches have conditions of the same kind.
 fn simple(branches: &[Vec<Part>], of: Use) -> Option<PatternConditions> {
     let mut all: Option<PatternConditions> = None;
     for branch in branches {
@@ -227,10 +227,10 @@ fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
     Some(PatternConditions { matcher, rest, ..PatternConditions::default() })
 }
 
-/// Returns the conditions for an expression that ends in one of some texts.
+/// Returns the conditions for an expression that ends with one of several texts.
 fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<PatternConditions> {
     let [before @ .., Part::Literals(ends)] = body else { return None };
-    // Every path has a character before its extension.
+    // A single character before the extension is no condition, because every path has one.
     let before = before.strip_suffix(&[Part::AnyOne]).unwrap_or(before);
     let start = match (starts, before) {
         (false, []) | (_, [Part::Any(_)]) => None,
@@ -258,7 +258,8 @@ fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<PatternCon
     Some(PatternConditions { matcher, is_script, ..PatternConditions::default() })
 }
 
-/// Returns path patterns with each of the endings; `None` if one is no pattern.
+/// Returns each text with each ending as a path pattern; `None` if a route cannot have one of the
+/// patterns.
 fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     let mut found = Vec::new();
     for text in texts {
@@ -286,7 +287,7 @@ pub fn is_path(path: &str) -> bool {
         && !plain.split('/').any(|part| part == "." || part == "..")
 }
 
-/// Returns conditions that hold for all paths of the expression, by its beginning or its end.
+/// Returns conditions that all paths of the expression meet: the beginnings of its branches.
 fn superset(branches: &[Vec<Part>]) -> Option<Matcher> {
     let mut all = Matcher::default();
     for branch in branches {

@@ -10,10 +10,10 @@ use crate::pattern::group_name;
 use crate::value::{Key, Table, Value};
 use crate::{Imported, Note};
 
-/// The number of routes at the top of a site that `check` compares each route with.
+/// `forebay check` compares each route of a site with this many routes at the top of the site.
 const MOST_COMPARED: usize = 1000;
 
-/// The longest line of a comment.
+/// The longest line of a comment, in characters.
 const WIDTH: usize = 100;
 
 /// Returns the configuration and its notes.
@@ -53,7 +53,7 @@ pub fn reduce(draft: &mut Draft) {
     drop_unused(draft);
 }
 
-/// Returns the tables of a draft.
+/// Returns the tables of a draft in TOML.
 pub fn render(draft: &Draft, keys: &Keys) -> String {
     let mut out = String::new();
     table(&mut out, "server", &draft.server);
@@ -135,7 +135,7 @@ fn print_route(out: &mut String, route: &DraftRoute) {
     all.lines().for_each(|line| out.push_str(&format!("  {line}\n")));
 }
 
-/// Returns the notes that are no comment of a site or route.
+/// Returns the notes that are not yet among the comments of the draft, a site or a route.
 fn unprinted(draft: &Draft) -> Vec<String> {
     let routes = draft.sites.iter().flat_map(|site| &site.routes);
     let sites = draft.sites.iter().flat_map(|site| &site.comments);
@@ -154,7 +154,7 @@ pub fn drop_unused(draft: &mut Draft) {
     draft.apps.retain(|(name, _)| uses(name));
 }
 
-/// Removes the names of groups that no placeholder has.
+/// Removes the names of groups that no placeholder uses.
 fn used_groups(regex: &str, keys: &Table) -> String {
     let text: String = keys.lines().collect();
     let mut regex = regex.to_owned();
@@ -167,7 +167,8 @@ fn used_groups(regex: &str, keys: &Table) -> String {
     regex
 }
 
-/// Removes routes whose requests a route above takes. `check` refuses them.
+/// Removes routes that get no requests, because one route above takes all of them. `forebay check`
+/// refuses such routes.
 fn drop_unreachable(site: &mut DraftSite) {
     let mut kept: Vec<DraftRoute> = Vec::new();
     for route in std::mem::take(&mut site.routes) {

@@ -11,7 +11,7 @@ use crate::draft::SourceLine;
 const LARGEST: u64 = 4 * 1024 * 1024;
 /// The largest size of all files together, in bytes.
 const LARGEST_TOTAL: u64 = 32 * 1024 * 1024;
-/// The largest number of files.
+/// The largest number of files that are read.
 const MOST_FILES: usize = 2_000;
 /// The largest depth of files that include files.
 pub const DEEPEST_INCLUDE: usize = 20;
@@ -51,7 +51,7 @@ impl Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// A file that was read.
+/// The text of a file.
 pub struct Text {
     /// The name in messages.
     pub name: Rc<str>,
@@ -68,7 +68,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads a file that another one includes at `place`. [`Reader::close`] must follow.
+    /// Reads a file, which another file may include at `place`. Call [`Reader::close`] after the
+    /// file's includes were read.
     pub fn open(&mut self, path: &Path, place: Option<&SourceLine>) -> Result<Text, ImportError> {
         let error = |message: String, help: &str| ImportError {
             place: place.cloned(),
@@ -100,7 +101,7 @@ impl Reader {
             return Err(ImportError::at(&place, "a zero byte is no text", HELP));
         }
         self.open.push(real);
-        // Comments of old files are often in Latin-1.
+        // Replaces bytes that are not UTF-8, because comments in old files are often in Latin-1.
         let text = String::from_utf8_lossy(&bytes).into_owned();
         Ok(Text { name: name.into(), text })
     }
@@ -133,8 +134,8 @@ fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Returns the files that a pattern matches, in alphabetical order. `None`: the pattern has no
-/// wildcard, and the file does not exist.
+/// Returns the files that a pattern matches, in alphabetical order. Returns `None` if the pattern
+/// has no wildcard and the file does not exist.
 pub fn matching(pattern: &Path) -> Option<Vec<PathBuf>> {
     let text = pattern.to_str()?;
     if !text.contains(['*', '?', '[']) {

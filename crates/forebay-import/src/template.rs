@@ -3,8 +3,8 @@
 use crate::keys::Keys;
 use crate::pattern::{PatternConditions, group_name};
 
-/// Returns a text as a template: a brace before a letter is doubled, as it would begin a
-/// placeholder.
+/// Returns a text as a template. Doubles each opening brace before a letter or `_`, because it
+/// would begin a placeholder.
 pub fn literal(text: &str, keys: &Keys) -> String {
     if !keys.has_placeholders() {
         return text.to_owned();
@@ -34,8 +34,8 @@ pub fn group(number: usize, found: &PatternConditions) -> Option<String> {
     }
 }
 
-/// Removes the client's query from the end of a target, because Forebay appends it by itself.
-/// Returns true with it if it was there.
+/// Removes the client's query from the end of a target, because Forebay appends it by itself. Also
+/// returns true if the query was there.
 pub fn without_query(target: &str) -> (String, bool) {
     for end in ["?{query}", "&{query}"] {
         if let Some(before) = target.strip_suffix(end) {
@@ -45,8 +45,8 @@ pub fn without_query(target: &str) -> (String, bool) {
     (target.to_owned(), false)
 }
 
-/// Returns a redirect's target for this version, which may not append the query by itself.
-/// `keeps_query` says if the client's query belongs to the target.
+/// Returns the target of a redirect in the form of this version. Some versions do not append the
+/// client's query by themselves. `keeps_query` is true if the client's query belongs to the target.
 pub fn redirect_target(target: &str, keeps_query: bool, keys: &Keys) -> String {
     let has_query = target.contains("{uri}") || target.contains("{query}");
     match (keys.has_placeholders(), keeps_query) {
@@ -64,7 +64,8 @@ pub fn redirect_target(target: &str, keeps_query: bool, keys: &Keys) -> String {
     }
 }
 
-/// Returns true if Forebay accepts the target of a redirect: a client must not choose the host.
+/// Returns true if Forebay accepts the target of a redirect. For example, a client must not choose
+/// the host.
 pub fn is_redirect_target(target: &str) -> bool {
     let is_plain = target.is_ascii()
         && !target.contains([' ', '\\'])
@@ -91,7 +92,7 @@ pub fn is_redirect_target(target: &str) -> bool {
     is_plain && is_placed && has_closed_braces(target)
 }
 
-/// Returns true if nothing of the client is part of the host.
+/// Returns true if no part of the host comes from the client.
 fn has_fixed_host(rest: &str) -> bool {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     match rest[..end].find('{') {

@@ -1,6 +1,6 @@
 //! Times and sizes of nginx, Apache and Caddy in Forebay's units.
 
-/// Returns a time such as `1d`, `1y 6M` or `90`, which is in seconds.
+/// Translates a time such as `1d`, `1y 6M` or `90` (seconds).
 pub fn duration(text: &str) -> Option<String> {
     let mut total: u64 = 0;
     let mut rest = text.trim();
@@ -40,7 +40,7 @@ fn written(milliseconds: u64) -> String {
     }
 }
 
-/// Returns a size such as `8k`, `1m` or `1024`.
+/// Translates a size such as `8k`, `1m` or `1024` (bytes).
 pub fn size(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

@@ -12,7 +12,7 @@ pub enum Value {
     Table(Table),
 }
 
-/// Keys and values in their order.
+/// Keys and values in the order of their addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table(pub Vec<(String, Value)>);
 
@@ -145,8 +145,8 @@ impl Display for Key<'_> {
     }
 }
 
-/// Writes a text as a TOML string. A text with backslashes is written literally if it can be, as
-/// regular expressions are easier to read then.
+/// Writes a text as a TOML string. Writes a text with backslashes or quotation marks as a literal
+/// string if possible, so that regular expressions are easier to read.
 fn quote(text: &str, f: &mut Formatter<'_>) -> fmt::Result {
     let is_literal = |c: char| c != '\'' && !c.is_control();
     if text.contains(['\\', '"']) && text.chars().all(is_literal) {

@@ -77,8 +77,8 @@ fn digest() -> String {
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns possible directories for the assembly, the best first: the cache directories of the
-/// service manager, of the system and of the user, then a temporary directory.
+/// Returns possible directories for the assembly, the best first. These are the cache directories
+/// of the service manager, the system and the user, and a temporary directory.
 fn places() -> Vec<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = geteuid();

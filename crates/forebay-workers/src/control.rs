@@ -2,8 +2,8 @@
 
 use std::fs::File;
 
-/// Size of the two lengths before a request, in bytes: 4 for the length of the environment and 8
-/// for that of the body, both big-endian.
+/// Size of the two lengths before a request, in bytes: environment (4) and body (8). Both are
+/// big-endian.
 const LENGTHS: usize = 12;
 /// Size of the mark in bytes. The mark follows the lengths.
 pub(crate) const MARK: usize = 16;
@@ -103,7 +103,7 @@ pub(crate) enum Then {
     CleansUp,
 }
 
-/// The flag by which a worker says that it found the request in its prefetch queue without waiting.
+/// The flag of a worker that found the request in its prefetch queue without waiting.
 const WAS_PREFETCHED: u8 = 4;
 
 /// Returns true if `bytes` says that the worker found the request in its prefetch queue. `bytes` is

@@ -3,7 +3,7 @@
 //! Idle workers form one LIFO stack for all threads. A request prefers a worker whose sockets are
 //! registered with the event loop of the request's thread. The sockets of any other worker have to
 //! be registered again. A request whose client has disconnected may run for one more second before
-//! its worker is killed: few requests need longer, and a warm process is valuable. If a worker has
+//! its worker is killed. Few requests need longer, and a warm process is valuable. If a worker has
 //! reached a limit (age, requests, memory, CPU time) or its files have changed, a replacement
 //! starts before the old process ends. Workers with old files are replaced one by one; if the first
 //! replacement does not start, the others stay.
@@ -36,9 +36,9 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// The first `FIRST_ONES` requests of a queue check once per [`MOMENT`] (5 ms) if they may use an
-/// idle worker. Each further group of this size waits one `MOMENT` longer between checks, but at
-/// most 40 ms, because the requests before it may be gone by then. When all of 256 clients checked
-/// every 5 ms, each request caused four checks.
+/// idle worker. Each further group of this size waits one `MOMENT` longer between checks, at most
+/// 40 ms. By then, the requests before it may be gone. When all of 256 clients checked every 5 ms,
+/// each request caused four checks.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 

@@ -1,24 +1,24 @@
 //! The queue of a worker's next requests: a socket that carries whole messages. Forebay holds both
 //! ends, so that it can also take requests back.
 //!
-//! Forebay can put a request into the queue while the worker still runs the previous one, so that
-//! the worker need not sleep between the two. If the current request takes long, Forebay takes back
-//! the next one, unless the worker has already read it.
+//! Forebay can put a request into the queue while the worker still runs the previous one. So the
+//! worker need not sleep between the two. If the current request takes long, Forebay takes back the
+//! next one, unless the worker has already read it.
 //!
 //! The queue holds up to 16 requests. Their tasks check each millisecond, and take the requests
 //! back unless the worker has read one of them. The tasks also wait if other processes use the
-//! worker's processor: the worker is in state R and has used less than 2 ms of CPU time since the
-//! first check. This wait costs less than a second worker on the same processor would, and ends
-//! after 20 ms.
+//! worker's processor. This is so if the worker is in state R and has used less than 2 ms of CPU
+//! time since the first check. This wait costs less than a second worker on the same processor
+//! would, and ends after 20 ms.
 //!
-//! The task of the current request takes the others back at once if its output reaches 64 KiB, or
-//! if the output pauses for 1 ms. If the worker has already read one of the others, the end of the
+//! If the output of the current request reaches 64 KiB, or pauses for 1 ms, its task takes the
+//! other requests back at once. If the worker has already read one of the others, the end of the
 //! current request is in the output socket. The task then reads all output, so that a slow client
 //! does not delay the other requests.
 //!
 //! When the worker dies, unread requests go to other workers. After a request was taken back from a
-//! living worker, prefetch queues stay empty for 100 ms. Only requests of one thread are in a queue
-//! at the same time, so that the queue does not change between two steps of this thread.
+//! living worker, prefetch queues stay empty for 100 ms. All requests in a queue belong to one
+//! thread, so the queue does not change between two steps of this thread.
 //!
 //! If a worker blocked in a read of the queue, it would wake for 70 % of the requests when Forebay
 //! reads the last reply. So a worker reads without blocking, and waits with `select` or `poll`.

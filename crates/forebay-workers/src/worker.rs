@@ -239,7 +239,7 @@ pub(crate) struct WorkerShared {
     /// Number of sleeps at the end of the last window.
     sleeps: AtomicU64,
     /// Number of requests that were in the prefetch queue when the worker finished the previous
-    /// one, and this number at the end of the last window.
+    /// one. `prefetched_before` is this number at the end of the last window.
     prefetched: AtomicU64,
     prefetched_before: AtomicU64,
     request: Mutex<Vec<u8>>,

@@ -6,11 +6,11 @@ use super::syntax::{Directive, is};
 use crate::files;
 use crate::value::Table;
 
-/// The access rules of a place.
+/// The access rules of a part of a site.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     pub keys: Table,
-    /// The note on a rule without a translation. The route is then closed.
+    /// The note on a rule without a translation. Routes with these rules are then closed.
     pub closed: Option<String>,
 }
 
@@ -31,10 +31,10 @@ struct ClientRules {
 }
 
 impl ClientRules {
-    /// Adds the rules of a `RequireAll`, all of which a client must meet.
+    /// Adds the rules of a `RequireAll`. A client must meet all of these rules.
     fn add_all_of(&mut self, together: Self) {
         if together.denies_all {
-            // Nobody meets all of them, so they admit nobody.
+            // No client meets all of these rules.
             self.denies_all = true;
             return;
         }
@@ -50,8 +50,8 @@ impl ClientRules {
 const RULES: [&str; 7] =
     ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny"];
 
-/// Returns the access rules for a place. `layers` are the sections that apply to it, the outermost
-/// first. Only the innermost section with rules counts.
+/// Returns the access rules of a part of a site. `layers` are the sections that apply to this part,
+/// the outermost first. Only the innermost section with rules counts.
 pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let has_rules = |layer: &&&[Directive]| {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
@@ -73,14 +73,15 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         && rules.allow.is_empty()
         && !rules.needs_user
     {
-        // `Order allow,deny` refuses all that no `Allow` names.
+        // `Order allow,deny` refuses all clients that no `Allow` names.
         rules.denies_all = true;
     }
     finish(cx, layers, rules, &mut gate);
     if let Some(merging) = last(layers, "AuthMerging")
         && !merging.arg(0).eq_ignore_ascii_case("off")
     {
-        // The rules of an outer section count, too, and only those of one section are translated.
+        // With `AuthMerging`, the rules of outer sections count, too. The translation reads only
+        // one section.
         close(cx, merging, &mut gate);
     }
     gate
@@ -101,7 +102,8 @@ fn read(
     } else if is(directive, "RequireAll") && !is_not {
         let mut together = ClientRules::default();
         inside.iter().for_each(|inner| read(cx, inner, &mut together, gate, false));
-        // A list of addresses admits each of them, so it cannot say that a client is in two.
+        // Forebay's `allow` admits a client that is in any network of the list. It cannot require
+        // that the client is in two networks.
         let places = inside.iter().filter(|inner| {
             is(inner, "Require") && ["ip", "local"].contains(&&*inner.arg(0).to_ascii_lowercase())
         });
@@ -144,7 +146,7 @@ fn require(
         "all" => {
             let grants = rest.first().is_some_and(|word| word.eq_ignore_ascii_case("granted"));
             rules.denies_all |= grants == is_not;
-            // A negated line can only refuse.
+            // A line with `not` can refuse clients, but cannot admit any.
             rules.grants_all |= grants && !is_not;
         }
         "ip" => {
@@ -194,7 +196,8 @@ fn network(text: &str) -> Option<String> {
 }
 
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
-    // In Apache, one matching line is enough. In Forebay, a request must satisfy every key.
+    // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
+    // key.
     if rules.denies_all && rules.allow.is_empty() && !rules.needs_user {
         gate.keys.set("deny", "all");
         return;

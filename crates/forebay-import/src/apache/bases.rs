@@ -1,5 +1,5 @@
-//! The mapping of paths: `ProxyPass`, `Redirect`, `Alias`, `ScriptAlias` and `DocumentRoot`, in Apache's
-//! order.
+//! Bases: the mappings of paths to content by `ProxyPass`, `Redirect`, `Alias`, `ScriptAlias` and
+//! `DocumentRoot`, in Apache's order.
 
 use super::Cx;
 use super::sections::{Sections, is_below};
@@ -9,14 +9,14 @@ use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify};
 use crate::template::{group, is_redirect_target, literal, redirect_target};
 
-/// Paths with one content.
+/// A base: paths that one directive maps to one content.
 #[derive(Clone, Debug)]
 pub struct Base<'a> {
     pub directive: &'a Directive,
-    /// The path that the content begins at.
+    /// The path of the start of the content, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory of that path.
+    /// The directory that this path leads to, if any.
     pub dir: Option<String>,
     pub content: Content,
 }
@@ -27,9 +27,9 @@ pub enum Content {
     Files,
     /// A directory of CGI scripts, or a program.
     Cgi,
-    /// A server, by its URL.
+    /// The backend with this URL.
     Pass(String),
-    /// A finished route.
+    /// A complete route.
     Fixed(Box<DraftRoute>),
 }
 
@@ -41,7 +41,7 @@ pub fn below(path: &str) -> Matcher {
     Matcher { paths: vec![path.to_owned(), format!("{path}/*")], ..Matcher::default() }
 }
 
-/// Returns the contents of a virtual host; the first one that matches holds.
+/// Returns the bases of a virtual host. The first base that matches a request applies.
 pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     let levels: Vec<&'a [Directive]> = sections.levels.iter().rev().copied().collect();
     let all = || levels.iter().copied().flatten();
@@ -90,7 +90,8 @@ fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
     Base { directive, matcher: below(&url), url, dir, content }
 }
 
-/// Returns the content for `ProxyPass PATH URL`; for `!` that of the directories.
+/// Returns the base of `ProxyPass PATH URL`. For the URL `!`, returns the directory that an alias
+/// or the document root maps the path to, or else a base with status 404.
 fn proxy<'a>(
     directive: &'a Directive,
     path: &str,
@@ -131,7 +132,8 @@ fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next:
     }
 }
 
-/// Returns the conditions of an expression, or closed conditions for more paths.
+/// Returns the conditions of an expression. The error is a matcher for at least the same paths, for
+/// use in a closed route.
 fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<PatternConditions, Matcher> {
     let found = classify(text, false, cx.keys, of).map_err(|unknown| {
         unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
@@ -152,7 +154,7 @@ fn proxy_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         Ok(found) => found,
         Err(matcher) => return vec![closed(cx, directive, matcher, next)],
     };
-    // `fcgi://host/dir/$1` and `http://host/$1` keep the path.
+    // Targets such as `fcgi://host/dir/$1` and `http://host/$1` keep the path of the request.
     let target = target.split('$').next().unwrap_or_default();
     let base = target.strip_suffix('/').unwrap_or(target);
     let keeps = is_fastcgi || Base::has_no_path(base);
@@ -169,7 +171,7 @@ impl Base<'_> {
     }
 }
 
-/// Returns the contents for `Redirect` and its like.
+/// Returns the bases for `Redirect`, `RedirectTemp`, `RedirectPermanent` and `RedirectMatch`.
 fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     let mut args: Vec<&str> = directive.args.iter().map(String::as_str).collect();
     let is_match = is(directive, "RedirectMatch");

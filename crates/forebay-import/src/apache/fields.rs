@@ -1,4 +1,4 @@
-//! Changes to replies: fields, expiry, compression and limits.
+//! Translates changes to replies (fields, expiry, compression), and limits.
 
 use super::Cx;
 use super::sections::{all, last};
@@ -8,7 +8,7 @@ use crate::template::literal;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
-/// Adds the keys for layers to a route.
+/// Adds the keys for the directives of `layers`, the sections that apply to a route.
 pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
     let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
     for directive in all(layers, "Header") {
@@ -157,7 +157,7 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
     route.keys.table("request_headers").set(&name, value);
 }
 
-/// Returns a value with the placeholders for `%{REMOTE_ADDR}s` and its like.
+/// Returns a value with placeholders in place of `%{REMOTE_ADDR}s` and similar variables.
 fn placeholder(value: &str, cx: &Cx<'_>) -> Option<String> {
     if !value.contains("%{") && !value.contains("expr=") {
         return Some(literal(value, cx.keys));
@@ -179,7 +179,7 @@ fn placeholder(value: &str, cx: &Cx<'_>) -> Option<String> {
     is_whole.then(|| found.to_owned())
 }
 
-/// Returns the time of `access plus 1 month 2 days` or of `A2592000`.
+/// Translates a time such as `access plus 1 month 2 days` or `A2592000`.
 fn access_plus(text: &str) -> Option<String> {
     let text = text.trim_matches('"').to_ascii_lowercase();
     if let Some(seconds) = text.strip_prefix('a').filter(|rest| rest.parse::<u64>().is_ok()) {
@@ -206,7 +206,7 @@ fn access_plus(text: &str) -> Option<String> {
     duration(&seconds.to_string())
 }
 
-/// Returns true if the layers say that PHP runs inside Apache.
+/// Returns true if a directive of the layers runs PHP inside Apache.
 pub fn runs_php(layers: &[&[Directive]]) -> bool {
     let is_php = |directive: &&Directive| {
         (is(directive, "SetHandler") || is(directive, "AddHandler") || is(directive, "AddType"))

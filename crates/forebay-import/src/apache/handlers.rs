@@ -1,4 +1,4 @@
-//! Handlers of scripts: PHP, CGI and FastCGI by file name.
+//! Translates handlers of scripts: PHP, CGI and FastCGI, selected by file name.
 
 use super::Cx;
 use super::fields::runs_php;
@@ -12,10 +12,10 @@ use crate::matcher::Matcher;
 use crate::pattern::{Use, classify};
 use crate::value::{Table, Value};
 
-/// The application that runs PHP scripts as Apache's own module does.
+/// Name of the Forebay application that runs PHP scripts in place of Apache's module.
 const PHP_APP: &str = "php";
 
-/// Returns the routes of scripts below a directory.
+/// Returns the routes for the scripts below a directory.
 pub fn handlers(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -101,7 +101,8 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
     Some(scripts.respond(403))
 }
 
-/// Returns the route for PHP inside Apache. Its sources are never sent, whoever runs them.
+/// Returns the route for PHP that runs inside Apache. If Forebay cannot run PHP, the route is
+/// closed, so that it never sends the source of a script.
 fn php_module(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -149,7 +150,7 @@ fn php_module(
     Some(scripts)
 }
 
-/// Returns true if the importing user is root, who may give an application another user.
+/// Returns true if the import runs as root. Only then can the application run as another user.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
@@ -160,7 +161,7 @@ fn has_php(dir: &str) -> bool {
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().ends_with(".php"))
 }
 
-/// Returns true if Forebay can start PHP here.
+/// Returns true if php-fpm is installed on this machine.
 fn has_php_fpm() -> bool {
     let pattern = std::path::Path::new("/usr/sbin/php-fpm*");
     crate::source::matching(pattern).is_some_and(|found| !found.is_empty())

@@ -1,4 +1,5 @@
-//! The routes of paths with one content, region by region.
+//! Returns the routes of a base, region by region. A region is a part of a base that has its own
+//! sections.
 
 use super::Cx;
 use super::access::gate;
@@ -16,7 +17,7 @@ use crate::matcher::Matcher;
 use crate::pattern::{Use, as_regex, classify};
 use crate::value::{Table, Value};
 
-/// Returns the routes of sections by file name that restrict access.
+/// Returns the routes of `Files` and `FilesMatch` sections that restrict access.
 pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for (section, around) in &sections.files {
@@ -27,7 +28,7 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
         let text = section.args.last().map_or("", String::as_str);
         let is_regex = is(section, "FilesMatch") || section.arg(0) == "~";
         if text.starts_with("^\\.ht") || text == ".htaccess" || text == ".ht*" {
-            // Files whose names begin with a dot do not exist for clients.
+            // Forebay never sends files whose names begin with a dot.
             continue;
         }
         let matcher = if is_regex { of_regex(cx, text) } else { of_name(text) };
@@ -58,12 +59,12 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
     out
 }
 
-/// Returns the path of requests for a directory.
+/// Returns the URL path of a directory.
 fn url_below(dir: &str, bases: &[Base<'_>]) -> Option<String> {
     bases.iter().find_map(|base| super::sections::url_of(dir, base.dir.as_deref()?, &base.url))
 }
 
-/// Returns the conditions for an expression on file names.
+/// Returns the conditions for a regular expression on file names.
 fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     let (ignore_case, text) = match text.strip_prefix("(?i)") {
         Some(text) => (true, text),
@@ -82,7 +83,7 @@ fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     }
 }
 
-/// Returns the routes of a base.
+/// Returns the routes of a base: those of its regions first.
 pub fn routes(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -103,7 +104,8 @@ pub fn routes(
     out
 }
 
-/// Returns true if routes of a region say the same as those of the base, for a directory below.
+/// Returns true if the routes of a region have the same keys as those of the base, apart from the
+/// directory of files.
 fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
     let keys = |route: &DraftRoute| {
         let mut keys = route.keys.clone();
@@ -139,7 +141,7 @@ fn answers(
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
-            // A redirect precedes the rules on access.
+            // A redirect precedes the access rules, so these rules are not added.
             let mut fixed = (**fixed).clone();
             decorate(cx, &layers, &mut fixed);
             return vec![fixed];
@@ -201,7 +203,7 @@ fn directory(
         let is_whole = super::sections::is_below(dir, &section.path);
         is_whole && section.block.iter().any(|d| is(d, "RewriteEngine"))
     });
-    // The rules of the nearest directory replace those of others.
+    // The rewrite rules of the nearest directory replace those of the directories above it.
     if let Some(section) = own.next_back() {
         let rules =
             rewrites::rules(cx, section.block, Around { url: Some(url), scheme: Some(scheme) });
@@ -225,7 +227,7 @@ fn directory(
     out
 }
 
-/// Returns the directory for each part of a region's paths.
+/// Splits the paths of a region into parts, and returns the directory of each part.
 fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
     let prefix = format!("{}/*", url.trim_end_matches('/'));
     let mut found = Vec::new();
@@ -237,7 +239,8 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 found.push((part, root));
                 continue;
             }
-            // A region that is no directory: the whole path is below the root of the site.
+            // The path of the region is no directory, so the whole path is looked up below the root
+            // of the site.
             let whole = whole_root(url, dir);
             let regex = format!("^{}", regex_syntax::escape(path.trim_end_matches('*')));
             match (whole, as_regex(&regex, false, cx.keys)) {
@@ -246,7 +249,7 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 _ => found.push((part, root)),
             }
         } else if !path.ends_with('*') {
-            // The whole path is looked up.
+            // A single path is looked up as a whole.
             if let Some(whole) = whole_root(url, dir) {
                 found.push((part, whole));
             }

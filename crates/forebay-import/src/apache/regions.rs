@@ -1,4 +1,4 @@
-//! Parts of a site by path and directory.
+//! Regions: parts of a base that have their own sections, by path and directory.
 
 use super::access::Gate;
 use super::bases::{Base, below};
@@ -8,7 +8,7 @@ use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 
-/// Returns the regions of a base: the sections below it, the longest first, and then itself.
+/// Returns the paths and directories of the sections below a base, the longest path first.
 pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Option<String>)> {
     let mut found: Vec<(String, Option<String>)> = Vec::new();
     let bare = base.url.trim_end_matches('/');
@@ -40,7 +40,7 @@ pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
     base.matcher.and(&below(url))
 }
 
-/// Adds a gate to a route.
+/// Adds access rules to a route. Closes the route if a rule has no translation.
 pub fn guarded(mut route: DraftRoute, gate: &Gate) -> DraftRoute {
     if let Some(comment) = &gate.closed {
         return route.closed(comment.clone());
@@ -57,13 +57,13 @@ pub fn of_name(text: &str) -> Option<Matcher> {
     is_suffix.then(|| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() })
 }
 
-/// Returns the directory that has the whole path of a region below it.
+/// Returns the directory whose entry `url` is `dir`; `None` if `dir` does not end with `url`.
 pub fn whole_root(url: &str, dir: &str) -> Option<String> {
     let root = dir.trim_end_matches('/').strip_suffix(url.trim_end_matches('/'))?;
     Some(if root.is_empty() { "/".into() } else { root.to_owned() })
 }
 
-/// Returns true if the merged options have one.
+/// Returns true if the merged `Options` of the layers include this option.
 pub fn has_option(layers: &[&[Directive]], name: &str) -> bool {
     let mut is_on = false;
     for options in all(layers, "Options") {

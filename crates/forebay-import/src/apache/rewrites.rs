@@ -11,15 +11,15 @@ use crate::pattern::{PatternConditions, Use, as_regex, classify};
 use crate::template::{group, is_redirect_target, is_rewrite_target, literal, redirect_target};
 use crate::value::Table;
 
-/// The results of a block's rules.
+/// The translation of the rewrite rules of a block.
 #[derive(Default)]
 pub struct Rules {
     pub routes: Vec<DraftRoute>,
-    /// The path for missing files.
+    /// The path that answers for missing files.
     pub fallback: Option<String>,
 }
 
-/// Conditions of a rule.
+/// The translation of the `RewriteCond` lines of a rule.
 #[derive(Default)]
 struct Conditions {
     matcher: Matcher,
@@ -28,10 +28,11 @@ struct Conditions {
     unknown: bool,
 }
 
-/// The place of rules: the path of their directory, and the scheme of the site.
+/// The context of rewrite rules: the path of their directory, and the scheme of the site.
 #[derive(Clone, Copy)]
 pub struct Around<'s> {
-    /// The path that the patterns begin at; `None` for the rules of a server.
+    /// The path of the directory. Patterns match only the rest of the path. `None` for the rules of
+    /// a server.
     pub url: Option<&'s str>,
     pub scheme: Option<&'s str>,
 }
@@ -82,7 +83,7 @@ fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Co
                     Err(_) => found.unknown = true,
                 }
             }
-            // Files of the front controller itself need no rule.
+            // Such conditions exclude the front controller itself, which needs no rule.
             ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => {}
             _ => found.unknown = true,
         }
@@ -90,7 +91,8 @@ fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Co
     found
 }
 
-/// Narrows conditions to a scheme, which the listeners decide.
+/// Restricts a rule to a scheme. The listeners of a site determine its scheme, so the rule applies
+/// to all requests or to none.
 fn only(found: &mut Conditions, scheme: Option<&str>, wanted: &str) {
     match scheme {
         Some(scheme) => found.never |= scheme != wanted,
@@ -133,15 +135,16 @@ fn rule(
     }
     let decides = flag(directive, "F").is_some() || flag(directive, "G").is_some();
     if target == "-" && !decides {
-        // `RewriteRule ^index\.php$ - [L]` and variables change no answer of Forebay.
+        // Rules such as `RewriteRule ^index\.php$ - [L]`, and rules that only set variables, do not
+        // change replies.
         return;
     }
     if conditions.unknown && (target.starts_with("ws://") || target.starts_with("wss://")) {
-        // Forebay passes upgrades on to every server.
+        // Forebay passes WebSocket upgrades on to every backend, so the rule is not needed.
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
-    // A front controller: a missing file leads to one script.
+    // The rule is a front controller: one script answers for all missing files.
     if conditions.is_missing && !conditions.unknown && !decides && flag(directive, "R").is_none() {
         match front_controller(cx, target, url, base) {
             Some(target) => found.fallback = Some(target),
@@ -178,7 +181,8 @@ fn rule(
     });
 }
 
-/// Returns the path of `index.php`, `/index.php/$1` or `index.php?q=$1`.
+/// Returns the path for missing files from a target such as `index.php`, `/index.php/$1` or
+/// `index.php?q=$1`.
 fn front_controller(
     cx: &Cx<'_>,
     target: &str,
@@ -194,13 +198,14 @@ fn front_controller(
     if query.is_empty() || !cx.keys.has_placeholders() {
         return Some(path.to_owned());
     }
-    // In a directory the pattern matches the path without its first slash.
+    // In a directory, the pattern matches the path without its first slash, as `{rest}` does.
     let query = query.replace("$1", "{rest}").replace("$0", "{rest}");
     let whole = format!("{path}?{query}");
     Some(if is_rewrite_target(&whole) && !whole.contains('$') { whole } else { path.to_owned() })
 }
 
-/// Returns a target as a path: relative ones begin at the base, or at the directory.
+/// Returns a target as an absolute path. A relative target begins at `base` (from `RewriteBase`),
+/// or else at the path of the directory.
 fn below(target: &str, url: Option<&str>, base: Option<&str>) -> String {
     if target.starts_with('/') || target.contains("://") || target.starts_with("%{") {
         return target.to_owned();
@@ -209,7 +214,8 @@ fn below(target: &str, url: Option<&str>, base: Option<&str>) -> String {
     format!("{base}/{target}")
 }
 
-/// Returns the conditions of a pattern. In a directory it matches the path below it.
+/// Returns the conditions of a pattern. In a directory, a pattern matches the path below the
+/// directory.
 fn pattern_of(
     cx: &Cx<'_>,
     pattern: &str,
@@ -235,7 +241,7 @@ fn pattern_of(
     if lacks { as_regex(&whole, ignore_case, cx.keys).ok_or(found.matcher) } else { Ok(found) }
 }
 
-/// Returns the finished route of a rule. An error is the reason.
+/// Returns the complete route of a rule. An error says why the rule has no translation.
 fn answer(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -254,7 +260,7 @@ fn answer(
         Some(rest) => (rest.to_owned(), true),
         None => (target, flag(directive, "QSD").is_some()),
     };
-    // A query of the target replaces the client's, unless QSA adds it.
+    // A query in the target replaces the client's query, unless QSA appends the client's query.
     let keeps = !drops_query && (!target.contains('?') || flag(directive, "QSA").is_some());
     if flag(directive, "P").is_some() {
         let path = target.split('$').next().unwrap_or_default().to_owned();
@@ -295,7 +301,8 @@ fn answer(
     Ok(route)
 }
 
-/// Returns a target with placeholders for `$1` and `%{HTTP_HOST}`; `None` for another one.
+/// Returns a target with placeholders in place of `$1`, `%{HTTP_HOST}` and similar variables.
+/// Returns `None` if a variable has no placeholder.
 pub fn with_groups(target: &str, found: &PatternConditions, keys: &Keys) -> Option<String> {
     let mut out = String::new();
     let mut rest = target;

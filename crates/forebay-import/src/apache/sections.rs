@@ -1,4 +1,4 @@
-//! Sections by directory, path and file name, and how they are merged.
+//! Sections for directories, paths and file names, and the order of their merging.
 
 use std::path::{Path, PathBuf};
 
@@ -8,25 +8,25 @@ use super::syntax::{Directive, is};
 /// The largest number of directories that are searched for `.htaccess`.
 const MOST_DIRECTORIES: usize = 2_000;
 
-/// A section that holds below a path.
+/// A section that applies to a path and to everything below it.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
-    /// The directory or the path of requests.
+    /// The directory or the URL path.
     pub path: String,
     pub block: &'a [Directive],
 }
 
 /// The sections of a virtual host.
 pub struct Sections<'a> {
-    /// By directory, the shortest first.
+    /// `Directory` sections, the shortest path first.
     pub directories: Vec<Section<'a>>,
-    /// By path, in the order of the file.
+    /// `Location` sections, in the order of the file.
     pub locations: Vec<Section<'a>>,
-    /// By file name: the section, and the directory around it.
+    /// `Files` and `FilesMatch` sections, each with the directory of the section around it.
     pub files: Vec<(&'a Directive, Option<String>)>,
-    /// Sections with expressions on directories and paths.
+    /// `If` sections, and sections whose path is an expression.
     pub expressions: Vec<&'a Directive>,
-    /// The blocks without a section, the outermost first.
+    /// The blocks of the main server and of the virtual host, the outermost first.
     pub levels: Vec<&'a [Directive]>,
 }
 
@@ -89,7 +89,8 @@ impl<'a> Sections<'a> {
         self.directories.sort_by_key(|section| section.path.len());
     }
 
-    /// Returns the blocks that hold for a path, and for its directory; the last one precedes.
+    /// Returns the blocks that apply to a path and to its directory. Later blocks override earlier
+    /// ones.
     pub fn layers(&self, url: &str, dir: Option<&str>) -> Vec<&'a [Directive]> {
         let mut layers = self.levels.clone();
         let holds = |section: &&Section<'_>| dir.is_some_and(|dir| is_below(dir, &section.path));
@@ -109,18 +110,18 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Returns true if a path is another one, or below it.
+/// Returns true if `path` is `above`, or below it.
 pub fn is_below(path: &str, above: &str) -> bool {
     let above = above.trim_end_matches('/');
     path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns the last directive of a name in the layers.
+/// Returns the last directive with this name in the layers.
 pub fn last<'a>(layers: &[&'a [Directive]], name: &str) -> Option<&'a Directive> {
     layers.iter().rev().find_map(|layer| layer.iter().rfind(|directive| is(directive, name)))
 }
 
-/// Returns all directives of a name in the layers, the outermost first.
+/// Returns all directives with this name in the layers, the outermost first.
 pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
@@ -138,7 +139,7 @@ pub fn find_htaccess(dir: &str) -> Vec<PathBuf> {
             found.push(file);
         }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            // Symbolic links may lead back.
+            // Does not follow symbolic links, because they may lead back to a directory above.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 open.push(entry.path());
             }
@@ -148,7 +149,7 @@ pub fn find_htaccess(dir: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the path of requests for a directory below another one.
+/// Returns the URL path of a directory that is `base_dir` or below it.
 pub fn url_of(dir: &str, base_dir: &str, base_url: &str) -> Option<String> {
     let rest = Path::new(dir).strip_prefix(base_dir).ok()?.to_str()?;
     let base = base_url.trim_end_matches('/');

@@ -7,10 +7,10 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
-/// The largest number of lines.
+/// The largest number of lines in all files together.
 const MOST_LINES: usize = 200_000;
 
-/// Values of Debian's `/etc/apache2/envvars`.
+/// Values of the variables in Debian's `/etc/apache2/envvars`.
 const DEBIAN: [(&str, &str); 6] = [
     ("APACHE_LOG_DIR", "/var/log/apache2"),
     ("APACHE_RUN_DIR", "/var/run/apache2"),
@@ -52,15 +52,15 @@ pub fn line(directive: &Directive) -> String {
 
 struct Parser {
     reader: Reader,
-    /// The directory that relative includes begin at.
+    /// The directory of relative includes.
     root: PathBuf,
     defines: HashMap<String, String>,
-    /// The modules that `LoadModule` names; empty if no line does.
+    /// The modules that `LoadModule` lines name. Empty if there are no such lines.
     modules: Vec<String>,
     lines: usize,
 }
 
-/// A line without its comment, with the number of its first part.
+/// A line with its continuations, and the position of its first part.
 struct Line {
     text: String,
     place: SourceLine,
@@ -159,7 +159,7 @@ impl Parser {
             _ => None,
         };
         let mut inner = Vec::new();
-        // Directives of a condition that does not hold must not define anything.
+        // A section whose condition is false must not define variables or load modules.
         let before = (holds == Some(false)).then(|| (self.defines.clone(), self.modules.clone()));
         self.block(lines, Some((&name, &place)), depth + 1, &mut inner)?;
         if let Some((defines, modules)) = before {
@@ -222,7 +222,8 @@ impl Parser {
         empty
     }
 
-    /// Returns true if a module is loaded. Without `LoadModule` lines, all usual ones are.
+    /// Returns true if a module is loaded. Without `LoadModule` lines, all usual modules count as
+    /// loaded.
     fn has_module(&self, name: &str) -> bool {
         let name = name.trim_start_matches("mod_").trim_end_matches(".c");
         let is_named = |module: &String| {
@@ -234,7 +235,7 @@ impl Parser {
         self.modules.iter().any(is_named)
     }
 
-    /// Replaces `${NAME}`.
+    /// Replaces each `${NAME}` by the value of the variable.
     fn expand(&self, text: &str) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {

@@ -1,4 +1,4 @@
-//! `ProxyPass` and its like: servers of several protocols.
+//! `ProxyPass` and similar directives: backends of several protocols.
 
 use super::Cx;
 use super::sections::{all, last};
@@ -8,7 +8,7 @@ use crate::mount::{Mount, mount};
 use crate::units::duration;
 use crate::value::{Table, Value};
 
-/// A URL of `ProxyPass` or of a handler.
+/// The URL of a `ProxyPass` or `SetHandler` directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     scheme: String,
@@ -43,12 +43,12 @@ impl Target {
         })
     }
 
-    /// Returns true if the server runs scripts by their file names.
+    /// Returns true if the backend speaks FastCGI, which names the files of scripts.
     pub fn is_fastcgi(&self) -> bool {
         self.scheme == "fcgi"
     }
 
-    /// Returns the address as a value of `to`.
+    /// Returns the address in the form of the key `to`.
     fn url(&self) -> String {
         let is_socket = self.address.starts_with("unix:");
         match self.scheme.as_str() {
@@ -65,7 +65,7 @@ impl Target {
         }
     }
 
-    /// Returns the key of the route.
+    /// Returns the key of a route for this protocol; `None` if Forebay does not speak the protocol.
     fn key(&self) -> Option<&'static str> {
         match self.scheme.as_str() {
             "http" | "https" | "ws" | "wss" | "h2" | "h2c" => Some("proxy"),
@@ -78,8 +78,8 @@ impl Target {
     }
 }
 
-/// Sets the key for a server. `prefix` is the path that the URL's path replaces. An error is the
-/// next step.
+/// Sets the key of a route that passes requests to a backend. The path of the URL replaces
+/// `prefix`. An error is the next step for the user.
 pub fn pass(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],
@@ -140,7 +140,7 @@ pub fn pass(
     Ok(())
 }
 
-/// Adds the parameters of `ProxyPass` to the keys of servers.
+/// Adds keys for the parameters of `ProxyPass`, such as `timeout=5`.
 fn options(directive: &Directive, table: &mut Table, is_group: bool) {
     for argument in &directive.args {
         let Some((name, value)) = argument.split_once('=') else { continue };
@@ -157,7 +157,8 @@ fn options(directive: &Directive, table: &mut Table, is_group: bool) {
     }
 }
 
-/// Returns the group of a balancer, and its first member.
+/// Adds the upstream group of a balancer to the draft. Returns the name and the first member of the
+/// group.
 fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
     let url = format!("balancer://{name}");
     let is_this = |directive: &&Directive| {
@@ -212,14 +213,15 @@ fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
     Ok((name.to_owned(), first))
 }
 
-/// Returns the server of a `SetHandler` directive for scripts.
+/// Returns the backend of the last `SetHandler` directive, and its URL.
 pub fn handler(layers: &[&[Directive]]) -> Option<(Target, String)> {
     let handlers = all(layers, "SetHandler");
     let url = handlers.last()?.arg(0).to_owned();
     Some((Target::parse(url.strip_prefix("proxy:")?)?, url))
 }
 
-/// Sets `fastcgi` for scripts below a directory.
+/// Sets the key `fastcgi` for the scripts below the directory `root`. `ends` are the file name
+/// extensions of the scripts.
 pub fn scripts(target: &Target, root: &str, ends: &[String], route: &mut DraftRoute) {
     let mut table = Table::default().with("to", target.url()).with("root", root);
     if !ends.is_empty() && ends[..] != [".php".to_owned()] {

@@ -1,4 +1,4 @@
-//! Virtual hosts as sites.
+//! Translates virtual hosts to sites.
 
 use super::access::gate;
 use super::bases::bases;
@@ -56,7 +56,7 @@ fn process(cx: &mut Cx<'_>) {
     }
 }
 
-/// Reads the `.htaccess` files below the directories of all hosts that allow them.
+/// Reads the `.htaccess` files below the directories of all hosts, if the hosts allow such files.
 fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
     let mut found = Vec::new();
     let levels = hosts.iter().map(|host| vec![cx.main, host.inside()]);
@@ -171,14 +171,15 @@ fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     names
 }
 
-/// TLS of a host.
+/// The TLS of a host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HostTls {
-    /// None.
+    /// The host has no TLS.
     Off,
-    /// With a certificate.
+    /// The host has TLS and a certificate.
     Certified,
-    /// Without a certificate that Forebay can use. Such a host listens on loopback only.
+    /// The host has TLS but no certificate that Forebay can use. Such a host listens on loopback
+    /// only.
     Uncertified,
 }
 
@@ -291,7 +292,8 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     out
 }
 
-/// Closes the paths of sections with expressions, if they restrict access.
+/// Returns closed routes for the paths of sections with expressions, if these sections restrict
+/// access.
 fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for section in &sections.expressions {

@@ -1,33 +1,33 @@
-//! Conditions and settings of the blocks around a block.
+//! Conditions and settings that a block inherits from the blocks around it.
 
 use super::matchers::Named;
 use crate::matcher::Matcher;
 use crate::value::Table;
 
-/// Conditions and settings of the blocks around a block.
+/// Conditions and settings that a block inherits from the blocks around it.
 #[derive(Clone, Debug, Default)]
 pub struct Around<'a> {
     pub matcher: Matcher,
     /// The prefix that `handle_path` or `uri` removes.
     pub strip: Option<String>,
     pub root: Option<String>,
-    /// The path for missing files.
+    /// The path that answers for missing files.
     pub fallback: Option<String>,
     pub layers: Vec<Layer>,
     pub named: Named<'a>,
-    /// `file_server` sends the files beside PHP scripts.
+    /// True if `file_server` sends the files beside PHP scripts.
     pub has_file_server: bool,
-    /// The index of a directory is a PHP script.
+    /// True if the index of a directory is a PHP script.
     pub is_php: bool,
-    /// The lines are run in their own order.
+    /// True if the lines apply in the order of the file, as in a `route` block.
     pub is_route: bool,
 }
 
-/// Keys for the requests of a condition.
+/// Keys that apply to the requests of a condition.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub matcher: Matcher,
     pub keys: Table,
-    /// The note on a gate without a translation.
+    /// The note on an access rule without a translation. Routes with this layer are then closed.
     pub closed: Option<String>,
 }

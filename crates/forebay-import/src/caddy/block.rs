@@ -1,4 +1,4 @@
-//! The directives of a site or of a `handle` block, in Caddy's own order.
+//! Translates the directives of a site or of a `handle` block, in Caddy's own order.
 
 use super::around::{Around, Layer};
 use super::fill::fill;
@@ -10,7 +10,8 @@ use crate::matcher::Matcher;
 use crate::template::{is_redirect_target, is_rewrite_target, literal, redirect_target};
 use crate::value::{Table, Value};
 
-/// The place of directives that answer or change the path; others are layers.
+/// Returns the position of a directive in Caddy's order, if it answers requests or changes their
+/// path. Returns `None` for other directives, which become layers of keys on routes.
 fn rank(name: &str) -> Option<usize> {
     let order: [&[&str]; 9] = [
         &["redir"],
@@ -59,7 +60,7 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     out
 }
 
-/// Returns the routes of a directive that answers.
+/// Returns the routes of a directive that answers requests or changes their path.
 fn answer<'a>(
     cx: &mut Cx<'_>,
     directive: &'a Directive,
@@ -76,7 +77,7 @@ fn answer<'a>(
     };
     let Some(matcher) = here.matcher.and(&of.matcher) else { return Vec::new() };
     if of.is_missing {
-        // A path for missing files.
+        // The directive names the path for missing files.
         match fallback(cx, split(directive).1.first().map_or("", String::as_str)) {
             Some(to) if directive.name == "rewrite" => here.fallback = Some(to),
             _ => drop(cx.note(directive, "name the path for missing files in `fallback_to`")),
@@ -119,7 +120,7 @@ fn answer<'a>(
     routes.into_iter().flat_map(|route| layered(route, &here.layers)).collect()
 }
 
-/// Returns the routes of a block within this one.
+/// Returns the routes of a block inside of this block.
 fn inner<'a>(
     cx: &mut Cx<'_>,
     directive: &'a Directive,
@@ -135,7 +136,8 @@ fn inner<'a>(
     routes(cx, directive.inside(), &inside)
 }
 
-/// Applies layers to a route. Requests that only some layers hold for get routes of their own.
+/// Applies layers to a route. If a layer applies to only a part of the requests, this part gets its
+/// own route.
 fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
     let mut parts: Vec<Matcher> = Vec::new();
     for layer in layers {
@@ -159,7 +161,7 @@ fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
             for (key, value) in &layer.keys.0 {
                 let is_gate = crate::draft::GATES.contains(&key.as_str());
                 match value {
-                    // Redirects precede passwords.
+                    // Redirects precede access rules.
                     _ if is_redirect && is_gate => {}
                     Value::Table(table) if key.ends_with("_headers") => {
                         let merged = part.keys.table(key);
@@ -177,7 +179,7 @@ fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
     parts.into_iter().map(part).collect()
 }
 
-/// Adds a directive that changes requests or replies.
+/// Adds a layer for a directive that changes requests or replies, or that restricts access.
 fn layer<'a>(
     cx: &mut Cx<'_>,
     directive: &'a Directive,

@@ -175,7 +175,8 @@ fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &DraftRoute) -> Vec<DraftRout
     found
 }
 
-/// Returns the directory for each part of a matcher's paths: a `*` looks up only what it matched.
+/// Splits the paths of a matcher into parts, and returns the directory of each part. For a path
+/// with `*`, Forebay looks up only the text that `*` matches.
 fn directories(root: &str, strip: &str, matcher: &Matcher) -> Vec<(Matcher, String)> {
     if matcher.paths.is_empty() {
         return vec![(matcher.clone(), root.to_owned())];

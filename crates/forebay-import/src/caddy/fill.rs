@@ -1,4 +1,4 @@
-//! Caddy's placeholders as Forebay's.
+//! Translates Caddy's placeholders to Forebay's.
 
 use super::Cx;
 use super::matchers::Condition;

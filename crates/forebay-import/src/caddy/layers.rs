@@ -12,7 +12,7 @@ use crate::template::literal;
 use crate::units::size;
 use crate::value::{Table, Value};
 
-/// Sets the keys of a directive that changes requests or replies.
+/// Sets the keys of a directive that changes requests or replies, or that restricts access.
 pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
     match directive.name.as_str() {
         "encode" => {
@@ -85,7 +85,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
     }
 }
 
-/// Translates `header [MATCHER] [+|-|?]NAME [VALUE]`, also in a block.
+/// Translates `header [MATCHER] [+|-|?]NAME [VALUE]`, also with a block of such lines.
 fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
     let mut lines: Vec<(String, Option<String>)> = Vec::new();
     if let Some(name) = args.first() {

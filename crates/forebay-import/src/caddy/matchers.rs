@@ -8,12 +8,12 @@ use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify, is_path};
 use crate::value::{Table, Value};
 
-/// A matcher in the terms of routes.
+/// The translation of a matcher to conditions of a route.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
     pub matcher: Matcher,
     pub found: Option<PatternConditions>,
-    /// The condition is that no file exists.
+    /// True if the path must not be that of an existing file.
     pub is_missing: bool,
 }
 
@@ -107,7 +107,7 @@ fn of_line(cx: &Cx<'_>, line: &Directive) -> Result<Condition, String> {
     }
 }
 
-/// Returns the value of `when` for a line.
+/// Returns the value of the key `when` for a line of a matcher.
 fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     if !cx.keys.route("when") {
         return None;

@@ -1,4 +1,4 @@
-//! `reverse_proxy`, and the choice of what answers.
+//! Translates `reverse_proxy`, and calls the translation of other directives that answer requests.
 
 use super::addresses::url;
 use super::around::Around;
@@ -195,7 +195,7 @@ pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &
     route.keys.table("request_headers").set(&bare, value);
 }
 
-/// Removes a field from replies.
+/// Adds a field to those that are removed from replies.
 pub fn remove(keys: &mut Table, name: &str) {
     let mut list = match keys.get("remove_headers") {
         Some(Value::List(list)) => list.clone(),

@@ -1,4 +1,4 @@
-//! Addresses of sites, and their certificates.
+//! Translates sites: their addresses and certificates.
 
 use super::around::Around;
 use super::block::routes;
@@ -232,7 +232,8 @@ fn one_site(
     cx.draft.sites.push(site);
 }
 
-/// Returns the TLS keys of a site: a certificate from a file, or one that is obtained.
+/// Returns the TLS keys of a site: a certificate from a file, or one that Forebay obtains with
+/// ACME.
 fn certificate(
     cx: &mut Cx<'_>,
     global: &Global,
@@ -278,7 +279,8 @@ fn certificate(
     Some(Table::default().with("acme", Value::Table(acme)))
 }
 
-/// Adds the authority of client certificates. `None`: the site gets no TLS listener.
+/// Adds the file of the authority for client certificates. Returns `None` if the file cannot be
+/// read; the site then gets no TLS listener.
 fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Option<Table> {
     let Some(auth) = tls.inside().iter().find(|inner| inner.name == "client_auth") else {
         return Some(table);

@@ -8,7 +8,7 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
-/// The largest number of words.
+/// The largest number of words in all files together.
 const MOST_WORDS: usize = 500_000;
 
 /// A word, with its line.
@@ -16,9 +16,9 @@ const MOST_WORDS: usize = 500_000;
 struct Word {
     text: String,
     place: SourceLine,
-    /// The word was in quotation marks.
+    /// True if the word was in quotation marks.
     is_quoted: bool,
-    /// The word is the first of its line.
+    /// True if the word is the first of its line.
     is_first: bool,
 }
 
@@ -95,7 +95,7 @@ impl Parser {
                 block = Some(self.lines(words, Some(&place), depth + 1)?);
             }
             while let Some(next) = words.peek().filter(|_| block.is_none()) {
-                // Addresses may continue after a comma.
+                // After a comma, the addresses may continue on the next line.
                 let continues = line.last().is_some_and(|last| last.text.ends_with(','));
                 if next.is_first && (!continues || next.is("}")) {
                     break;
@@ -199,7 +199,7 @@ fn size(lines: &[Directive]) -> usize {
     lines.iter().map(|line| 1 + line.args.len() + size(line.inside())).sum()
 }
 
-/// Returns lines with the arguments of an import in the place of `{args[0]}`.
+/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
@@ -222,7 +222,7 @@ fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     lines.iter().map(copy).collect()
 }
 
-/// Returns lines with the block of an import in the place of `{block}`.
+/// Returns lines with the block of an import in place of `{block}`.
 fn with_block(lines: Vec<Directive>, block: &[Directive]) -> Vec<Directive> {
     let mut found = Vec::new();
     for mut line in lines {
@@ -312,7 +312,7 @@ impl<'t> Scan<'t> {
         Err(ImportError::at(place, "the quotation mark has no counterpart", help))
     }
 
-    /// Reads the lines of a text up to its mark.
+    /// Reads a heredoc: the lines up to one that begins with `mark`.
     fn heredoc(&mut self, mark: &str, place: &SourceLine) -> Result<String, ImportError> {
         self.take_until(|c| c == '\n');
         self.take();
@@ -335,7 +335,7 @@ impl<'t> Scan<'t> {
     }
 }
 
-/// Replaces `{$NAME}` and `{$NAME:default}` by the value in the environment.
+/// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable.
 fn environment(word: &str) -> String {
     let (mut out, mut rest) = (String::new(), word);
     while let Some((before, after)) = rest.split_once("{$") {

@@ -1,4 +1,4 @@
-//! Gates: addresses, passwords and forward authentication.
+//! Translates access rules: addresses, passwords and forward authentication.
 
 use super::Cx;
 use super::names;
@@ -7,17 +7,17 @@ use super::syntax::Directive;
 use crate::files;
 use crate::value::Table;
 
-/// The access rules of a place.
+/// The access rules of a location or a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
     pub keys: Table,
     pub comments: Vec<String>,
-    /// The note on a rule without a translation. The route is then closed.
+    /// The note on a rule without a translation. Routes with these rules are then closed.
     pub closed: Option<String>,
 }
 
 impl Gate {
-    /// Returns true if every client may use the place.
+    /// Returns true if no rule restricts access.
     pub fn is_open(&self) -> bool {
         self.keys.is_empty() && self.closed.is_none()
     }
@@ -61,8 +61,8 @@ fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
     found
 }
 
-/// Adds the rules on addresses. nginx takes the first rule that matches; in Forebay `deny` precedes
-/// `allow`, which never admits more clients.
+/// Adds the rules on addresses. In nginx, the first rule that matches decides. In Forebay, `deny`
+/// precedes `allow`, so the translation never admits more clients.
 fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
     let (mut allow, mut deny, mut denies_others) = (Vec::new(), Vec::new(), false);
     let mut is_mixed = false;
@@ -101,7 +101,7 @@ fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
     }
 }
 
-/// Returns an address or network as Forebay writes it.
+/// Returns an address or network in Forebay's form.
 fn client(who: &str) -> String {
     if who == "unix:" { "unix".into() } else { who.to_owned() }
 }
@@ -131,7 +131,7 @@ fn password(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     gate.keys.set("basic_auth", table);
 }
 
-/// Adds the server that is asked for each request.
+/// Adds the server that decides about each request (`auth_request`).
 fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     let Some(directive) = scope.nearest("auth_request").filter(|found| found.arg(0) != "off")
     else {
@@ -166,7 +166,7 @@ fn auth_target(scope: &Scope<'_>, path: &str) -> Option<String> {
     (!url.contains('$') && url.starts_with("http")).then_some(url)
 }
 
-/// Returns the field of `$upstream_http_NAME`.
+/// Returns the name of the field in `$upstream_http_NAME`.
 fn copied(value: &str) -> Option<String> {
     let name = value.strip_prefix("$upstream_http_")?;
     let word = |word: &str| {

@@ -1,4 +1,5 @@
-//! A location as routes: its rewrites, its gate, its content, and what happens to its replies.
+//! Translates a location to routes: its rewrites, its access rules, its content, and changes to its
+//! replies.
 
 use super::access::{Gate, gate};
 use super::here::{Here, Phase};
@@ -15,7 +16,7 @@ use crate::pattern::{self, PatternConditions, Use, classify};
 use crate::template;
 use crate::value::{Table, Value};
 
-/// Returns the routes of a place in the order.
+/// Returns the routes of a slot, which is one position in the order of routes.
 pub fn routes<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -50,7 +51,8 @@ pub fn routes<'a>(
 type Condition = (Matcher, Option<PatternConditions>);
 type NoCondition = (String, Option<Box<Matcher>>);
 
-/// Returns the conditions of a location; `None` if no request meets them.
+/// Returns the conditions of a location; `None` if no request meets them. An error contains the
+/// reason, and a matcher for at least the same requests.
 fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
     match slot.location.kind {
         LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => {
@@ -77,7 +79,8 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
     }
 }
 
-/// Returns routes for the paths that `(?!...)` leaves out: those of the location that takes them.
+/// Returns routes for the paths that `(?!...)` excludes from the location's expression. They have
+/// the content of the location that takes these paths in nginx.
 fn except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -95,8 +98,9 @@ fn except<'a>(
     out
 }
 
-/// Returns the routes of a location whose condition no route can state. It is closed if its requests
-/// must not be answered by other routes.
+/// Returns the route of a location whose condition a route cannot have. The route is closed, so
+/// that other routes do not answer these requests. If the location only has directives such as
+/// `expires`, other routes may answer, so there is no route.
 fn unknown<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -125,7 +129,7 @@ fn unknown<'a>(
     vec![here.route(server).closed(comment)]
 }
 
-/// Returns the routes of a location with these conditions.
+/// Returns the routes of a location for the requests of `here`.
 pub fn of_here<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -152,7 +156,7 @@ pub fn of_here<'a>(
     out
 }
 
-/// Returns the routes of a location within one with an expression.
+/// Returns the routes of a location inside of a location with a regular expression.
 fn within_regex<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -171,7 +175,7 @@ fn within_regex<'a>(
     vec![here.route(server).closed(comment)]
 }
 
-/// Returns the routes with the content of a location, and its gate.
+/// Returns the routes with the content and the access rules of a location.
 fn content<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -230,13 +234,14 @@ fn content<'a>(
     limit_except(cx, server, here, routes, &rules)
 }
 
-/// Adds a gate to a route.
+/// Adds access rules to a route.
 fn guard(route: &mut DraftRoute, gate: &Gate) {
     gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
     route.comments.extend(gate.comments.iter().cloned());
 }
 
-/// Returns the routes that answer, by the directive that does.
+/// Returns the routes for the directive that answers the requests of a location, such as
+/// `proxy_pass`. Without such a directive, the routes send files.
 fn answers<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -290,10 +295,10 @@ fn answers<'a>(
     std::iter::once(base).chain(after).collect()
 }
 
-/// The largest number of named locations that lead from one to the next.
+/// The largest number of named locations in a chain, each reached from the previous one.
 const DEEPEST: usize = 8;
 
-/// Returns the routes of a named location for the requests of this place.
+/// Returns the routes of a named location for the requests of `here`.
 fn named<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -329,7 +334,7 @@ fn named<'a>(
     routes
 }
 
-/// Splits routes by `limit_except`, whose rules hold for all other methods.
+/// Splits routes by `limit_except`, whose rules apply to all methods that it does not name.
 fn limit_except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -362,7 +367,7 @@ fn limit_except<'a>(
     all
 }
 
-/// Returns the routes with the content of a location, for fewer requests.
+/// Returns the routes with the content of a location, for the requests of `here`.
 pub fn own_content<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -371,7 +376,7 @@ pub fn own_content<'a>(
     content(cx, server, here, &mut Phase::default())
 }
 
-/// Returns the routes with the content of a location for another path.
+/// Returns the routes with the content of a location, after a rewrite of the path to `to`.
 pub fn rewritten_content<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -23,7 +23,7 @@ const SENT: [&str; 7] = [
     "x-forwarded-scheme",
 ];
 
-/// Sets the key `proxy` of a route. An error is the next step.
+/// Sets the key `proxy` of a route. An error is the next step for the user.
 pub fn proxy(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -45,7 +45,8 @@ pub fn proxy(
     Ok(())
 }
 
-/// Returns an address with the values of variables that are always the same.
+/// Replaces the variables in an address by their values, if these values are always the same.
+/// Otherwise returns an error.
 fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let next = |name: &str| format!("write the address that {name} stands for");
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
@@ -61,7 +62,7 @@ fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, Str
     if host.contains('{') {
         return Err("the client would choose the server: write its address in `proxy`".into());
     }
-    // `proxy_pass http://b$request_uri` passes the path as it came.
+    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
     let rest = rest.strip_suffix("{uri}").unwrap_or(&rest);
     Ok(if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") })
 }
@@ -227,7 +228,7 @@ fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) -
     tls
 }
 
-/// Sets the key `fastcgi` of a route. An error is the next step.
+/// Sets the key `fastcgi` of a route. An error is the next step for the user.
 pub fn fastcgi(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -295,7 +296,7 @@ fn one_script(
     Ok(())
 }
 
-/// Variables that Forebay sends by itself.
+/// CGI variables that Forebay sends by itself.
 const STANDARD: [&str; 28] = [
     "SCRIPT_FILENAME",
     "SCRIPT_NAME",
@@ -340,7 +341,7 @@ fn parameters(
         let is_standard = STANDARD.contains(&key);
         let is_fixed = !super::variables::has_variables(param.arg(1));
         match (is_fixed, is_standard) {
-            // The server's name, for example, may be a fixed one.
+            // Forebay sends its own values. Only these three may have a fixed value instead.
             (true, true) if !matches!(key, "SERVER_NAME" | "REQUEST_SCHEME" | "SERVER_PORT") => {}
             (false, true) => {}
             (true, _) => table.table("params").set(key, param.arg(1)),
@@ -356,7 +357,7 @@ fn parameters(
     }
 }
 
-/// Sets the key `scgi` or `uwsgi` of a route. An error is the next step.
+/// Sets the key `scgi` or `uwsgi` of a route. An error is the next step for the user.
 pub fn app_server(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,

@@ -1,4 +1,4 @@
-//! `proxy_cache` and its relatives as `cache` of a route.
+//! Translates `proxy_cache` and similar directives to the key `cache` of a route.
 
 use super::Cx;
 use super::scope::Scope;
@@ -8,13 +8,13 @@ use crate::draft::DraftRoute;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
-/// The protocols that have a cache.
+/// The prefixes of nginx's cache directives, one for each protocol.
 const PREFIXES: [&str; 4] = ["proxy", "fastcgi", "uwsgi", "scgi"];
 
-/// The time that nginx keeps a stale reply for by default (`inactive` of `proxy_cache_path`).
+/// The default time that nginx keeps a stale reply (`inactive` of `proxy_cache_path`).
 const INACTIVE: &str = "10m";
 
-/// Adds the key for the cache of a scope to a route.
+/// Adds the key `cache` to a route, if a directive of its scope turns on a cache.
 pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     let is_on = |directive: &&Directive| directive.arg(0) != "off";
@@ -22,7 +22,7 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     let Some(prefix) = PREFIXES.iter().find(used).filter(|_| cx.keys.route("cache")) else {
         return;
     };
-    // The directive may be in a block around locations with files.
+    // The directive may be in a block around locations with files, which need no cache.
     if !PREFIXES.iter().any(|prefix| route.keys.get(prefix).is_some()) {
         return;
     }

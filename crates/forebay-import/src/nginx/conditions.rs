@@ -15,17 +15,18 @@ use crate::value::{Table, Value};
 
 /// The meaning of a condition.
 enum Meaning {
-    /// Holds for these requests.
+    /// The condition is true for these requests.
     Requests(Box<(Matcher, Option<PatternConditions>)>),
-    /// Holds for all methods except these.
+    /// The condition is true for all methods except these.
     OtherMethods(Vec<String>),
-    /// Holds if the file does not exist.
+    /// The condition is true if the file does not exist.
     Missing,
-    /// Holds if the file exists.
+    /// The condition is true if the file exists.
     Exists,
     Always,
     Never,
-    /// A variable of a `map` from paths to targets.
+    /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
+    /// target.
     Moved(Vec<(String, String)>),
     Unknown,
 }
@@ -99,7 +100,7 @@ fn moves(block: &[Directive]) -> bool {
     })
 }
 
-/// Translates the block for the requests of a condition.
+/// Translates a block whose condition selects requests.
 fn requests<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -137,7 +138,7 @@ fn requests<'a>(
     rewrites::run(cx, server, &narrow, block, &mut inner, &mut routes);
     let scope = here.location.scope.inside(block);
     for route in &mut routes {
-        // A reply of this block has the fields of this block.
+        // If the block has `add_header`, its replies have the fields of this block.
         if !scope.own().iter().any(|inner| inner.name == "add_header") {
             break;
         }
@@ -153,7 +154,7 @@ fn requests<'a>(
     }
 }
 
-/// Translates the block for missing files.
+/// Translates a block whose condition is that the file does not exist.
 fn missing<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -168,7 +169,8 @@ fn missing<'a>(
                 let found = classify(inner.arg(0), false, cx.keys, Use::Exact).ok();
                 let variables = Variables { found: found.as_ref(), ..variables };
                 match rewrites::fallback_target(cx, &variables, inner.arg(1)) {
-                    // A second slash leads to the location for all paths.
+                    // The target `/$uri` begins with two slashes, so the location for all paths
+                    // answers.
                     Ok(target) if target == "/{path}" => phase.is_left = true,
                     Ok(target) => phase.fallback = Some(target),
                     Err(next) => drop(cx.note(inner, next)),
@@ -206,7 +208,7 @@ fn meaning(cx: &Cx<'_>, server: &TranslatedServer<'_>, directive: &Directive) ->
             None => Meaning::Unknown,
         },
         [variable, operator, text] => compared(cx, server, (variable, operator, text)),
-        // An empty text is quoted, and has been left out.
+        // The text was an empty text in quotation marks, which `words` has removed.
         [variable, operator] => compared(cx, server, (variable, operator, "")),
         _ => Meaning::Unknown,
     }
@@ -268,7 +270,8 @@ fn methods(operator: &str, text: &str) -> Meaning {
     }
 }
 
-/// Returns the meaning of a condition on the scheme, which the listeners decide.
+/// Returns the meaning of a condition on the scheme. The listeners of the server determine the
+/// scheme.
 fn scheme(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,
@@ -300,7 +303,7 @@ fn scheme(
     }
 }
 
-/// Returns the meaning of a condition that `when` can have.
+/// Returns the meaning of a condition that the key `when` may be able to express.
 fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     let (is_not, mark) = match operator {
         "=" => (false, ""),
@@ -317,7 +320,7 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     }
     let value = match (text, mark) {
         ("", "") => Value::Bool(false),
-        // Without a mark a value is compared as it is.
+        // nginx compares this text as it is, but `when` would read it as an expression.
         (text, "") if text.starts_with('~') => return Meaning::Unknown,
         (text, mark) => Value::Text(format!("{mark}{text}")),
     };

@@ -1,4 +1,4 @@
-//! Changes to replies: fields, expiry, compression, logs and limits.
+//! Translates changes to replies (fields, expiry, compression), logs and limits.
 
 use super::Cx;
 use super::cache::cache;
@@ -16,7 +16,7 @@ const FRAMING: [&str; 7] =
 /// Fields that a reply may have several times.
 const REPEATED: [&str; 4] = ["set-cookie", "link", "vary", "www-authenticate"];
 
-/// Adds the keys for a scope to a route.
+/// Adds the keys for such directives of a scope to a route.
 pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     if std::mem::replace(&mut route.is_decorated, true) {
@@ -43,7 +43,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     cache(cx, variables, route);
 }
 
-/// Returns the limit on request bodies, as Forebay writes it.
+/// Returns the limit on request bodies in Forebay's form.
 pub fn max_body(text: &str) -> String {
     match size(text) {
         Some(size) if size == "0" => "unlimited".into(),
@@ -104,7 +104,7 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
 }
 
-/// Returns a text of a field, without control characters.
+/// Returns the value of a field with placeholders and without control characters.
 fn text_of(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let filled = variables.fill(text)?;
     let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -207,7 +207,7 @@ fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option
     Some(table)
 }
 
-/// Returns the `limit_req_zone` of a name.
+/// Returns the `limit_req_zone` with this name.
 fn zone_of<'a>(cx: &Cx<'a>, name: &str) -> Option<&'a Directive> {
     let is_zone = |directive: &&Directive| {
         directive.args.iter().any(|arg| {

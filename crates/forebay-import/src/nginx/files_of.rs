@@ -9,10 +9,10 @@ use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
-/// The directory of relative paths in Debian's packages.
+/// The directory of relative paths in Debian's nginx packages.
 const PREFIX: &str = "/usr/share/nginx";
 
-/// Returns the directory of `root`; nginx's own one without it.
+/// Returns the directory of `root`, or nginx's default directory.
 pub fn root(cx: &Cx<'_>, scope: &Scope<'_>) -> String {
     let _ = cx;
     let root = scope.value("root").unwrap_or("html");
@@ -20,7 +20,7 @@ pub fn root(cx: &Cx<'_>, scope: &Scope<'_>) -> String {
     if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path }
 }
 
-/// The directory that a path is looked up in.
+/// The directory for the lookup of a path.
 enum Base<'a> {
     /// The whole path is below the directory.
     Root(String),
@@ -28,20 +28,21 @@ enum Base<'a> {
     Alias { prefix: &'a str, dir: String },
 }
 
-/// Returns the directory of `alias`, if the nearest directive is one.
+/// Returns the `alias` directive, if it is nearer than `root`.
 pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
     let nearest = scope.any(&["root", "alias"]);
     nearest.into_iter().find(|directive| directive.name == "alias")
 }
 
-/// Returns a directory for `root` that means the same as an alias of a prefix.
+/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if there
+/// is none.
 pub fn alias_as_root(prefix: &str, alias: &str) -> Option<String> {
     let (alias, prefix) = (alias.trim_end_matches('/'), prefix.trim_end_matches('/'));
     let root = alias.strip_suffix(prefix)?;
     Some(if root.is_empty() { "/".into() } else { root.to_owned() })
 }
 
-/// Returns routes that send the files of a place.
+/// Returns routes that send the files of a location.
 pub fn routes(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -76,7 +77,8 @@ pub fn routes(
         route.keys.set("files", Table::default().with("root", dir));
         let passes_on = route.passes_on();
         let route = with_files(cx, scope, route);
-        // Without its directory, every request is left to the routes below.
+        // If the directory does not exist, the routes below answer every request, so this route is
+        // not needed.
         if !passes_on || route.keys.get("files").is_some() {
             routes.push(route);
         }
@@ -84,7 +86,8 @@ pub fn routes(
     routes
 }
 
-/// Returns the directory for each part of a matcher's paths. A `*` looks up only what it matched.
+/// Returns the directory for each part of a matcher's paths. For a path with `*`, Forebay looks up
+/// only the text that `*` matches.
 fn directories(cx: &Cx<'_>, matcher: &Matcher, base: &Base<'_>) -> Vec<(Matcher, String)> {
     let dir = |path: &str| match base {
         Base::Root(root) => files::joined(root, path),
@@ -193,8 +196,8 @@ fn one_file(
     vec![with_files(cx, scope, route)]
 }
 
-/// Adds the keys of files. A directory that does not exist becomes a 404, as in nginx, because
-/// `check` refuses it.
+/// Adds the keys that send files. `forebay check` refuses a directory that does not exist, so the
+/// route then has status 404, as in nginx.
 fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> DraftRoute {
     let mut table = route.keys.table("files").clone();
     let mut index = Vec::new();
@@ -234,7 +237,7 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     missing(route, comment)
 }
 
-/// Returns the route with a 404.
+/// Returns the route with status 404 and a comment.
 fn missing(mut route: DraftRoute, comment: String) -> DraftRoute {
     route.keys.remove("files");
     route.keys.remove("rewrite");

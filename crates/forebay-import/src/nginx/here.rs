@@ -1,4 +1,4 @@
-//! The requests of a location, and what its first directives leave to its content.
+//! The requests of a location, and the results of the directives that precede its content.
 
 use super::locations::{Location, LocationKind};
 use super::server::TranslatedServer;
@@ -12,7 +12,7 @@ use crate::pattern::PatternConditions;
 pub struct Here<'l, 'a> {
     pub location: &'l Location<'a>,
     pub matcher: Matcher,
-    /// The expression of the location.
+    /// The conditions of the location's expression.
     pub found: Option<PatternConditions>,
     pub region: Option<&'a str>,
 }
@@ -22,7 +22,7 @@ impl<'a> Here<'_, 'a> {
         self.location.path()
     }
 
-    /// Returns the path of the location, or of the one around it.
+    /// Returns the path of the location, or of the prefix location around it.
     pub fn prefix(&self) -> Option<&'a str> {
         self.location.path().or(self.region)
     }
@@ -31,7 +31,7 @@ impl<'a> Here<'_, 'a> {
         matches!(self.location.kind, LocationKind::Exact(_))
     }
 
-    /// Returns an empty route for the requests of this place.
+    /// Returns a route without keys for these requests.
     pub fn route(&self, server: &TranslatedServer<'_>) -> DraftRoute {
         let directive = self.location.directive.unwrap_or(server.directive);
         let source = match self.location.directive {
@@ -41,7 +41,7 @@ impl<'a> Here<'_, 'a> {
         DraftRoute::new(&directive.place, source, self.matcher.clone())
     }
 
-    /// Returns the variables of this place.
+    /// Returns the variables of the location.
     pub fn variables<'s>(&'s self, server: &'s TranslatedServer<'a>) -> Variables<'s, 'a>
     where
         'a: 's,
@@ -53,21 +53,21 @@ impl<'a> Here<'_, 'a> {
 /// The results of the directives that precede the content of a location.
 #[derive(Default)]
 pub struct Phase<'a> {
-    /// No request is left for the content.
+    /// True if no request is left for the content.
     pub is_done: bool,
-    /// The path that the content is answered by.
+    /// The new path of the requests that reach the content.
     pub rewrite: Option<String>,
     /// The note on a condition without a translation, which closes the content.
     pub closed: Option<String>,
-    /// The methods of the content, and the route for others.
+    /// The methods of the content. `otherwise` is the route for other methods.
     pub methods: Option<Vec<String>>,
     pub otherwise: Option<DraftRoute>,
-    /// The path for missing files.
+    /// The path that answers for missing files.
     pub fallback: Option<String>,
-    /// Missing files are left to other routes.
+    /// True if other routes answer for missing files.
     pub is_left: bool,
-    /// The named location for missing files.
+    /// The named location that answers for missing files.
     pub named: Option<String>,
-    /// The server for missing files.
+    /// The `proxy_pass` directive that answers for missing files.
     pub missing_pass: Option<&'a Directive>,
 }

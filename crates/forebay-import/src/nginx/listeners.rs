@@ -7,16 +7,16 @@ use crate::pattern::{Use, classify};
 /// A listener of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The address and port, or the socket, as Forebay writes it.
+    /// The address and port, or the socket, in Forebay's form.
     pub address: String,
     pub is_tls: bool,
-    /// `default_server` is given.
+    /// True if `default_server` is given.
     pub is_default: bool,
     pub is_quic: bool,
     pub has_proxy_protocol: bool,
 }
 
-/// Returns the listeners of each server. A server without `listen` has port 80.
+/// Returns the listeners of each server. A server without `listen` listens on port 80.
 pub fn listeners(cx: &mut Cx<'_>, servers: &[&Directive]) -> Vec<Vec<Listener>> {
     let mut all: Vec<Vec<Listener>> = Vec::new();
     for server in servers {
@@ -29,7 +29,7 @@ pub fn listeners(cx: &mut Cx<'_>, servers: &[&Directive]) -> Vec<Vec<Listener>> 
                 continue;
             };
             match found.iter_mut().find(|other| other.address == listener.address) {
-                // `listen 443 ssl` and `listen 443 quic` are one listener here.
+                // `listen 443 ssl` and `listen 443 quic` are one listener in Forebay.
                 Some(other) => {
                     other.is_tls |= listener.is_tls;
                     other.is_quic |= listener.is_quic;
@@ -59,7 +59,7 @@ impl Listener {
         }
     }
 
-    /// Returns the listener as Forebay writes it.
+    /// Returns the listener in Forebay's form.
     pub fn written(&self) -> String {
         if self.is_tls { format!("https://{}", self.address) } else { self.address.clone() }
     }
@@ -114,8 +114,8 @@ fn address(text: &str) -> Option<String> {
     address.parse::<std::net::SocketAddr>().ok().map(|address| address.to_string())
 }
 
-/// Replaces the IPv4 and the IPv6 wildcard of a port by one listener for both, as nginx has one
-/// socket for each, and Forebay one for both.
+/// Joins the IPv4 and the IPv6 wildcard of a port to one listener. For these wildcards, nginx has
+/// two sockets, and Forebay has one.
 fn join_wildcards(all: &mut [Vec<Listener>]) {
     let is_v6 = |listener: &Listener| listener.address.starts_with("[::]:");
     let ports: Vec<String> = all
@@ -194,7 +194,7 @@ fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
 /// Returns the hosts of an expression such as `^(?<sub>.+)\.example\.org$`.
 fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
-        // A path condition of the same text shows if the expression is a plain name.
+        // Classifies the expression as one for paths, to find out if it only matches plain names.
         let text = format!("^/{}", regex.trim_start_matches('^'));
         let found = classify(&text, false, cx.keys, Use::Exact).ok();
         let paths = found.map(|found| found.matcher.paths).unwrap_or_default();
@@ -210,7 +210,7 @@ fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     }
 }
 
-/// Returns true if Forebay can have the name.
+/// Returns true if Forebay accepts the host name.
 pub fn is_host(name: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()

@@ -1,6 +1,6 @@
-//! The order of locations. nginx looks for an exact path first, then for the longest prefix, and
-//! then for the first expression that matches, unless the prefix says `^~`. Forebay takes the first
-//! route that matches.
+//! The order of locations. nginx looks for an exact path first, then for the longest prefix. Unless
+//! the prefix says `^~`, nginx then looks for the first expression that matches. Forebay takes the
+//! first route that matches.
 
 use super::names;
 use super::scope::Scope;
@@ -20,7 +20,7 @@ pub struct Location<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocationKind<'a> {
     Exact(&'a str),
-    /// `stops` says that expressions are not tried after it.
+    /// `stops` is true for `^~`: nginx tries no regular expressions after this prefix.
     Prefix {
         path: &'a str,
         stops: bool,
@@ -32,13 +32,14 @@ pub enum LocationKind<'a> {
     Named(&'a str),
 }
 
-/// A place in the order of routes.
+/// A position in the order of routes.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'l, 'a> {
     pub location: &'l Location<'a>,
-    /// The location is meant only for paths with this beginning.
+    /// If set, the location applies only to paths with this beginning.
     pub region: Option<&'a str>,
-    /// nginx adds a slash to the path of a location that passes requests on.
+    /// True if the slot is the redirect that adds a slash to the path of a location. For locations
+    /// that pass requests on, nginx sends this redirect.
     pub adds_slash: bool,
 }
 
@@ -55,7 +56,7 @@ impl<'a> Location<'a> {
         all
     }
 
-    /// Returns a location for all paths, whose block is that of a server.
+    /// Returns a location for all paths, which has the directives of a server block.
     pub fn of_block(scope: &Scope<'a>) -> Self {
         let kind = LocationKind::Prefix { path: "/", stops: false };
         Self { kind, directive: None, scope: scope.clone(), inner: Vec::new() }
@@ -79,7 +80,8 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Returns the locations within a location with an expression, which have no place in the order.
+    /// Returns the locations inside of a location with an expression. These locations have no
+    /// position in the order.
     pub fn within_regex(&self) -> &[Location<'a>] {
         if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
@@ -124,14 +126,14 @@ fn kind(directive: &Directive) -> LocationKind<'_> {
     }
 }
 
-/// A location with a prefix, and the expressions that precede it.
+/// A location with a prefix, and the locations with expressions that precede it.
 struct Static<'l, 'a> {
     location: &'l Location<'a>,
     path: &'a str,
     expressions: Vec<&'l Location<'a>>,
 }
 
-/// Returns the places of locations in an order that means the same as nginx's.
+/// Returns the slots of locations in an order that has the same effect as nginx's order.
 pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let (mut exact, mut statics) = (Vec::new(), Vec::new());
     gather(locations, &[], &mut exact, &mut statics);
@@ -148,7 +150,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // A prefix with expressions of its own precedes the others, and so do longer prefixes in it.
+    // A prefix with its own expressions precedes the others, and so do longer prefixes that begin
+    // with it.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -183,7 +186,7 @@ fn gather<'l, 'a>(
     }
 }
 
-/// Returns the places where nginx adds a slash to a path.
+/// Returns the slots of redirects that add a slash to a path.
 fn slashes<'l, 'a>(exact: &[&'l Location<'a>], statics: &[Static<'l, 'a>]) -> Vec<Slot<'l, 'a>> {
     let is_taken = |path: &str| {
         exact.iter().any(|location| location.path() == Some(path))

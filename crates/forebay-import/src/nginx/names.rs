@@ -129,7 +129,7 @@ pub const READ: &[&str] = &[
     "uwsgi_read_timeout",
 ];
 
-/// Directives that change no answer, or that Forebay needs no key for.
+/// Directives that do not change replies, or that need no key in Forebay.
 const NEEDLESS: &[&str] = &[
     "proxy_cache_path",
     "proxy_cache_lock",
@@ -296,13 +296,13 @@ const NEEDLESS: &[&str] = &[
     "zone",
 ];
 
-/// Returns true for a directive that changes no answer.
+/// Returns true for a directive that does not change replies, or that needs no key in Forebay.
 pub fn is_needless(name: &str) -> bool {
     NEEDLESS.contains(&name)
 }
 
-/// Returns true for a directive that may restrict access, and that has no translation. Its place is
-/// closed.
+/// Returns true for a directive that may restrict access and has no translation. Its location is
+/// then closed.
 pub fn restricts(name: &str) -> bool {
     const STARTS: [&str; 7] =
         ["auth_", "access_by", "rewrite_by", "secure_link", "modsecurity", "naxsi", "js_access"];
@@ -310,7 +310,7 @@ pub fn restricts(name: &str) -> bool {
     is_gate || matches!(name, "include" | "perl" | "SecRulesEnabled" | "BasicRule" | "geoip2_deny")
 }
 
-/// Returns true for a directive that answers requests, and that has no translation.
+/// Returns true for a directive that answers requests and has no translation.
 pub fn answers(name: &str) -> bool {
     name.ends_with("_pass")
         || name.starts_with("content_by")

@@ -1,4 +1,4 @@
-//! `error_page`: files for errors.
+//! Translates `error_page` to files for errors.
 
 use super::Cx;
 use super::files_of::root;
@@ -7,12 +7,14 @@ use super::scope::Scope;
 use crate::files;
 use crate::value::Table;
 
-/// Returns the files of a scope by status, and notes what has no translation.
+/// Returns the error pages of a scope: a file for each status. Adds notes on pages without a
+/// translation.
 pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> Table {
     let mut table = Table::default();
     for page in scope.own().iter().filter(|directive| directive.name == "error_page") {
         let Some((to, codes)) = page.args.split_last() else { continue };
-        // `error_page 404 = /x` answers for missing files, and 497 is plain HTTP on a TLS port.
+        // These are no error pages: `error_page 404 = /x` answers for missing files, and 497 means
+        // plain HTTP on a TLS port.
         let changes = codes.iter().any(|code| code.starts_with('='));
         if (changes || to.starts_with('@')) && codes.iter().any(|code| code == "404")
             || codes.iter().all(|code| code == "497")

@@ -1,4 +1,4 @@
-//! The settings of the main block and of `http`.
+//! Translates the settings of the main block and of `http`.
 
 use super::Cx;
 use super::names;
@@ -6,7 +6,7 @@ use super::syntax::Directive;
 use crate::files;
 use crate::units::duration;
 
-/// Times of `http`, and the keys of [server.timeouts].
+/// Directives of `http` with a time, and their keys of [server.timeouts].
 const TIMES: [(&str, &str); 4] = [
     ("client_header_timeout", "head"),
     ("client_body_timeout", "body_idle"),
@@ -49,7 +49,7 @@ pub fn settings(cx: &mut Cx<'_>, main: &[Directive], has_http: bool) {
     log(cx);
 }
 
-/// Says which directives Forebay needs no key for.
+/// Adds a comment with the directives that need no key in Forebay.
 fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
     let mut found: Vec<&str> = Vec::new();
     let mut blocks = vec![main];

@@ -13,7 +13,7 @@ use crate::pattern::{PatternConditions, Use, as_regex, classify, negative_lookah
 use crate::template::{self, redirect_target, without_query};
 use crate::value::Table;
 
-/// Translates the directives of a block, up to one that ends it.
+/// Translates the directives of a block, up to one that leaves no requests for the rest.
 pub fn run<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -95,7 +95,7 @@ fn content_type(scope: &Scope<'_>) -> Option<String> {
     (is_plain && !kind.is_empty() && kind != "application/octet-stream").then(|| kind.to_owned())
 }
 
-/// Returns the route with a redirect, or closed if its target cannot be written.
+/// Returns the route with a redirect. Closes the route if Forebay cannot have the target.
 fn redirected(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -103,7 +103,8 @@ fn redirected(
     (target, status): (&str, u64),
     route: DraftRoute,
 ) -> DraftRoute {
-    // A replacement that ends in a question mark drops the client's query, and so does `return`.
+    // A `rewrite` to a target with a final question mark drops the client's query. A `return` drops
+    // it unless the target names it.
     let is_rewrite = directive.name == "rewrite";
     let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"));
     let checked = filled.and_then(|filled| {
@@ -185,8 +186,8 @@ fn rewrite<'a>(
     }
 }
 
-/// Translates `rewrite ^/(?!index) /index.php`: paths that the expression leaves out keep the content
-/// of the location. Returns true if it did.
+/// Translates `rewrite ^/(?!index) /index.php`: paths that the expression excludes keep the content
+/// of the location. Returns true if the directive was of this form and was translated.
 fn leaves_out<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -218,8 +219,8 @@ fn leaves_out<'a>(
     true
 }
 
-/// Returns the conditions of an expression together with those of the place; `None` if no request
-/// meets them.
+/// Returns the conditions of an expression, and the matcher that combines them with the conditions
+/// of the location. Returns `None` if no request meets both.
 fn narrowed(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -227,7 +228,7 @@ fn narrowed(
 ) -> Result<Option<(PatternConditions, Matcher)>, String> {
     let text = directive.arg(0);
     let mut found = classify(text, false, cx.keys, Use::Exact).map_err(|unknown| unknown.why)?;
-    // Groups of a plain condition are few.
+    // Without `path_regex`, only few groups have placeholders.
     let variables = directive.arg(1);
     let needs = (1..10).filter(|n| variables.contains(&format!("${n}")));
     let lacks = needs.into_iter().any(|n| template::group(n, &found).is_none());
@@ -235,7 +236,7 @@ fn narrowed(
         found = as_regex(text, false, cx.keys).ok_or("its groups have no placeholders")?;
     }
     let both = match (&here.matcher.regex, &found.matcher.regex) {
-        // An end after `.*` says nothing.
+        // A final `$` makes no difference after `.*`.
         (Some(ours), Some(theirs))
             if ours.trim_end_matches('$') == theirs.trim_end_matches('$') =>
         {
@@ -250,7 +251,7 @@ fn narrowed(
     Ok(both.map(|matcher| (found, matcher)))
 }
 
-/// Returns the target of an internal rewrite. An error is the reason.
+/// Returns the target of an internal rewrite. An error says why the target has no translation.
 fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result<String, String> {
     if !cx.keys.route("rewrite") {
         return Err("this version has no `rewrite`".into());
@@ -264,8 +265,8 @@ fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result
     }
 }
 
-/// Translates `try_files`, `error_page 404 = ...` and the fallback of conditions. Returns the route
-/// that answers for missing files, if it has a status of its own.
+/// Translates `try_files`, `error_page 404 = ...` and the fallback of conditions. If `try_files`
+/// ends with a status, returns the route that answers for missing files with this status.
 pub fn try_files<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -275,7 +276,7 @@ pub fn try_files<'a>(
 ) -> Option<DraftRoute> {
     let scope = &here.location.scope;
     let own = scope.of_own("try_files");
-    // At the server, it holds for paths without a location.
+    // In a server block, `try_files` applies to paths without a location.
     let of_server = server.scope.of_own("try_files").filter(|_| here.location.directive.is_none());
     let Some(directive) = own.or(of_server) else {
         let target = phase.fallback.take().or_else(|| server.fallback.clone());
@@ -321,7 +322,8 @@ pub fn try_files<'a>(
     None
 }
 
-/// Returns the path for missing files, which every version has without a query.
+/// Returns the target for missing files. Versions without placeholders accept a path without a
+/// query.
 pub fn fallback_target(
     cx: &Cx<'_>,
     variables: &Variables<'_, '_>,

@@ -1,8 +1,8 @@
-//! Inheritance: a block has the directives of the blocks around it.
+//! Inheritance: a block inherits the directives of the blocks around it.
 
 use super::syntax::Directive;
 
-/// The blocks around a place, the outermost first.
+/// A block and the blocks around it, the outermost first.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
     levels: Vec<&'a [Directive]>,
@@ -13,7 +13,7 @@ impl<'a> Scope<'a> {
         Self { levels: vec![outermost] }
     }
 
-    /// Returns the scope of a block within this one.
+    /// Returns the scope of a block inside of the innermost block.
     pub fn inside(&self, block: &'a [Directive]) -> Self {
         let mut levels = self.levels.clone();
         levels.push(block);

@@ -15,14 +15,14 @@ pub struct TranslatedServer<'a> {
     pub keys: &'a Keys,
     /// The first host name without a wildcard.
     pub name: Option<String>,
-    /// The scheme of all listeners, if they have one.
+    /// The scheme of the listeners, if all have the same.
     pub scheme: Option<&'static str>,
-    /// The path for missing files.
+    /// The path that answers for missing files.
     pub fallback: Option<String>,
 }
 
 impl<'a> TranslatedServer<'a> {
-    /// Returns the variables of a place in this server.
+    /// Returns the variables of a scope in this server.
     pub fn variables<'s>(
         &'s self,
         scope: &'s Scope<'a>,
@@ -32,7 +32,8 @@ impl<'a> TranslatedServer<'a> {
         Variables { scope, keys: self.keys, found, server_name, scheme: self.scheme }
     }
 
-    /// Returns the conditions on one host at the server, with their hosts. They become sites.
+    /// Returns the `if` blocks of the server that test for one host, with their hosts. Each host
+    /// becomes a site.
     pub fn host_conditions(&self) -> impl Iterator<Item = (&'a Directive, String)> {
         let condition = |directive: &'a Directive| {
             let [variable, operator, host] = &directive.args[..] else { return None };

@@ -1,4 +1,4 @@
-//! `server` blocks as sites.
+//! Translates `server` blocks to sites.
 
 use super::answer;
 use super::here::Here;
@@ -37,7 +37,8 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             }
         }
     }
-    // The site for other hosts is the first one of its listener.
+    // In Forebay, the first site of a listener answers for other hosts. So default servers come
+    // first.
     parts.sort_by_key(|(_, part)| !part.is_default);
     let mut taken: Vec<(String, String)> = Vec::new();
     for (at, mut part) in parts {
@@ -59,7 +60,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
     }
 }
 
-/// Returns true if server `at` answers for other hosts on a listener.
+/// Returns true if server `at` answers for unknown hosts on a listener.
 fn is_default(all: &[Vec<Listener>], at: usize, address: &str) -> bool {
     let with = |other: &&Vec<Listener>| other.iter().any(|listener| listener.address == address);
     let explicit = all.iter().position(|other| {
@@ -69,7 +70,8 @@ fn is_default(all: &[Vec<Listener>], at: usize, address: &str) -> bool {
     explicit.or(first) == Some(at)
 }
 
-/// Removes hosts that another server has on the same listener: nginx uses the first one.
+/// Removes hosts that an earlier server has on the same listener, because nginx uses the first
+/// server.
 fn claim(
     cx: &mut Cx<'_>,
     server: &Directive,
@@ -97,7 +99,7 @@ fn claim(
     part.hosts = kept;
 }
 
-/// Adds a site that says that there is none.
+/// Adds a site with status 503 and a comment that no server could be translated.
 fn nothing(cx: &mut Cx<'_>, server: &Directive) {
     let route = DraftRoute::new(&server.place, server.line(), Matcher::path("/*")).respond(503);
     let site = DraftSite {
@@ -116,7 +118,7 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
     let (secure, plain): (Vec<_>, Vec<_>) =
         part.listeners.iter().cloned().partition(|listener| listener.is_tls);
-    // A site that asks for client certificates has no other listeners.
+    // A site that requests client certificates has no listeners without TLS.
     if asks && !plain.is_empty() {
         let rest =
             SitePart { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
@@ -193,7 +195,8 @@ fn one_site<'a>(
     cx.draft.sites.push(site);
 }
 
-/// Returns true if an earlier site has one of the listeners, so that this one is not the first.
+/// Returns true if an earlier site has one of the listeners, so that `site` is not the first site
+/// there.
 fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
     cx.draft
         .sites
@@ -201,7 +204,7 @@ fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
         .any(|other| other.listen.iter().any(|listen| site.listen.contains(listen)))
 }
 
-/// Returns the listeners as Forebay writes them. Without a certificate, TLS listeners are left out.
+/// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate.
 fn listen(comments: &mut Vec<String>, listeners: &[Listener], has_tls: bool) -> Vec<String> {
     let usable = listeners.iter().filter(|listener| !listener.is_tls || has_tls);
     let mut listen: Vec<String> = usable.map(Listener::written).collect();
@@ -249,7 +252,8 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     Some(tls)
 }
 
-/// Adds the authority of client certificates. Without it, the site has no TLS listener.
+/// Adds the file of the authority for client certificates. Returns `None` if the file cannot be
+/// read; the site then has no TLS listener.
 fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
     let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
     let Some(verify) = verify else { return Some(()) };
@@ -272,7 +276,8 @@ fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> O
     }
 }
 
-/// Adds the trusted proxies.
+/// Adds the keys for proxies that the server trusts: `proxy_protocol`, `trusted_proxies` and
+/// `forwarded`.
 fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut DraftSite) {
     let trusted = scope.all("set_real_ip_from");
     let is_network = |text: &&str| {
@@ -304,7 +309,7 @@ fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut Draft
     site.comments.push(cx.note(trusted[0], next));
 }
 
-/// Adds the limit on connections of one address.
+/// Adds the limit on connections from one client address.
 fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
     for limit in scope.all("limit_conn") {
         let zone = cx.http.every("limit_conn_zone").find(|zone| {

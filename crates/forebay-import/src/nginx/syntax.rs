@@ -23,12 +23,12 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
 
 struct Parser {
     reader: Reader,
-    /// The directory of the main file, which relative paths begin at.
+    /// The directory of the main file. Relative paths begin there.
     dir: PathBuf,
     count: usize,
 }
 
-/// Directives of the files that Debian's packages include, if those files are missing.
+/// Contents of files that Debian's packages include, for use if these files are missing.
 const KNOWN_FILES: [(&str, &str); 2] = [
     (
         "proxy_params",
@@ -39,7 +39,7 @@ const KNOWN_FILES: [(&str, &str); 2] = [
     ("fastcgi-php.conf", "fastcgi_index index.php; include fastcgi.conf;"),
 ];
 
-/// Files without a meaning for a translation.
+/// Files that the translation does not need.
 const NEEDLESS_FILES: [&str; 9] = [
     "mime.types",
     "fastcgi_params",
@@ -130,7 +130,8 @@ impl Parser {
         }
     }
 
-    /// Replaces an include by the directives of its files. An include that is missing stays.
+    /// Replaces an include by the directives of its files. An include whose files are missing stays
+    /// a directive.
     fn include(
         &mut self,
         words: &[String],
@@ -157,9 +158,9 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`, which
-    /// is above the directory of the main file if that is the file of one site. A copy of
-    /// `/etc/nginx` may be elsewhere.
+    /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`. This
+    /// is the directory of the main file, or the one above it if the main file is that of one site.
+    /// Also finds the files in a copy of `/etc/nginx` at another path.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/nginx/").unwrap_or(pattern);
         let mut bases: Vec<&Path> = self.dir.ancestors().take(2).collect();
@@ -317,7 +318,8 @@ impl Tokens<'_> {
         Token::Word(word, line)
     }
 
-    /// Reads the character after a backslash as nginx does: others than these keep the backslash.
+    /// Reads the character after a backslash as nginx does. Only these six characters have a
+    /// meaning; others keep the backslash.
     fn escape(&mut self, word: &mut String) {
         match self.take() {
             Some(c @ ('"' | '\'' | '\\')) => word.push(c),

@@ -1,4 +1,4 @@
-//! `upstream` blocks as groups of backends.
+//! Translates `upstream` blocks to groups of backends.
 
 use super::Cx;
 use super::syntax::Directive;
@@ -16,7 +16,7 @@ pub enum BackendProtocol {
 }
 
 impl BackendProtocol {
-    /// Returns the address of a server as Forebay writes it.
+    /// Returns the address of a server in Forebay's form.
     fn url(self, address: &str) -> String {
         let scheme = match self {
             Self::Http => "http://",
@@ -49,7 +49,8 @@ fn is_address(address: &str) -> bool {
     }
 }
 
-/// Returns the value of `to` for an address or the name of an upstream. An error is the reason.
+/// Returns the value of the key `to` for an address or the name of an upstream. An error says why
+/// there is none.
 pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<String, String> {
     if let Some(upstream) = cx.http.every("upstream").find(|found| found.arg(0) == address) {
         return group(cx, upstream, protocol);
@@ -63,7 +64,8 @@ pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<S
     Err(format!("\"{address}\" is no address that Forebay can have"))
 }
 
-/// Returns the name of a group, which is added to the draft when it is used first.
+/// Returns the name of the group for an upstream. Adds the group to the draft when it is used
+/// first.
 fn group(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -85,8 +87,8 @@ fn group(
     Ok(format!("@{name}"))
 }
 
-/// Returns the servers. Sets the limits on failures and on connections if all servers have the
-/// same.
+/// Returns the servers. Sets the limits on failures and on connections if all servers have the same
+/// limits.
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -149,7 +151,7 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
             "random" if is_http && inner.arg(0) == "two" && is_by_connections(inner.arg(1)) => {
                 table.set("balance", "random-two");
             }
-            // By weight, as at random.
+            // Forebay's default distributes requests by weight, as `random` does.
             "random" if is_http && inner.args.is_empty() => {}
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
             "keepalive" | "resolver" | "resolver_timeout" => {}
@@ -167,12 +169,12 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
     }
 }
 
-/// Returns true for the method by which `random two` compares servers, if Forebay has it.
+/// Returns true if Forebay supports this method for the comparison of servers by `random two`.
 fn is_by_connections(method: &str) -> bool {
     ["", "least_conn"].contains(&method)
 }
 
-/// Returns the placeholder of a variable that `hash` distributes by.
+/// Returns the placeholder for the variable of a `hash` directive.
 fn hash_key(text: &str) -> Option<String> {
     let of = |prefix: &str| text.strip_prefix(prefix).filter(|name| !name.contains('$'));
     match text {
@@ -187,13 +189,14 @@ fn hash_key(text: &str) -> Option<String> {
     }
 }
 
-/// Returns the `split_clients` block of a variable.
+/// Returns the `split_clients` block that sets a variable.
 fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
     let mut splits = cx.http.every("split_clients");
     splits.find(|split| address.starts_with('$') && split.arg(1) == address)
 }
 
-/// Returns a group with the servers of each part, by its weight.
+/// Returns the name of a group with the servers of all parts of `split_clients`. The percentage of
+/// a part becomes the weight of its servers.
 fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {

@@ -1,4 +1,4 @@
-//! nginx's variables as Forebay's placeholders.
+//! Translates nginx's variables to Forebay's placeholders.
 
 use super::scope::Scope;
 use crate::keys::Keys;
@@ -27,10 +27,10 @@ const PLACEHOLDERS: [(&str, &str); 18] = [
     ("ssl_client_s_dn", "{tls.subject}"),
 ];
 
-/// Placeholders that every version has in the target of a redirect.
+/// Placeholders that every version allows in the target of a redirect.
 const OF_REDIRECTS: [&str; 5] = ["{host}", "{uri}", "{path}", "{query}", "{rest}"];
 
-/// The values of variables in one place.
+/// The values of nginx's variables in one scope.
 pub struct Variables<'s, 'a> {
     pub scope: &'s Scope<'a>,
     pub keys: &'s Keys,
@@ -38,12 +38,13 @@ pub struct Variables<'s, 'a> {
     pub found: Option<&'s PatternConditions>,
     /// The first name of the server, unless it has a wildcard.
     pub server_name: Option<&'s str>,
-    /// The scheme of the server's listeners, if they have one.
+    /// The scheme of the server's listeners, if all have the same.
     pub scheme: Option<&'s str>,
 }
 
 impl Variables<'_, '_> {
-    /// Returns a text with placeholders. An error is the name of a variable without a placeholder.
+    /// Returns a text with values or placeholders in place of its variables. An error is the name
+    /// of a variable that has neither.
     pub fn fill(&self, text: &str) -> Result<String, String> {
         self.fill_within(text, 0)
     }

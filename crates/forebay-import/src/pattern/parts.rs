@@ -3,7 +3,7 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
-/// The largest number of texts of one expression.
+/// The largest number of texts that one expression may stand for.
 const MOST_TEXTS: usize = 512;
 
 /// A part of an expression.
@@ -15,9 +15,9 @@ pub enum Part {
     End,
     /// `$` or a slash.
     EndOrSlash,
-    /// `.*` or `.+`, with the number of the group that has exactly this.
+    /// `.*` or `.+`, with the number of the group that contains exactly this part.
     Any(Option<usize>),
-    /// A character that is no slash, or any character.
+    /// One character: any, or any except a slash.
     AnyOne,
     /// A choice of texts.
     Literals(Vec<String>),
@@ -27,7 +27,7 @@ pub enum Part {
 
 /// Parses an expression into the parts of each branch.
 pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
-    // `\Z` of PCRE is the end, also before a line feed, which no path has.
+    // In PCRE, `\Z` matches the end, or before a line feed at the end. No path has a line feed.
     let text = text.replace("\\Z", "$");
     let mut builder = ParserBuilder::new();
     // PCRE reads bytes unless it is asked for UTF-8.
@@ -36,7 +36,8 @@ pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
     Ok(branches(&hir).into_iter().map(merged).collect())
 }
 
-/// Returns the parts of each branch. The parser moves what all branches begin with before them.
+/// Returns the parts of each branch. The parser moves a common beginning of all branches before
+/// them.
 fn branches(hir: &Hir) -> Vec<Vec<Part>> {
     match hir.kind() {
         HirKind::Alternation(list) if !is_end_or_slash(hir) && literals(hir).is_none() => {
@@ -84,7 +85,7 @@ fn merged(parts: Vec<Part>) -> Vec<Part> {
                     None => merged.push(Part::Other),
                 }
             }
-            // `(/.*)?$` is followed by the end, which it has already.
+            // The part for `(/.*)?` already includes the end.
             (Some(Part::EndOrSlash), Part::End) => {}
             (_, part) => merged.push(part),
         }
@@ -112,7 +113,7 @@ fn number(class: &Class) -> usize {
     bytes.ranges().iter().map(|range| usize::from(range.end() - range.start()) + 1).sum()
 }
 
-/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and `(?:/.*)?`, which the end follows.
+/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and for the `(?:/.*)?` before an end.
 fn is_end_or_slash(hir: &Hir) -> bool {
     let hir = inner(hir);
     match hir.kind() {
@@ -150,7 +151,7 @@ fn inner(hir: &Hir) -> &Hir {
     }
 }
 
-/// Returns all texts of an expression; `None` if there are many.
+/// Returns all texts that an expression matches; `None` if there are too many.
 fn literals(hir: &Hir) -> Option<Vec<String>> {
     match hir.kind() {
         HirKind::Empty => Some(vec![String::new()]),

@@ -95,8 +95,8 @@ impl PoolState {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// Returns the worker whose prefetch queue holds this request, the mark of the first request in
-    /// that queue, and the time when this request was put there.
+    /// Finds the worker whose prefetch queue holds this request. Returns that worker, the mark of
+    /// the first request in its queue, and the time when this request was put there.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;

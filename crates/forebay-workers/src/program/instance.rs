@@ -37,7 +37,7 @@ pub struct Life {
     end: watch::Sender<Option<InstanceEnd>>,
 }
 
-/// The way in which a process ended.
+/// The kind of end that a process had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InstanceEnd {
     /// The process was asked to end, or stopped by itself.
@@ -69,8 +69,8 @@ impl Life {
     }
 
     /// Returns true if the process, which has just closed a connection, has crashed. The connection
-    /// breaks before the guardian reports the end, so this waits for the report: for 1 s if the
-    /// process is exiting, else for 50 ms.
+    /// breaks before the guardian reports the end, so this waits for the report. The limit is 1 s
+    /// if the process is exiting, else 50 ms.
     pub async fn has_crashed(&self) -> bool {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };
