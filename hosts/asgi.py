@@ -3,9 +3,9 @@
 # be imported. It is no web server for clients: Forebay (crates/forebay-workers) starts it, checks
 # what clients send, and connects to its Unix socket.
 #
-# Each request that is under way has a connection of its own, so bytes of one request cannot enter
-# the reply of another. A connection carries one request after another: a scope line, then a request
-# of HTTP/1.1. README.md describes the scope line. Forebay appends the files of asgi/ to this one.
+# Each running request has its own connection, so bytes of one request cannot enter the reply of
+# another. A connection carries one request after another. Each is a scope line, which README.md
+# describes, and an HTTP/1.1 request. Forebay appends the files of asgi/ to this file.
 import asyncio
 import base64
 import collections
@@ -18,11 +18,11 @@ import signal
 import sys
 from urllib.parse import unquote, unquote_to_bytes
 
-# Bytes that wait in one direction of a request before the other side has to wait.
+# If more bytes than this wait in one direction of a request, their sender has to wait.
 HIGH_WATER = 65536
 LONGEST_HEAD = 1 << 20
 BACKLOG = 1024
-# Of the file descriptors beyond one for each connection.
+# File descriptors that the process may need besides one for each connection.
 SPARE_DESCRIPTORS = 256
 
 
@@ -32,7 +32,7 @@ def main(socket, name, connections, max_message, grace):
     allow_descriptors(int(connections) + SPARE_DESCRIPTORS)
     sys.stdout.reconfigure(line_buffering=True)
     sys.argv = [name]
-    own = os.path.dirname(os.path.abspath(__file__))    # without PYTHONSAFEPATH it comes first
+    own = os.path.dirname(os.path.abspath(__file__))    # first in sys.path without PYTHONSAFEPATH
     sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if entry and entry != own]
     loop = new_loop()
     asyncio.set_event_loop(loop)
@@ -132,16 +132,16 @@ class Server:
 
     def __init__(self, loop, max_message, grace):
         self.loop = loop
-        self.max_message = max_message    # of a WebSocket, in bytes
+        self.max_message = max_message    # largest message of a WebSocket, in bytes
         self.grace = grace                # seconds for the remaining requests after SIGTERM
         self.application = None
         self.connections = set()
         self.running = set()              # requests whose application has not returned
         self.is_stopping = False
         self.is_child = False             # the application has forked this process
-        self.none_runs = None             # event, while stopping
+        self.none_runs = None             # while stopping: event that no request runs
         self.listener = None
-        self.state = {}                   # of the lifespan; each request gets a copy
+        self.state = {}                   # state of the lifespan; each request gets a copy
         self.heads = {}                   # parsed heads by their bytes
         self.lines = {}                   # parsed scope lines by their bytes
 
@@ -221,8 +221,8 @@ class Lifespan:
     def __init__(self, application, state):
         self.application, self.state = application, state
         self.events = asyncio.Queue()
-        self.answer = None      # future of the answer to the event under way
-        self.has_asked = False  # for an event: the application knows the protocol
+        self.answer = None      # future of the application's answer to the current event
+        self.has_asked = False  # the application has asked for an event, so it knows the protocol
         self.task = None
 
     async def start(self):

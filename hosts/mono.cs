@@ -2,8 +2,8 @@
 //
 //     forebay-mono.exe SOCKET DIRECTORY VIRTUAL-PATH THREADS
 //
-// The sockets and the parser are inside the application's domain. So a request never crosses the
-// border between two domains, and none of its objects is remoted. Each thread takes one connection,
+// The sockets and the parser are inside the application's domain (AppDomain). So a request never
+// crosses the border between two domains, and needs no remoting. Each thread takes one connection,
 // and answers one request after another on it. The gateway opens no more connections than there are
 // threads.
 //
@@ -30,8 +30,8 @@ static class Program {
         int threads = int.Parse(arguments[3]);
         // Asynchronous handlers run on this pool; mono adds threads slowly above the minimum.
         ThreadPool.SetMinThreads(threads, 4);
-        // Before the application's domain exists, because a signal that ends the process would
-        // interrupt it.
+        // Handles SIGTERM before the application's domain exists. Otherwise this signal would end
+        // the process during the start.
         var termination = new Mono.Unix.UnixSignal(Mono.Unix.Native.Signum.SIGTERM);
         Host host;
         try {
@@ -53,8 +53,8 @@ static class Program {
     }
 }
 
-/// The default domain's handle on the application's domain. It starts and stops the application,
-/// and takes no part in requests.
+/// The default domain's handle on the application's domain. The host starts and stops the
+/// application, and takes no part in requests.
 public sealed class Host : MarshalByRefObject {
     /// Time limit for running requests and Application_End when the process has to end. The gateway
     /// has already waited for requests before it asks for the end.
@@ -112,9 +112,9 @@ public sealed class Host : MarshalByRefObject {
 
 /// The application as a whole.
 static class Application {
-    /// Its directory, with a slash at the end.
+    /// The application's directory, with a slash at the end.
     public static string Directory { get; private set; }
-    /// Its virtual path, without a slash at the end unless it is the root.
+    /// The application's virtual path, without a slash at the end unless it is the root.
     public static string VirtualPath { get; private set; }
 
     static int underWay;
@@ -122,10 +122,10 @@ static class Application {
     static int isWatched = 1;
 
     /// A timer that wakes mono's scheduler of timers after every SweepPeriod requests. System.Web
-    /// gives each request a timer of 110 s (executionTimeout), which refers to all of the request,
-    /// and disposes of it in time. But mono drops disposed timers only when another timer is due.
-    /// So each request stayed in memory (5 KB) for up to two minutes: 500 MB at 1,000 requests a
-    /// second.
+    /// gives each request a timer of 110 s (executionTimeout), which refers to all objects of the
+    /// request. System.Web disposes of the timer in time. But mono drops disposed timers only when
+    /// another timer is due. So each request stayed in memory (5 KB) for up to two minutes: 500 MB
+    /// at 1,000 requests a second.
     const int SweepPeriod = 128;
     static readonly Timer sweep = new Timer(_ => { });
     static int answered;
@@ -135,8 +135,8 @@ static class Application {
         VirtualPath = virtualPath;
     }
 
-    /// True if the application starts no more requests. It refuses later requests, and the gateway
-    /// tries another process.
+    /// True if the application starts no more requests. The application refuses later requests, and
+    /// the gateway tries another process.
     public static bool IsEnding { get { return isEnding; } }
 
     public static void BeginRequest() { Interlocked.Increment(ref underWay); }
@@ -158,9 +158,10 @@ static class Application {
         Call("Dispose");
     }
 
-    /// Stops ASP.NET's own watch over web.config, bin and Global.asax, which unloads the domain at
-    /// once, with its requests. Forebay watches these files and starts a new process first. Another
-    /// watcher handles pages, which are compiled again when they change.
+    /// Stops ASP.NET's own watcher of web.config, bin and Global.asax. On a change, this watcher
+    /// would unload the domain at once, together with its requests. Forebay watches these files and
+    /// starts a new process first. Another watcher handles pages, which are compiled again when
+    /// they change.
     static void StopWatching() {
         Call("DisableWatchers");
     }
@@ -203,8 +204,8 @@ static unsafe class Native {
         byte[] name = Encoding.UTF8.GetBytes(path);
         if (name.Length > LongestPath) throw new IOException("the path of the socket is too long");
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        // The family in the machine's byte order: all machines here that mono supports are
-        // little-endian.
+        // The address family is in the machine's byte order. All machines that this host supports
+        // are little-endian.
         var address = new byte[2 + name.Length + 1];
         address[0] = AF_UNIX;
         Buffer.BlockCopy(name, 0, address, 2, name.Length);
@@ -219,7 +220,7 @@ static unsafe class Native {
             int fd = accept4(listener, IntPtr.Zero, IntPtr.Zero, SOCK_CLOEXEC);
             if (fd >= 0) return fd;
             int error = Marshal.GetLastWin32Error();
-            // For example, no descriptor is free; another thread may close one meanwhile.
+            // For example, no descriptor is free. Another thread may close one meanwhile.
             if (error != EINTR && error != ECONNABORTED) Thread.Sleep(10);
         }
     }

@@ -3,9 +3,10 @@
 # (crates/forebay-workers) starts it, sends it requests and reads the output of the script.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
-# prefetch queue. The host moves all of them but the log to other numbers at once. A script then
-# finds what CGI promises: the body on 0, the client on 1, the log on 2. They are real descriptors,
-# so that child processes write to the client, too. README.md describes the protocol on the sockets.
+# prefetch queue. The host at once moves all of them except the log to other numbers. A script then
+# finds the descriptors that CGI requires: the body on 0, the client on 1, the log on 2. These are
+# real descriptors, so that child processes write to the client, too. README.md describes the
+# protocol on the sockets.
 package Forebay::Host;
 
 # Compiles a script. This sub comes first in the file, so that the script sees none of the host's
@@ -29,15 +30,15 @@ my $NO_BODY = "\0" x 8;
 my $was_prefetched;                                 # flag 4 if the request was prefetched, else 0
 my (%base, $block, @fields, $distinct);        # environment: inherited, and as last received;
                                                # the guessed value is in $values instead
-my %places;                                    # offset in $block => index in @fields, of values
-my @offsets;                                   # index in @fields => offset in $values, of values
-my ($guess, $guess_at, $guess_length);         # index of the last differing value; its span
-my ($guess_name, $guess_offset);               # its name, and its offset in $values
-my ($before_guess, $behind_guess);             # the text around it in the environment
+my %places;                                    # of values: offset in $block => index in @fields
+my @offsets;                                   # of values: index in @fields => offset in $values
+my ($guess, $guess_at, $guess_length);         # index of the value that differed last; its span
+my ($guess_name, $guess_offset);               # name of this value, and its offset in $values
+my ($before_guess, $behind_guess);             # the text around this value in the environment
 my (@names, $values);                          # the environment that was set last
 my (%scripts, $script, $last_file, $body_lost);
 my ($serving, $compiling, $exit_code);
-my $forgets;                                   # drop the script's variables and subs per request
+my $forgets;                                   # drop variables and subs after each request
 my %libraries;                                 # script => its entries of %INC that are not modules
 my $EXIT = bless [], 'Forebay::Host::Exit';
 my $FAILED = bless [], 'Forebay::Host::Failed';    # an error that is already in the log
@@ -67,8 +68,9 @@ my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
 my %DUP3 = (x86_64 => 292, map { $_ => 24 } qw(aarch64 riscv64));
 my $DUP3;
 my $AT_FDCWD = -100;
-# The buffers that these calls write to. The first 16 bytes of struct stat are device and inode,
-# which identify a file. Size and the times of modification and status change identify its version.
+# The buffers for the results of these calls. The first 16 bytes of struct stat are device and
+# inode, which identify a file. Size and the times of modification and status change identify its
+# version.
 my ($stat, $groups) = ("\0" x 256, '');
 my ($real, $effective, $saved, $real_group, $effective_group, $saved_group) = ("\0" x 4) x 6;
 my $VERSION = pack 'a16 x32 a8 x32 a32', map { "\xff" x $_ } 16, 8, 32;
@@ -243,8 +245,8 @@ sub find_script {
     return 0;
 }
 
-# Calls a function. exit() returns here, whatever evals the script has around it. Returns false if
-# the function died; the message is then in the log.
+# Calls a function. If the function calls exit(), that returns here, too, even from evals of the
+# script. Returns false if the function died; the message is then in the log.
 sub guarded {
     undef $exit_code;
     SCRIPT: {
@@ -314,7 +316,7 @@ sub finish {
     $serving = 1;
     my $sound = eval { reset_interpreter(); has_own_descriptors() || restore_descriptors() };
     $serving = 0;
-    # F_SETFL: makes writes block again, as the script or its children may have changed that. A
+    # F_SETFL: makes writes block again, because the script or its children may have changed that. A
     # child that a destructor has forked has no $output, and ends here.
     fcntl($output, 4, 0) || defined fileno $output || CORE::exit(1);
     flush_all() or $sound = 0;
@@ -407,8 +409,8 @@ sub is_another {
     return $> != $identity[1] || $< != $identity[0] || $) ne $identity[3] || $( ne $identity[2];
 }
 
-# Resets all that a new process would have fresh, except the script's own variables and loaded
-# modules. This may free objects of the script, whose destructors then run.
+# Resets the state of the process to that of a new process, except the script's own variables and
+# loaded modules. This may free objects of the script, whose destructors then run.
 sub reset_interpreter {
     no warnings qw(uninitialized untie);
     if (tied(*STDIN) || tied(*STDOUT) || tied(*STDERR) || tied %ENV) {
@@ -431,7 +433,7 @@ sub reset_interpreter {
     }
     select STDOUT;
     $\ = $, = undef;
-    # One assignment each: a list assignment takes twice as long.
+    # Assigns each variable separately, because a list assignment takes twice as long.
     $/ = "\n" if $/ ne "\n";
     $; = "\034";
     $" = ' ';

@@ -18,13 +18,14 @@ sub has_threads {
     return 1 < grep { /\d/ } readdir $tasks;
 }
 
-# Reaps children. Returns 0 if no process that scripts have left can write to this client, which by then
-# is another; 1 if one has it as descriptor 1; 2 if one has it as another descriptor, or if that cannot be
-# known. Processes in `%$own` are this host's.
+# Reaps children. Looks for processes of scripts that still have the output socket, because they
+# could write to the client of a later request. Returns 0 if there is none. Returns 1 if a process
+# has the socket as descriptor 1. Returns 2 if a process has the socket as another descriptor, or if
+# that cannot be known. Processes in `%$own` belong to this host.
 #
-# A process may fork and end during a search. Its child then becomes a child of this process, and the next
-# search sees it. Each search looks at a process before it lists the children of that process. So if two
-# searches in turn see the same processes, they have seen all.
+# A process may fork and end during a search. Its child then becomes a child of this process, and
+# the next search sees it. Each search looks at a process before it lists the children of that
+# process. So if two consecutive searches see the same processes, they have seen all of them.
 sub background_writer {
     my ($own) = @_;
     # A handler would reap children during a search.
@@ -67,15 +68,16 @@ sub children_of {
     return [split ' ', <$list> // ''];
 }
 
-# Returns "writes" if a descriptor of the process is the socket `$ours`, or if that cannot be known. Else
-# returns a text, which changes if the process ends or closes descriptors between two searches.
+# Returns "writes" if a descriptor of the process is the socket `$ours`, or if that cannot be known.
+# Otherwise returns a text, which changes if the process ends or closes descriptors between two
+# searches.
 sub state_of {
     my ($process, $ours) = @_;
     my $descriptors;
     if (!opendir $descriptors, "/proc/$process/fd") {
         local $/;
         open my $file, '<', "/proc/$process/stat" or return $IS_WANT{ $! + 0 } ? 'writes' : 'gone ' . ++$changes;
-        return (<$file> // '') =~ /.*\) Z/s ? 'ended' : 'writes';    # it may be another user's
+        return (<$file> // '') =~ /.*\) Z/s ? 'ended' : 'writes';    # a process of another user?
     }
     for (readdir $descriptors) {
         next if !/\d/;
@@ -85,22 +87,22 @@ sub state_of {
     return 'runs';
 }
 
-# Writes the text that Perl's handles and their layers hold, and drops the layers of scripts.
-# Returns false if this worker has to end.
+# Writes the text that Perl's handles and their layers hold, and drops the layers that scripts have
+# added. Returns false if this worker has to end.
 sub flush_all {
     # Handles that scripts keep may hold text for this client. An exec without a program only does
     # what precedes every exec: Perl flushes all its handles.
     no warnings 'exec';
     CORE::exec @nothing;
-    # A layer written in Perl prints its text to the layer below. Only close writes that, and other
-    # handles with such layers may be out of reach.
+    # A layer written in Perl prints its text to the layer below. Only close writes this text, and
+    # this host may not find other handles with such layers.
     if ($INC{'PerlIO/via.pm'}) {
         close STDOUT;
         return 0;
     }
     $! = 0;
     binmode STDOUT;    # drops layers, and writes the text that they hold
-    CORE::exit(1) if $! && $! != $EINTR;    # unknown how much of the text arrived
+    CORE::exit(1) if $! && $! != $EINTR;    # a part of the text may be lost
     binmode STDIN;
     binmode STDERR;
     drop_layers() if !$script || $script->{layers} || !(++$flushes % 16);
@@ -108,9 +110,9 @@ sub flush_all {
     return 1;
 }
 
-# Leaves the standard handles the two layers that binmode does not drop: unix and perlio. A look
-# takes 17,000 instructions. So flush_all() looks after scripts that name such a layer, and after
-# every 16th request, because modules may add layers, too.
+# Drops all layers of the standard handles except unix and perlio, which binmode alone does not do.
+# A check takes 17,000 instructions. So flush_all() checks after scripts that name such a layer. It
+# also checks after every 16th request, because modules may add layers, too.
 sub drop_layers {
     for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
         my $count = () = PerlIO::get_layers($handle, output => $handle != \*STDIN);

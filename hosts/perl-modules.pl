@@ -7,7 +7,7 @@ my @CARP = map { "CGI::Carp::$_" } qw(CUSTOM_MSG DIE_HANDLER EMIT_WARNINGS FULL_
     PROGNAME TO_BROWSER WARN WRAP);
 my $accepted = '';                             # the mark of the request that a script has accepted
 my %explained;                                 # scripts whose failure was explained
-my @PERLS = qw(ENV INC ARGV ARGVOUT SIG STDIN STDOUT STDERR _ a b);    # of all packages, or of none
+my @PERLS = qw(ENV INC ARGV ARGVOUT SIG STDIN STDOUT STDERR _ a b);    # special names of Perl
 
 # Returns the state that a script in `$package` needs before each run, if any.
 sub state_of_modules {
@@ -45,8 +45,9 @@ sub reset_carp {
     @CGI::Carp::WARNINGS = ();
 }
 
-# Changes CGI::Carp once, after it has been loaded. Unchanged, it would take this host's eval for
-# one of the script's. It would also collect warnings only for the script that loads it.
+# Changes CGI::Carp once, after it has been loaded. Without the change, CGI::Carp would mistake this
+# host's eval for one of the script. CGI::Carp would also collect warnings only for the script that
+# loads it.
 sub adopt_carp {
     return if $carp || !defined &CGI::Carp::ineval;
     $carp = 1;
@@ -81,8 +82,8 @@ sub handle_compile_error {
 }
 
 # Resets `tell STDOUT` to 0, as in a new process: CGI::Carp uses it to see if a header was printed.
-# After a reply, `tell` is 0 if the handle does not count, or if the script has printed nothing
-# itself.
+# After a reply, `tell` returns 0 if the handle does not count bytes, or if the script itself has
+# printed nothing.
 sub count_output_anew {
     uncouple_output() if tell(STDOUT) <= 0;
     binmode STDOUT, ':pop';    # flushes
@@ -100,8 +101,9 @@ sub uncouple_output {
 
 # ---- FCGI ----
 
-# Limits a loop of FCGI's Accept to one iteration per request. As CGI, a script gets one request
-# from it and then its loop ends, once per process. A script that listens by itself is left alone.
+# Limits a loop of FCGI's Accept to one iteration per request. As a CGI program, a script gets one
+# request per process from Accept, and then its loop ends. The limit does not apply to a script that
+# listens by itself.
 sub adopt_fcgi {
     return if $accept || !defined &FCGI::Accept;
     $accept = \&FCGI::Accept;

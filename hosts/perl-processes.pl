@@ -3,8 +3,8 @@
 #   cgi    the host starts the script as a program, in whatever language it is written
 #   fork   another perl process compiles the script as its main program (perl-zygote.pl), stops
 #          before it runs, and forks for each request
-# A request ends when its process has ended and no process that it left can write to the client any
-# more.
+# A request ends when its process has ended and no other process of the script can write to the
+# client any more.
 
 my $MOST_ZYGOTES = 32;                         # per worker; the least recently used one ends
 my $SET_FD_FLAGS = 2;
@@ -92,8 +92,8 @@ sub run_program {
     return status_of($?);
 }
 
-# Returns the status for a process that has ended. Forebay takes 502 for a reply that a signal has
-# cut short.
+# Returns the status for a process that has ended. For Forebay, 502 means that a signal has cut the
+# reply short.
 sub status_of {
     my ($how) = @_;
     return $how & 127 ? 502 : $how ? 500 : 0;
@@ -140,7 +140,7 @@ sub end_zygote {
     waitpid $zygote->{pid}, 0;
 }
 
-# Starts perl as the kernel would by the script's first line, with perl-zygote.pl loaded first.
+# Starts perl as the kernel would for the script's first line, but perl-zygote.pl is loaded first.
 # BEGIN blocks print to a file, because their output is part of each reply.
 sub start_zygote {
     my ($request, $first) = @_;
@@ -168,7 +168,7 @@ sub start_zygote {
     }
     close $its_link;
     return { link => $link, pid => $child } if sysread $link, my $ready, 1;
-    # The process has ended while it compiled the script. So the reply is what it printed.
+    # The process ended while it compiled the script. So its output is the reply.
     waitpid $child, 0;
     my $status = status_of($?);
     seek $printed, 0, 0;
@@ -201,8 +201,8 @@ sub run_forked {
 
 # ---- leftover processes ----
 
-# Waits for processes of the script that have the client as descriptor 1, as other servers do.
-# Returns false if a process has the client as another descriptor, or if that cannot be known.
+# Waits for processes of the script that have the output socket as descriptor 1, as other servers
+# do. Returns false if a process has this socket as another descriptor, or if that cannot be known.
 sub await_writers {
     my $pause = 0.001;
     my %own = map { ($_->{pid} // 0) => 1 } values %zygotes;

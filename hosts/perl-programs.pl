@@ -33,7 +33,8 @@ sub leave_for {
     chdir($file =~ m{^(.*/)}s ? $1 : '/');
 }
 
-# Ends this process, a child, without running or flushing anything of the worker's.
+# Ends this child process. Runs no code of the worker at the end, and writes none of its pending
+# output.
 sub give_up {
     log_error($_[0]);
     no warnings 'exec';

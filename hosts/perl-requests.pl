@@ -16,8 +16,8 @@ sub receive {
         use warnings FATAL => 'uninitialized';    # a deleted variable differs from an empty one
         join("\0", @ENV{@names}) eq $values;
     };
-    # Most often the same variable differs as last time. Perl does not copy a substr that is not
-    # stored.
+    # Most often, the variable that differs is the same as last time. Perl does not copy a substr
+    # that is not stored.
     if ($as_set && defined $guess
         && ($has_body ? substr $message, $HEAD, unpack 'N', $message : substr $message, $HEAD)
             eq $before_guess . substr($message, $guess_at, $guess_length) . $behind_guess
@@ -39,8 +39,8 @@ sub receive {
 # least the environment. Returns nothing after Forebay has closed the socket.
 sub await_message {
     $was_prefetched = 0;
-    # Output does not wake Forebay; this message does, once for the replies to several requests. The
-    # flags are MSG_NOSIGNAL and MSG_DONTWAIT: other calls detect that Forebay has ended.
+    # Output does not wake Forebay, but this message does, once for the replies to several requests.
+    # The flags are MSG_NOSIGNAL and MSG_DONTWAIT: other calls detect that Forebay has ended.
     send $control, "W\0\0\0", 0x4040 if $message ne '';
     my $got;
     while (!$got) {
@@ -65,8 +65,8 @@ sub receive_big {
     return $have;
 }
 
-# Sets %ENV to the environment `$received` of a request. `$as_set`: %ENV is unchanged since the last
-# request.
+# Sets %ENV to the environment `$received` of a request. `$as_set` is true if %ENV is unchanged
+# since the last request.
 sub set_environment {
     my ($as_set, $received) = @_;
     if (defined $guess) {
@@ -92,9 +92,9 @@ sub set_environment {
     $values = join "\0", @ENV{@names};
 }
 
-# Sets the variables whose values changed in some bytes, if all lengths are unchanged. Two like
-# requests differ in this way: in a port number, an address or a time. Returns false if more has
-# changed.
+# Sets the variables whose values changed in some bytes, if all lengths are unchanged. Similar
+# requests differ in this way, for example in a port number, an address or a time. Returns false if
+# there are other changes.
 sub set_different_bytes {
     my ($new) = @_;
     locate_values() if !%places;

@@ -1,7 +1,8 @@
 # The part of the host that finds, compiles and forgets scripts. It follows perl-cgi.pl, whose
 # variables it uses.
 
-# Returns the compiled script of `$file`, compiled again if the file has changed; or an HTTP status.
+# Returns the compiled script of `$file`, or an HTTP status. Compiles the script again if the file
+# has changed.
 sub script_for {
     my ($file) = @_;
     my $version = $FSTATAT && !syscall($FSTATAT, $AT_FDCWD, $file, $stat, 0)
@@ -20,8 +21,8 @@ sub script_for {
         log_error("$file: $!");
         return $status;
     }
-    # Forebay read the first line before the file changed. A #! line without a program says nothing
-    # about the language.
+    # Forebay checks the first line, but the file may have changed since then. A #! line without a
+    # program says nothing about the language.
     if ($source =~ /\A(#!.*\S.*)/ && $1 !~ /perl/i) {
         log_error("$file: $1 names another language than Perl; ask once more");
         return 500;
@@ -41,8 +42,8 @@ sub script_for {
     return $compiled;
 }
 
-# Returns the HTTP status for a file that cannot be run, and logs the reason; or 0. `@now`: the
-# result of stat.
+# Returns the HTTP status for a file that cannot be run, and logs the reason. Returns 0 if the file
+# can be run. `@now` is the result of stat.
 sub unfit {
     my ($file, @now) = @_;
     if (!@now) {
@@ -75,15 +76,15 @@ sub relocate {
     FindBin::again() if $INC{'FindBin.pm'} && defined &FindBin::again;
 }
 
-# Removes files without their own package (`require "lib.pl"`) from %INC: their subs are in the
-# package of the script that has loaded them, and the next script would not find them there.
+# Removes files without their own package (`require "lib.pl"`) from %INC. Their subs are in the
+# package of the script that has loaded them, so the next script has to load the files again.
 sub keep_libraries {
     my ($file) = @_;
     my @names = grep { !/\.pm\z/ && !m{^(?:unicore/|utf8_heavy)} } keys %INC;
     @{ $libraries{$file} }{@names} = delete @INC{@names} if @names;
 }
 
-# Drops all that the script has left in its package, as ModPerl::PerlRun does.
+# Drops everything that the script has left in its package, as ModPerl::PerlRun does.
 sub forget {
     my ($file) = @_;
     keep_libraries($file);
@@ -93,7 +94,7 @@ sub forget {
     empty($package);
 }
 
-# Drops all that a package holds, except imported symbols.
+# Drops everything that a package holds, except imported symbols.
 sub empty {
     my ($package) = @_;
     require B;
@@ -113,8 +114,8 @@ sub empty {
     }
 }
 
-# Drops the subs of files that the next request loads again, so that it does not redefine them. Also
-# empties the packages that these files begin.
+# Drops the subs of files that the next request loads again, so that the request does not redefine
+# these subs. Also empties the packages that these files begin.
 sub forget_packages_of {
     my %is_old = map { ($_ => 1) } @_;
     my %packages;
@@ -144,8 +145,8 @@ sub forget_packages_of {
 }
 
 # Compiles `$source` into a sub in its own package. Returns undef if that failed, after logging the
-# error, or if the script has called exit() in a BEGIN block. `$cut`: the position of an __END__ or
-# __DATA__ that does not begin a line.
+# error, or if the script has called exit() in a BEGIN block. `$cut` is the position of an __END__
+# or __DATA__ that does not begin a line.
 sub compile {
     my ($file, $source, $cut) = @_;
     my $package = package_for($file);
@@ -216,8 +217,8 @@ sub warn_of_others {
     warn @_;
 }
 
-# Returns Forebay::Script:: and the path. Characters that no identifier can have become _xx. Perl's
-# limit is 251 bytes.
+# Returns the package of a script: Forebay::Script:: and the path. Characters that identifiers
+# cannot contain become _xx. The name is shorter than Perl's limit of 251 bytes.
 sub package_for {
     my ($file) = @_;
     (my $name = $file) =~ s/([^A-Za-z0-9])/sprintf '_%02x', ord $1/ge;
@@ -273,9 +274,9 @@ sub end_within_line {
     return $text =~ /\S.*?\b(?=__(?:END|DATA)__\b)/ ? $start + $+[0] : undef;
 }
 
-# Takes END blocks from Perl, so that it does not run them at its own end: those of the file
-# `$name`, or of all files except modules that stay loaded. END blocks of modules run when the
-# worker ends.
+# Takes END blocks from Perl, so that Perl does not run them when the worker ends. Takes those of
+# the file `$name`, or else of all files except modules that stay loaded. END blocks of modules run
+# when the worker ends.
 sub take_end_blocks {
     my ($name) = @_;
     my $all = B::end_av();
@@ -296,7 +297,7 @@ sub take_end_blocks {
     return @taken;
 }
 
-# Returns the name in %INC of the module whose package this is.
+# Returns the name that the module of this package has in %INC.
 sub module_file {
     my ($stash) = @_;
     return '' if !$stash->isa('B::HV');
@@ -315,8 +316,8 @@ sub handles_of {
     return @handles ? \@handles : undef;
 }
 
-# Returns the changes that the compilation made in the process and that each run needs again: signal
-# handlers and layers set by modules when they load, and pragmas of CGI.pm.
+# Returns the changes that the compilation made in the process and that each run needs again. These
+# are signal handlers and layers that modules set when they load, and pragmas of CGI.pm.
 sub compiled_state {
     my ($warns, $package, $code) = @_;
     my %state;

@@ -1,7 +1,7 @@
-# Loaded before a script by the perl process that mode `fork` starts. After perl has compiled the
-# script, this code waits for requests and forks for each of them. Only the child runs the script.
-# So the script is perl's main program, with the usual meaning of exit, END blocks, __END__, the
-# package and the #! line.
+# In mode `fork`, a separate perl process loads this code before the script. After perl has compiled
+# the script, this code waits for requests and forks for each of them. Only the child runs the
+# script. So the script is perl's main program, with the usual meaning of exit, END blocks, __END__,
+# the package and the #! line.
 package Forebay::Zygote;
 
 use strict;
@@ -14,12 +14,12 @@ my %inherited = %ENV;
 my ($link, $control, $output, $printed, $child_handler, %set, @deleted);
 delete $INC{"/proc/self/fd/$code"};
 
-# Close-on-exec, because the script's BEGIN blocks may start programs.
+# Sets close-on-exec, because the script's BEGIN blocks may start programs.
 for ([\$link, $link_number], [\$control, $control_number], [\$output, $output_number]) {
     open ${ $_->[0] }, '+<&=', $_->[1] or die "cannot use descriptor $_->[1]: $!\n";
     fcntl ${ $_->[0] }, 2, 1;    # F_SETFD, FD_CLOEXEC
 }
-{ open my $loaded, '<&=', $code }    # closes it
+{ open my $loaded, '<&=', $code }    # closes the descriptor
 
 INIT {
     kill KILL => $$ if $$ != $own;    # a child that a BEGIN block has forked and not ended
@@ -42,7 +42,7 @@ INIT {
     kill KILL => $$ if $$ == $own;
 }
 
-# Takes over the changes that the BEGIN blocks have made.
+# Records the changes that the BEGIN blocks have made, for use in each request.
 sub prepare {
     $child_handler = $SIG{CHLD};
     $SIG{CHLD} = 'DEFAULT';
@@ -138,7 +138,7 @@ sub body {
     reopen(\*STDIN, '<&', $reader);
 }
 
-# Ends the whole worker: it would take the rest of the body for the head of the next request.
+# Ends the whole worker, because it would read the rest of the body as the head of the next request.
 sub lost {
     print STDERR "$0: cannot store the request body: $!\n";
     kill KILL => getppid, $$;

@@ -18,13 +18,13 @@ use warnings;
 my ($control, $prefetch, $output, $pid);
 my ($input_bits, $control_number) = ('');  # for select
 my $message = '';                         # receive buffer
-my $mark;                                 # of the request; the end marker repeats it
+my $mark;                                 # mark of the request; the end marker repeats it
 my $was_prefetched;                            # flag if the request was prefetched, or 0
 my ($app, @names, @values, $no_input);     # @names, @values: constant part of the environment
 my $last_block = '';                      # the argument of the last environment()
-my (@fields, $guess);                     # of an environment; index that likely differs next
-my ($before_guess, $behind_guess);        # the text around it in the block
-my ($guess_at, $length_around) = (0, 0);  # its place in a message; length of both texts
+my (@fields, $guess);                     # of an environment; index of a value likely to differ
+my ($before_guess, $behind_guess);        # the text around this value in the block
+my ($guess_at, $length_around) = (0, 0);  # its position in a message; length of both texts
 my ($begun, $closed);                     # of the reply: head written; end marker written
 my $has_emitted;                          # part of the reply has been sent
 my ($is_running, $told);                  # application still runs; flags of the end marker
@@ -40,7 +40,7 @@ my ($ENDS, $CLEANS_UP, $LAY_THERE) = (1, 2, 4);    # flags
 my ($MARK, $HEAD, $CHUNK) = (12, 28, 65_536);    # offsets in a message; size of a read
 my $NO_BODY = "\0" x 8;
 my $LARGEST_IN_MEMORY = 1_048_576;        # of a request body
-my $MUCH = 65_536;                        # of output: twice as much could block until Forebay reads
+my $MUCH = 65_536;                        # output bytes; twice this may block until Forebay reads
 my $QUIETLY = 0x4040;                     # MSG_NOSIGNAL, MSG_DONTWAIT
 my $unsaid = 0;                           # bytes written since the last W message
 my $EINTR = 4;
@@ -61,7 +61,8 @@ sub serve {
     while (my $env = receive()) {
         last if answer($env);
     }
-    # An end of this process counts as a crash until Forebay has read the end marker.
+    # Waits until Forebay closes the control socket. If this process ended before Forebay has read
+    # the end marker, its end would count as a crash.
     1 while !$taken_over && sysread $control, my $rest, $CHUNK;
     exit 0;
 }
@@ -187,8 +188,9 @@ sub receive {
 }
 
 # Returns the environment in `$block`. If only one value differs from the last environment, the next
-# one is expected to differ in the same value. Then receive() builds it from @fields, whose names
-# have their hash values. This takes 22,000 instructions instead of 36,000.
+# environment is expected to differ in the same value. Then receive() builds that environment from
+# @fields, whose names already have their hash values. This takes 22,000 instructions instead of
+# 36,000.
 sub environment {
     my ($block) = @_;
     # The last NUL would add an empty name.
@@ -234,7 +236,8 @@ sub children {
     return scalar(<$list>) // '';
 }
 
-# Receives at least so many bytes. Returns false after Forebay has closed the socket.
+# Receives until the message has at least `$want` bytes. Returns false after Forebay has closed the
+# socket.
 sub receive_up_to {
     my ($want) = @_;
     while (length $message < $want) {
@@ -375,7 +378,8 @@ sub send_handle {
     }
     emit(head($status, $headers, $left) . $part);
     $begun = 1;
-    # Sends no more than promised if the file grows. If it shrinks, the gateway notices.
+    # If the file grows, sends no more than the Content-Length. If the file shrinks, the gateway
+    # notices.
     while ($left -= length $part) {
         sysread $body, $part, $left < 2 * $CHUNK ? $left : 2 * $CHUNK or last;
         say($output, $part);
@@ -400,7 +404,7 @@ sub bytes_in_file {
 }
 
 # Returns the head of a reply. Adds a Content-Length of `$length`, if known, when the application
-# sets none: the gateway may forward the start of the body before it has seen its end.
+# sets none. The gateway may forward the start of the body before it has received the end.
 sub head {
     my ($status, $headers, $length) = @_;
     no warnings;    # undefined or missing values are empty
@@ -480,7 +484,7 @@ sub say {
     }
 }
 
-# psgix.informational: an interim reply (103 Early Hints).
+# Implements psgix.informational: sends an interim reply (103 Early Hints).
 sub inform {
     my ($request, $status, $headers) = @_;
     return if $request != $serial || $to_http10 || $begun || $closed;
@@ -505,8 +509,9 @@ sub conclude {
     say_waiting() if $told & $CLEANS_UP;
 }
 
-# Sends W to Forebay: output is waiting. Output alone does not wake Forebay, so that it wakes once
-# for several replies. Other calls detect that Forebay has ended or does not read.
+# Sends W to Forebay: output is waiting. Output alone does not wake Forebay, so that Forebay wakes
+# only once for several replies. Ignores errors, because other calls detect that Forebay has ended
+# or does not read.
 sub say_waiting {
     $unsaid = 0;
     send $control, "W\0\0\0", $QUIETLY if $$ == $pid;

@@ -4,9 +4,10 @@
 # of the script.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
-# prefetch queue. The host moves all of them but the log to other numbers at once. A script then
-# finds what CGI promises: the body on 0, the client on 1, the log on 2. They are real descriptors,
-# so that child processes write to the client, too. README.md describes the protocol on the sockets.
+# prefetch queue. The host at once moves all of them except the log to other numbers. A script then
+# finds the descriptors that CGI requires: the body on 0, the client on 1, the log on 2. These are
+# real descriptors, so that child processes write to the client, too. README.md describes the
+# protocol on the sockets.
 #
 # python-inbox.py receives requests. python-cgi/request.py and handles.py prepare the process for a
 # request and restore it afterwards. modules.py holds the modules that scripts see. Forebay joins
@@ -39,7 +40,7 @@ HEAD = 28
 CHUNK = LARGEST_IN_PIPE = 65536
 LAY_THERE = 4
 PATHS_KEPT = 32
-PASSES = 6    # over the processes that a script has left
+PASSES = 6    # passes over the processes that a script has left
 SPARE_DESCRIPTORS = 64    # with fewer free descriptors, a worker is replaced
 HEAP_TYPE = 1 << 9    # a flag of types that are not built in
 # Resources that another process may still get, or this process a moment later.
@@ -212,8 +213,8 @@ class Host:
     def clear(self):
         """Releases the objects of the script, as the end of a process does. This closes its
         files."""
-        # A collection before anything is dropped, as in the interpreter. It finalizes objects in an
-        # order that writes the text of a file in a cycle before the file's descriptor is closed.
+        # Collects garbage before anything is dropped, as the interpreter does. So the text of a
+        # file in a reference cycle is written before the file's descriptor is closed.
         gc.collect(0)
         names, self.main = self.main.__dict__, None
         sys.modules['__main__'] = self.between
@@ -244,7 +245,7 @@ class Host:
         self.original_exit_functions = original, forget
 
     def is_of_module(self, func, frame):
-        # weakref registers once in a process, when it is first needed.
+        # weakref registers its function once in a process, when the function is first needed.
         if getattr(func, '__module__', None) == 'weakref':
             return True
         while frame is not None and frame.f_globals is not self.main.__dict__:
@@ -327,8 +328,8 @@ class Host:
                 return refuse(file, 'not executable (chmod +x)', 403)
             with open(file, 'rb') as text:
                 source = text.read()
-            # Forebay read the first line before the file changed. A #! line without a program says
-            # nothing about the language.
+            # Forebay checks the first line, but the file may have changed since then. A #! line
+            # without a program says nothing about the language.
             line = source.split(b'\n', 1)[0]
             if line.startswith(b'#!') and line[2:].strip() and b'python' not in line.lower():
                 return refuse(file, 'its #! line names another language than Python', 500)
@@ -351,7 +352,7 @@ class Script:
         self.dir = os.path.dirname(file)
         self.path = [] if is_path_safe() else [os.path.dirname(os.path.realpath(file))]
         self.modules = self.path[0] if self.path else ''    # key of the modules that it finds
-        self.added_path = []    # its own additions to sys.path
+        self.added_path = []    # the script's own additions to sys.path
         self.is_unbuffered = is_unbuffered(source)
         self.names = {
             '__file__': file, '__builtins__': builtins, '__cached__': None, '__doc__': None,
@@ -422,7 +423,7 @@ def refuse(file, reason, status):
 
 def flush(*streams):
     try:
-        os.set_blocking(1, True)    # of the socket, also for later requests
+        os.set_blocking(1, True)    # applies to the socket, also for later requests
     except OSError:
         pass
     for stream in streams:
@@ -459,8 +460,9 @@ def has_background_child():
             pass
     except ChildProcessError:
         return False
-    # Processes may start and end during a pass. A process with the socket can hide only if it ends.
-    # Then its children become children of this process, and the next pass sees them.
+    # Processes may start and end during a pass. A pass can miss a process with the socket only if
+    # that process ends. Then its children become children of this process, and the next pass sees
+    # them.
     before = None
     for _ in range(PASSES):
         try:

@@ -9,7 +9,7 @@ class Inbox:
         self.input = select.poll()
         for descriptor in self.control, self.prefetch:
             self.input.register(descriptor, select.POLLIN)
-        self.mark = b''        # of the request; the end marker repeats it
+        self.mark = b''        # mark of the request; the end marker repeats it
         self.was_prefetched = 0     # flag if the request was prefetched, or 0
 
     def ready(self):
@@ -33,8 +33,8 @@ class Inbox:
     def next(self):
         """Returns a request from the prefetch queue, or the start of one from the control socket.
         Returns None at the end."""
-        # Under load a request is already in the queue. While there is one on the control socket,
-        # Forebay puts none into the queue.
+        # Under load a request is already in the queue. While a request is on the control socket,
+        # Forebay puts no other request into the queue.
         try:
             message = os.read(self.prefetch, CHUNK)
             self.was_prefetched = LAY_THERE

@@ -1,11 +1,13 @@
 # Forebay's host for Rack applications (Rack 2 and 3): a program that loads config.ru once and runs
 # its requests in threads. It needs Ruby 3.1 and the application's own Rack. It is no web server for
-# clients: Forebay (crates/forebay-workers) starts it, sends it requests over a Unix socket and passes
-# its replies on. rack/request.rb, rack/reply.rb and rack/stream.rb follow this file.
+# clients: Forebay (crates/forebay-workers) starts it, sends it requests over a Unix socket and
+# passes its replies on. Forebay appends rack/request.rb, rack/reply.rb and rack/stream.rb to this
+# file.
 #
-# Each connection of Forebay carries one request after another. A request is 4 bytes length of the
-# variables, 8 bytes length of the body, both big-endian, then NAME NUL value NUL ..., then the body.
-# A reply is HTTP/1.1. Forebay opens as many connections as requests may run at once.
+# Each connection of Forebay carries one request after another. A request begins with the length of
+# the variables (4 bytes) and the length of the body (8 bytes), both big-endian. The variables (NAME
+# NUL value NUL ...) and the body follow. A reply is HTTP/1.1. Forebay opens at most as many
+# connections as its configuration says.
 require 'socket'
 require 'stringio'
 require 'tempfile'
@@ -23,13 +25,13 @@ module Forebay
       @lock = Mutex.new
       @connections = {}    # each with its thread
       # Connections that an application has taken over (hijack) need no thread. So there may be more
-      # connections than requests that run.
+      # connections than running requests.
       @turns = connections > threads ? Queue.new : nil
       threads.times { @turns.push(true) } if @turns
       @is_stopping = false
     end
 
-    # Serves until Forebay asks the process to stop. Requests that run are finished.
+    # Serves until Forebay asks the process to stop. Finishes the running requests.
     def serve
       wakes, wake = IO.pipe
       stop = proc { wake.write_nonblock('.', exception: false) }
@@ -49,7 +51,7 @@ module Forebay
       end
     end
 
-    # Runs one request, as soon as it is its turn.
+    # Runs one request, as soon as fewer than `threads` other requests run.
     def take_turn
       return yield unless @turns
       @turns.pop

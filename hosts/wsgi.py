@@ -19,7 +19,7 @@ import sys
 
 HEAD = 28
 CHUNK = 65536
-MUCH = 65536    # of output: twice as much could block until Forebay reads
+MUCH = 65536    # bytes of output; twice as many could block until Forebay reads
 LAY_THERE = 4
 LARGEST_IN_MEMORY = 1 << 20
 PR_SET_PDEATHSIG = 1
@@ -27,7 +27,7 @@ MADV_WIPEONFORK = 18
 HOP_BY_HOP = frozenset(
     'connection keep-alive proxy-authenticate proxy-authorization te trailer trailers '
     'transfer-encoding upgrade'.split())
-# Names of header fields that were checked once.
+# Names of header fields that have passed the check.
 PLAIN_NAMES = set()
 MOST_NAMES = 256
 
@@ -147,8 +147,8 @@ class Worker:
     def __init__(self, application, inbox, output):
         self.application, self.inbox, self.output = application, inbox, output
         self.is_own = fork_flag()
-        # A thread holds it while it writes. A signal handler may write during a write, so that the
-        # lock has to be reentrant.
+        # A thread holds the lock while it writes. The lock is reentrant, because a signal handler
+        # may write during a write.
         self.lock = _thread.RLock()
         self.base = {
             'wsgi.version': (1, 0), 'wsgi.multithread': False, 'wsgi.multiprocess': True,
@@ -317,7 +317,7 @@ class Reply:
         self.held = b''         # a whole reply, which is sent together with the end marker
         self.size = None        # of the body, if known
         self.sent = 0
-        self.unsaid = 0         # bytes written; beyond MUCH Forebay watches
+        self.unsaid = 0         # bytes written; after MUCH bytes Forebay watches the socket
         self.is_begun = False
         self.is_over = False    # later output would go to the next client
         self.has_body = True

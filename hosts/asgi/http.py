@@ -9,11 +9,11 @@ CHUNKED = -1
 # Parsed heads and scope lines that are kept. Clients that poll send the same head each time.
 MOST_KEPT = 256
 LONGEST_KEPT = 2048
-# Messages to a client that has gone which are dropped. More raise an exception, so that an endless
-# stream ends.
+# Number of messages to a disconnected client that are dropped. The next message raises an
+# exception, so that an endless stream ends.
 MOST_DROPPED = 100
-# Messages that are sent before other requests run. A fast gateway never makes an endless reply wait,
-# and the process has other requests.
+# After this many messages of a connection, `send` lets other requests run. If the gateway reads
+# fast, an endless reply never waits, and other requests of this process would not run.
 MOST_AT_ONCE = 64
 STATUS_LINES = {status.value: b'HTTP/1.1 %d %s' % (status.value, status.phrase.encode())
                 for status in http.HTTPStatus}
@@ -35,7 +35,7 @@ class Head:
             name, value = line.split(b': ', 1)
             name = name.lower()
             if name == b'connection' and value.lower() == b'te':
-                continue    # Forebay's own, for trailers
+                continue    # Forebay sends this itself, for trailers
             headers.append((name, value))
             if name == b'content-length':
                 self.length = int(value)
@@ -47,7 +47,7 @@ class Head:
                 version = value
             elif name == b'sec-websocket-key':
                 self.key = value
-        # Other upgrades are ignored, and answered as plain requests.
+        # Requests for other upgrades are treated as plain requests.
         self.is_websocket = upgrade == b'websocket' and method == b'GET'
         self.is_current = version == b'13' and self.key != b''    # RFC 6455 section 4.2.1
         self.is_head = method == b'HEAD'
@@ -93,13 +93,13 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.transport = None
         self.descriptor = -1
-        self.request = None        # the one under way
+        self.request = None        # the current request
         self.pending = b''         # bytes that were received and not yet used
-        self.left = 0              # bytes of the body, or of its chunk, that follow
+        self.left = 0              # bytes of the body, or of its current chunk, that follow
         self.is_chunked = False
         self.is_reading = True
-        self.can_write = None      # future, while the gateway does not take more
-        self.messages = 0          # that were sent
+        self.can_write = None      # future, while the gateway does not read more
+        self.messages = 0          # number of messages that were sent
 
     # Called by the event loop.
 
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
         if self.request is not None:
             self.request.leave()
 
-    # Parses what the gateway sends, which has checked it.
+    # Parses requests, which the gateway has already checked.
 
     def begin(self, data):
         end = data.find(b'\r\n\r\n')
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
         Returns the bytes after the body."""
         at = 0
         while True:
-            if self.left > 0:    # of a chunk, with the line break after it
+            if self.left > 0:    # bytes of a chunk, with the line break after it
                 part = data[at:at + max(self.left - 2, 0)]
                 parts.append(part)
                 at, self.left = at + len(part), self.left - len(part)
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             if size > 0:
                 self.left, at = size + 2, end + 2
                 continue
-            # Trailers of a request have no place in ASGI.
+            # ASGI has no trailers of requests, so they are skipped.
             if data[end + 2:end + 4] == b'\r\n':
                 end += 4
             else:

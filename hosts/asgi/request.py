@@ -3,15 +3,15 @@
 
 class Reply:
     """A reply of HTTP/1.1, from the messages of the application."""
-    # Defaults of the class cost less than attributes of each reply.
-    head = None              # lines without the end
-    size = None              # of the body, if known
+    # Defaults in the class cost less than attributes that each reply sets.
+    head = None              # lines of the head, without its end
+    size = None              # size of the body, if known
     sent = 0
     is_chunked = False
     is_bare = False          # the status has no body
     has_body = False
     has_trailers = False
-    trailers = None          # lines, after the body
+    trailers = None          # lines of the trailers, after the body
     is_begun = False
     is_complete = False
 
@@ -140,18 +140,18 @@ def checked(lines):
 
 class Request(Reply):
     """A request of the type "http", while its application runs."""
-    parts = ()               # of the body, which the application has not received
-    waiting = 0              # bytes in them
-    is_given = False         # the end of the body
-    is_lost = False          # the client has gone
-    dropped = 0              # messages to a lost client
+    parts = ()               # parts of the body that the application has not received
+    waiting = 0              # number of bytes in `parts`
+    is_given = False         # the application has received the end of the body
+    is_lost = False          # the client has disconnected
+    dropped = 0              # number of messages to a lost client
     event = None             # set when `receive` may go on
     task = None
 
     def __init__(self, connection, head):
         self.connection = connection
         self.is_head = head.is_head
-        self.more = head.length != 0    # of the body follows
+        self.more = head.length != 0    # a part of the body follows
 
     async def run(self, application, scope):
         try:
@@ -164,7 +164,7 @@ class Request(Reply):
             self.give_up()
         except ClientDisconnected:
             self.give_up()
-        except BaseException as error:    # also SystemExit: others have requests here, too
+        except BaseException as error:    # also SystemExit: this process has other requests
             report(error)
             self.give_up()
         finally:
@@ -247,7 +247,7 @@ class Request(Reply):
             self.event.set()
 
     def feed(self, _):
-        self.connection.transport.abort()    # a request within a request
+        self.connection.transport.abort()    # data before the reply is complete
 
     def lost(self):
         self.is_lost = self.is_complete = True

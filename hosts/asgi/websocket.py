@@ -4,18 +4,18 @@ WEBSOCKET_ASGI = {'version': '3.0', 'spec_version': '2.4'}
 WEBSOCKET_EXTENSIONS = {'websocket.http.response': {}}
 ACCEPT_KEY = b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-# A client that sends nothing for this time gets a ping, and is dropped if it does not answer in the
-# same time.
+# A client that sends nothing for this time gets a ping. If it then sends nothing for this time
+# again, it is disconnected.
 PING_SECONDS = 20
 # Longest wait for the client's answer to a close frame.
 CLOSE_SECONDS = 10
-# Messages that wait for the application, besides HIGH_WATER bytes.
+# Most messages that wait for the application. HIGH_WATER limits the bytes of these messages.
 MOST_MESSAGES = 64
 NORMAL, GOING_AWAY, PROTOCOL, NO_CODE, ABNORMAL = 1000, 1001, 1002, 1005, 1006
 INVALID_TEXT, TOO_LARGE, INTERNAL, RESTART = 1007, 1009, 1011, 1012
-# States: the application has not answered the handshake; it answers with a reply of HTTP; messages
-# pass; a close frame was sent; the client broke the protocol, so what it sends is dropped; the
-# connection is of no more use.
+# States. CONNECTING: the application has not answered the handshake. DENIED: the application
+# answers with an HTTP reply. OPEN: messages pass. CLOSING: a close frame was sent. FAILED: the
+# client broke the protocol, so its bytes are dropped. CLOSED: the connection is of no more use.
 CONNECTING, DENIED, OPEN, CLOSING, FAILED, CLOSED = range(6)
 
 
@@ -31,17 +31,17 @@ class WebSocket:
         self.key = key
         self.state = CONNECTING
         self.queue = collections.deque([{'type': 'websocket.connect'}])    # for the application
-        self.waiting = 0           # bytes in them
-        self.buffer = bytearray()  # received, up to an incomplete frame
-        self.parts = None          # of a message in several frames
-        self.kind = 0              # its opcode
-        self.size = 0              # its bytes so far
+        self.waiting = 0           # number of bytes in `queue`
+        self.buffer = bytearray()  # received bytes that were not parsed
+        self.parts = None          # parts of a message in several frames
+        self.kind = 0              # opcode of this message
+        self.size = 0              # bytes of this message so far
         self.end = None            # the message websocket.disconnect
         self.denial = None
         self.event = None
         self.task = None
         self.timer = None
-        self.was_heard = True      # since the last tick
+        self.was_heard = True      # the client has sent bytes since the last tick
         self.is_pinged = False
         names = [value for name, value in scope['headers'] if name == b'sec-websocket-protocol']
         names = b','.join(names).decode('latin-1').split(',')
@@ -246,8 +246,8 @@ class WebSocket:
                 pass
         except WebSocketError as error:
             self.close(*error.args)
-            # The client reads the close frame only if its connection is not reset. So its bytes are
-            # read until it closes, too.
+            # A reset connection would keep the client from reading the close frame. So this host
+            # reads the client's bytes until the client closes, too.
             self.state = FAILED
             self.connection.transport.write_eof()
         if self.state >= FAILED:
@@ -291,7 +291,7 @@ class WebSocket:
         self.parts.append(data)
         self.size += len(data)
         if not is_last:
-            # Empty frames without an end must not fill the memory either.
+            # A message of endless empty frames must not fill the memory either.
             if len(self.parts) > MOST_MESSAGES:
                 self.parts = [b''.join(self.parts)]
             return
@@ -314,7 +314,8 @@ class WebSocket:
                 self.disconnect(code, reason)
             self.finish()
         elif opcode == PING:
-            # A client that does not read gets no answer: they would fill the memory.
+            # A client that does not read gets no answers to pings, because the answers would fill
+            # the memory.
             if self.state == OPEN and self.connection.can_write is None:
                 self.write(PONG, data)
         elif opcode > PONG:

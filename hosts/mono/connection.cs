@@ -29,18 +29,18 @@ sealed class Connection {
     int fd;
     // Bounds of the unread bytes in the inbox.
     int start, end;
-    // The request.
+    // State of the current request.
     int id;
     bool keep;
-    // Unread bytes of the current body record, and its padding; bodyEnded: the last record was
-    // read.
+    // Unread bytes of the current body record, and its padding. bodyEnded is true after the last
+    // record.
     int bodyLeft, padding;
     bool bodyEnded;
-    // Bytes of content in the current output record; space for its header precedes them.
+    // Bytes of content in the current output record. Space for the header precedes these bytes.
     int filled;
     bool broken;
 
-    /// The variables of the request under way.
+    /// The variables of the current request.
     public Variables Variables { get { return variables; } }
 
     /// Takes connections forever, and serves each until it is closed.
@@ -76,8 +76,8 @@ sealed class Connection {
         } while (keep && !broken);
     }
 
-    /// Reads all variables of a request. Returns false if there is none, or if it breaks the
-    /// protocol.
+    /// Reads all variables of a request. Returns false if there is no request, or if it violates
+    /// the protocol.
     bool ReadRequest() {
         int role = 0;
         id = 0;
@@ -317,7 +317,7 @@ sealed class Connection {
         return at + HeaderSize;
     }
 
-    /// True if the client still waits, as far as the gateway shows it.
+    /// True if the client still waits. The gateway closes the connection if its client disconnects.
     public bool IsOpen { get { return !broken && (start < end || Native.IsOpen(fd)); } }
 }
 

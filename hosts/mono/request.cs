@@ -8,7 +8,7 @@ using System.Web;
 namespace Forebay {
 
 sealed class Request : HttpWorkerRequest {
-    /// Milliseconds between checks that a request in System.Web's queue can still be served.
+    /// Milliseconds between checks if a request in System.Web's queue can still be served.
     const int Pause = 50;
 
     readonly object changes = new object();
@@ -54,8 +54,8 @@ sealed class Request : HttpWorkerRequest {
     }
 
     /// ProcessRequest queues requests if it has too much to do, and drops them when the application
-    /// is unloaded. This method returns dropped requests to the gateway if nothing was done about
-    /// them.
+    /// is unloaded. This method returns dropped requests to the gateway if their replies have not
+    /// begun.
     void AwaitEnd() {
         lock (changes) {
             while (!ended) {
@@ -89,7 +89,7 @@ sealed class Request : HttpWorkerRequest {
         EndOfRequest();
     }
 
-    // The request.
+    // The properties of the request.
 
     public override string GetHttpVerbName() { return variables[Name.Method] ?? "GET"; }
     public override string GetHttpVersion() { return variables[Name.Protocol] ?? "HTTP/1.0"; }
@@ -109,7 +109,7 @@ sealed class Request : HttpWorkerRequest {
     public override string GetServerName() { return variables[Name.ServerName] ?? ""; }
     public override string GetRemoteAddress() { return variables[Name.ClientAddress] ?? ""; }
     public override int GetRemotePort() { return Number(Name.ClientPort, 0); }
-    // No reverse lookup of names.
+    // Returns the address, because there is no reverse lookup of names.
     public override string GetRemoteName() { return GetRemoteAddress(); }
     public override bool IsSecure() { return variables[Name.Https] == "on"; }
     public override string GetProtocol() { return IsSecure() ? "https" : "http"; }
@@ -159,7 +159,7 @@ sealed class Request : HttpWorkerRequest {
         lock (changes) return !ended && connection.IsOpen;
     }
 
-    // The reply. Output after its end, from threads that the application has left, is dropped.
+    // The reply. Output that other threads of the application write after its end is dropped.
 
     public override void SendStatus(int code, string reason) {
         Head("Status: " + code + " " + reason);
@@ -221,10 +221,11 @@ sealed class Request : HttpWorkerRequest {
         connection.WriteLineEnd();
     }
 
-    /// The end of the request includes the last flush.
+    /// Sends the pending output. The final flush does nothing, because the end of the request sends
+    /// all output.
     public override void FlushResponse(bool isFinal) {
         if (!isFinal) Body(c => c.Flush());
-        // On another thread, the application may still use this request.
+        // If another thread calls this, the application may still use the request.
         else if (Thread.CurrentThread == runner) this.isFinal = true;
     }
 
@@ -242,7 +243,7 @@ sealed class Request : HttpWorkerRequest {
         Monitor.PulseAll(changes);
     }
 
-    /// Ends the request instead: the connection belongs to the gateway, not to a client.
+    /// Ends only the request, because the connection belongs to the gateway, not to a client.
     public override void CloseConnection() { EndOfRequest(); }
 
     public override void SetEndOfSendNotification(EndOfSendNotification callback, object extra) { }
@@ -263,7 +264,7 @@ sealed class Target {
     public string PathInfo { get; private set; }
     public string File { get; private set; }
     public bool IsServed { get; private set; }
-    /// True if no file system lookup was involved, so that the result stays valid.
+    /// True if the result does not depend on existing files, so that it stays valid.
     bool isLasting = true;
 
     public static Target Of(string path) {

@@ -24,10 +24,10 @@ sealed class Variables {
     int length;
     readonly int[] from = new int[Known], size = new int[Known];
     readonly bool[] isThere = new bool[Known];
-    // Unknown names and values, four numbers each.
+    // Other variables, four numbers each: start and length of the name, start and length of the
+    // value.
     readonly List<int> others = new List<int>();
-    // The last text of each variable: a client often repeats its fields, and many clients send
-    // equal ones.
+    // The last text of each variable, because clients often send the same value again.
     readonly byte[][] lastBytes = new byte[Known][];
     readonly string[] lastText = new string[Known];
 
@@ -47,7 +47,7 @@ sealed class Variables {
         length += count;
     }
 
-    /// Finds names and values in the received bytes. Returns false if a length exceeds them.
+    /// Finds names and values in the received bytes. Returns false if a length exceeds these bytes.
     public bool Parse() {
         int at = 0;
         while (at < length) {
@@ -81,7 +81,7 @@ sealed class Variables {
         return true;
     }
 
-    /// The value; null if it is empty or absent.
+    /// The value of a variable; null if it is empty or absent.
     public string this[Name name] { get { return Text((int) name, Latin1); } }
 
     /// Returns a header field by its number in HttpWorkerRequest.
@@ -136,7 +136,7 @@ sealed class Variables {
         var fields = new List<string[]>();
         for (int i = 0; i < others.Count; i += 4) {
             string name = Latin1.GetString(bytes, others[i], others[i + 1]);
-            // The gateway sends these two twice.
+            // The gateway also sends these two without HTTP_.
             if (!name.StartsWith("HTTP_") || name == "HTTP_CONTENT_LENGTH" || name == "HTTP_CONTENT_TYPE") {
                 continue;
             }

@@ -15,11 +15,11 @@ class Handles:
     def __init__(self):
         self.kinds = tuple(getattr(io, name) for name in self.KINDS)
         self.knows_pyio = False
-        self.kept = []           # a weak reference to each, and its kind
+        self.kept = []           # a weak reference to each file, and the kind of the file
         self.others = set()      # types that stay, and are not in `kinds`
         self.was_frozen = False
-        # The collector's first object of a request. While it is young, all objects of the request
-        # are.
+        # The first object of a request that the collector tracks. While this object is in a young
+        # generation, all objects of the request are.
         self.first = None
         self.freeze = note_calls(gc, 'freeze', self.note_freeze)
         self.learn(gc.get_objects())

@@ -101,8 +101,8 @@ class Descriptors:
         self.null, self.output, self.log = null, os.dup(1), os.dup(2)
         self.spare = (self.null, self.output, self.log)
         self.own = [self.place(number) for number in (0, 1, 2)]
-        # This is no method of Host: the interpreter keeps the function to its end, and with it the
-        # object.
+        # The interpreter keeps this function until it ends, and with it the object of the method.
+        # So this is no method of Host.
         os.register_at_fork(after_in_child=self.leave)
 
     def restore(self):
@@ -274,7 +274,7 @@ class Interpreter:
         self.filters = list(_warnings.filters)
         self.seeded = False
         self.known = {}
-        self.is_spoiled = False    # by a change that a process cannot take back
+        self.is_spoiled = False    # a script has made a change that no process can undo
         self.limits = limits()
         note_calls(os, 'chroot', self.note_chroot)
 
@@ -387,7 +387,7 @@ class Interpreter:
             module._event_loop_policy = None
 
     def restore_faulthandler(self, module):
-        module.cancel_dump_traceback_later()    # no Python thread; would write to the client
+        module.cancel_dump_traceback_later()    # not a Python thread; would write to the client
 
     RESTORED = [
         ('signal', restore_signal), ('resource', restore_resource), ('random', restore_random),

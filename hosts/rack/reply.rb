@@ -21,7 +21,7 @@ module Forebay
       @keeps
     end
 
-    # True if Forebay has closed the connection.
+    # Returns true if Forebay has closed the connection.
     def lost?
       @is_lost
     end
@@ -63,7 +63,7 @@ module Forebay
 
     # Ends the request. Objects that the application has kept cannot write into later replies.
     def finish
-      # A connection that was given away carries no other request.
+      # If the application has taken the connection, no other request follows on it.
       @lock.synchronize { @is_over = !@connection.taken? }
       @finished.reverse_each do |callable|
         callable.call(@env, @status, @headers, @error)
@@ -81,7 +81,8 @@ module Forebay
       end
     end
 
-    # Ends a stream. Its connection carries no other request if the host has left it to the stream.
+    # Ends a stream. If the host has left the connection to the stream (`is_left`), closes the
+    # connection.
     def end_stream(is_left)
       @lock.synchronize do
         write_now("0\r\n\r\n")
@@ -107,7 +108,7 @@ module Forebay
       raise
     end
 
-    # rack.hijack: gives the connection to the application.
+    # Implements rack.hijack: gives the connection to the application.
     def hijack
       @lock.synchronize do
         raise IOError, 'this request has its reply already' if @is_over || @is_begun || @connection.taken?
@@ -115,7 +116,7 @@ module Forebay
       end
     end
 
-    # rack.early_hints: an interim reply.
+    # Implements rack.early_hints: sends an interim reply.
     def inform(headers)
       lines = +"HTTP/1.1 103 Early Hints\r\n"
       headers.each { |name, values| append(lines, name, values) }
@@ -207,7 +208,7 @@ module Forebay
       file.close
     end
 
-    # Sends a body piece by piece, the first together with the head.
+    # Sends a body piece by piece, the first piece together with the head.
     def send_pieces(lines, body)
       lines << (@size ? "\r\n" : "Transfer-Encoding: chunked\r\n\r\n")
       sent = 0

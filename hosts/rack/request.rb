@@ -27,7 +27,7 @@ module Forebay
       @socket.close unless @is_taken
     end
 
-    # Closes the connection if it is idle. Else it closes after its request.
+    # Closes the connection if it is idle. Otherwise the connection closes after its request.
     def stop
       @socket.shutdown unless @is_busy
     rescue *GONE
@@ -50,7 +50,8 @@ module Forebay
 
     private
 
-    # Runs the application for one request. Returns true if the connection can carry another.
+    # Runs the application for one request. Returns true if the connection can carry another
+    # request.
     def answer(env)
       reply = Reply.new(self, env)
       @host.take_turn { run_application(env, reply) }
@@ -67,7 +68,7 @@ module Forebay
     rescue *GONE => error
       raise if reply.lost?
       reply.abandon(error)
-    rescue Exception => error    # also SystemExit: other threads have requests here, too
+    rescue Exception => error    # also SystemExit: other threads have requests in this process
       reply.abandon(error)
     ensure
       reply.finish
@@ -90,7 +91,7 @@ module Forebay
       environment(block, receive_body((high << 32) + low))
     end
 
-    # Reads until so many bytes are there. Returns false at the end.
+    # Reads until the buffer has `wanted` bytes. Returns false at the end.
     def fill(wanted)
       while @buffer.bytesize < wanted
         part = @socket.recv(CHUNK, 0, @part)

@@ -61,8 +61,8 @@ module Forebay
       @is_closed
     end
 
-    # Called when the body has returned. Returns true if the stream is closed. Else the connection
-    # belongs to the stream from now on.
+    # Called when the body has returned. Returns true if the stream is closed. Otherwise the
+    # connection belongs to the stream from now on.
     def leave
       @lock.synchronize do
         @is_left = !@is_closed
