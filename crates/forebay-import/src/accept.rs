@@ -47,7 +47,7 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
 fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
     let text = error.to_string();
-    // The first line contains a mark, a space and the message. The position follows.
+    // The first line of an error contains a mark, a space and the message. The position follows.
     let line = text.lines().find_map(|line| line.trim_start().split_once(' '));
     Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Apache httpd: <https://httpd.apache.org/docs/2.4/>.
+//! Translates configurations of Apache httpd: <https://httpd.apache.org/docs/2.4/>.
 
 mod access;
 mod bases;

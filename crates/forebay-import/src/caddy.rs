@@ -1,4 +1,4 @@
-//! Caddy: <https://caddyserver.com/docs/caddyfile>.
+//! Translates Caddyfiles: <https://caddyserver.com/docs/caddyfile>.
 
 mod addresses;
 mod around;

@@ -2,8 +2,8 @@
 //!
 //! Each language has a parser and a translator, which fill a `draft::Draft`. The draft is printed
 //! as TOML. A line without a translation becomes a [`Note`] with its file, its number and the next
-//! step. If a line that restricts access has no translation, Forebay refuses its paths (403). So
-//! the new site is never more open than the old one.
+//! step. If a line that restricts access has no translation, its route is closed: Forebay refuses
+//! all requests of the route (403). So the new site is never more open than the old one.
 //!
 //! The crate only reads files: the configuration and the files that it includes. It also checks
 //! that the paths in the configuration exist.

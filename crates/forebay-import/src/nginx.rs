@@ -1,4 +1,4 @@
-//! nginx: <https://nginx.org/en/docs/>.
+//! Translates configurations of nginx: <https://nginx.org/en/docs/>.
 
 mod access;
 mod answer;

@@ -76,8 +76,8 @@ pub fn classify(
     }
 }
 
-/// Returns the conditions as `path_regex`, with a name for each group; `None` if this version has no
-/// such key.
+/// Returns the conditions as `path_regex`, with a name for each group. Returns `None` if this
+/// version has no such key.
 pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<PatternConditions> {
     if !keys.route("path_regex") || parts(text, ignore_case).is_err() {
         return None;

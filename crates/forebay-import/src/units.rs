@@ -1,4 +1,4 @@
-//! Times and sizes of nginx, Apache and Caddy in Forebay's units.
+//! Translates times and sizes of nginx, Apache and Caddy to Forebay's units.
 
 /// Translates a time such as `1d`, `1y 6M` or `90` (seconds).
 pub fn duration(text: &str) -> Option<String> {

@@ -44,8 +44,8 @@ impl App {
     }
 
     /// Starts the workers as [`start`](App::start) does, but does not wait. If the first worker
-    /// does not become ready, requests are refused and further starts follow, as after later
-    /// crashes.
+    /// does not become ready, requests are refused and the supervisor tries further starts, as
+    /// after a later crash.
     pub fn begin(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -90,7 +90,8 @@ impl App {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns the state of the workers, and the numbers of waiting requests, starts and crashes.
+    /// Returns the state of the workers, and the number of waiting requests, of starts and of
+    /// crashes.
     pub fn health(&self) -> Health {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }

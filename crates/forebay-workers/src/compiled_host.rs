@@ -2,8 +2,8 @@
 //! it.
 //!
 //! A user with write access to the directory of the assembly can run code as the application's
-//! user. So Forebay uses the assembly only if no user except root and Forebay's own can change it
-//! or a directory above it.
+//! user. So Forebay uses the assembly only if no user except root and Forebay's own can change the
+//! assembly or a directory above it.
 
 use crate::executable;
 use forebay_process::StartError;

@@ -40,7 +40,8 @@ pub enum Body<'a> {
     Empty,
     /// The body is in memory.
     Bytes(&'a [u8]),
-    /// The body is the start of a file, with this length. The file's position does not matter.
+    /// The body is the first bytes of a file; the number says how many. The file's position does
+    /// not matter.
     File(&'a File, u64),
 }
 

@@ -42,7 +42,7 @@ impl std::error::Error for Unavailable {}
 pub enum WorkerFault {
     /// The worker ended before the script did.
     Died {
-        /// The exit code or the signal that ended it.
+        /// The exit code of the worker, or the signal that killed it.
         exit: Exit,
         /// True if a part of the reply had already arrived.
         any_output: bool,

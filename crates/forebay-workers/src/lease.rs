@@ -295,8 +295,9 @@ impl Lease {
     }
 
     /// Takes back the requests that follow in the prefetch queue, because this request takes long
-    /// or its client is slow. If the worker has already read one of them, it has finished this
-    /// request. Then the rest of the output is in the socket, and this function reads all of it.
+    /// or its client is slow. If the worker has already read one of them, the worker has finished
+    /// this request. Then the rest of the output is in the socket, and this function reads all of
+    /// it.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();

@@ -33,7 +33,7 @@ use tokio::time::{sleep, timeout};
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 250;
-/// Most rounds after the last disturbance until all requests have ended.
+/// Largest number of rounds from the last disturbance until all requests have ended.
 const LAST_ROUNDS: usize = 20_000;
 /// Longest wait of a request while a worker is idle: `pace::MOMENT`, and the time of one or two
 /// checks. If every processor has a running worker, the request may wait as long as the requests of

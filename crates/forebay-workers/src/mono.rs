@@ -29,7 +29,7 @@ pub struct Mono {
 }
 
 /// Returns the specification of a program that runs the ASP.NET application in its `dir`. The
-/// caller sets all fields that do not depend on `mono`; The paths in `watch` are relative to `dir`.
+/// caller sets all fields that do not depend on `mono`. The paths in `watch` are relative to `dir`.
 pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let threads = mono.threads.to_string();
     let assembly = format!("{{host}}/{ASSEMBLY}");

@@ -51,7 +51,7 @@ impl Pace {
     }
 
     /// Returns true if at least as many of these workers as there are processors run a request that
-    /// began within the time `within`.
+    /// began at most `within` ago.
     pub(crate) fn have_begun<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,

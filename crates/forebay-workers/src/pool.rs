@@ -35,7 +35,7 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// The first `FIRST_ONES` requests of a queue check once per [`MOMENT`] (5 ms) if they may use an
+/// The first `FIRST_ONES` requests of a queue check every 5 ms ([`MOMENT`]) whether they may use an
 /// idle worker. Each further group of this size waits one `MOMENT` longer between checks, at most
 /// 40 ms. By then, the requests before it may be gone. When all of 256 clients checked every 5 ms,
 /// each request caused four checks.
@@ -146,7 +146,7 @@ impl Pool {
         }
         // One more worker would only evict the caches of the running ones. With 64 clients and ten
         // workers, a request waits for 6 ms. When each waiting request got another worker after 5
-        // ms, it took twice the CPU time.
+        // ms, each request took twice the CPU time.
         if let Some(place) = place
             && state.pace.holds(&state.all, Instant::now())
         {

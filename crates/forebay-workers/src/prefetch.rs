@@ -3,7 +3,7 @@
 //!
 //! Forebay can put a request into the queue while the worker still runs the previous one. So the
 //! worker need not sleep between the two. If the current request takes long, Forebay takes back the
-//! next one, unless the worker has already read it.
+//! next request, unless the worker has already read it.
 //!
 //! The queue holds up to 16 requests. Their tasks check each millisecond, and take the requests
 //! back unless the worker has read one of them. The tasks also wait if other processes use the
@@ -11,10 +11,10 @@
 //! time since the first check. This wait costs less than a second worker on the same processor
 //! would, and ends after 20 ms.
 //!
-//! If the output of the current request reaches 64 KiB, or pauses for 1 ms, its task takes the
-//! other requests back at once. If the worker has already read one of the others, the end of the
-//! current request is in the output socket. The task then reads all output, so that a slow client
-//! does not delay the other requests.
+//! Each request has a task in the gateway. If the output of the current request reaches 64 KiB, or
+//! pauses for 1 ms, its task takes the other requests back at once. If the worker has already read
+//! one of the others, the end of the current request is in the output socket. The task then reads
+//! all output, so that a slow client does not delay the other requests.
 //!
 //! When the worker dies, unread requests go to other workers. After a request was taken back from a
 //! living worker, prefetch queues stay empty for 100 ms. All requests in a queue belong to one

@@ -63,7 +63,7 @@ pub struct ProgramSpec {
     pub listen: Listening,
     /// Number of processes.
     pub workers: Workers,
-    /// Most requests, and so connections, of each process at the same time.
+    /// Most requests of each process at the same time. Each request has its own connection.
     pub connections: usize,
     /// A process is replaced after this many requests, up to a tenth earlier.
     pub max_requests: Option<u64>,
@@ -75,7 +75,7 @@ pub struct ProgramSpec {
     /// A process is replaced after it and its descendants have used this CPU time, up to a tenth
     /// earlier.
     pub max_cpu: Option<Duration>,
-    /// Processes above `workers.min` end when idle for this long.
+    /// A process that is idle for this long ends, unless only `workers.min` processes are left.
     pub idle_timeout: Duration,
     /// Most requests that wait for a permit; further ones are refused.
     pub queue: usize,
@@ -150,7 +150,7 @@ impl Program {
     ///
     /// Processes are started through the current executable. If its first argument is `__guardian`,
     /// its `main` must call [`guard_program`](forebay_process::guard_program); if it is `__launch`,
-    /// [`launch`](forebay_process::launch()).
+    /// `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -161,8 +161,8 @@ impl Program {
     }
 
     /// Starts the processes as [`start`](Program::start) does, but does not wait. If the first
-    /// process does not listen, requests are refused and further starts follow, as after later
-    /// crashes.
+    /// process does not listen, requests are refused and the supervisor tries further starts, as
+    /// after a later crash.
     pub fn begin(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -217,8 +217,8 @@ impl Program {
         self.shared.pool.serves(id)
     }
 
-    /// Returns the [id](Permit::id) of the process with this [name](Permit::name), while it takes
-    /// requests.
+    /// Returns the [id](Permit::id) of the process with this [name](Permit::name), while the
+    /// process takes requests.
     pub fn named(&self, name: &[u8]) -> Option<u64> {
         self.shared.pool.named(name)
     }
@@ -228,7 +228,8 @@ impl Program {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Returns the health of the program.
+    /// Returns the state of the processes, and the number of waiting requests, of starts and of
+    /// crashes.
     pub fn health(&self) -> Health {
         Health { note: self.shared.note.clone(), ..self.shared.pool.health() }
     }

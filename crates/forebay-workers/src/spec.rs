@@ -105,7 +105,7 @@ impl AppSpec {
 /// The program of the workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// CGI scripts written in Perl, in warm interpreters.
+    /// CGI scripts written in Perl. The interpreters stay loaded between requests.
     PerlCgi {
         /// Directory of the scripts. The workers start in it.
         dir: PathBuf,
@@ -119,7 +119,7 @@ pub enum Kind {
         /// The file whose last expression is the application; an absolute path.
         file: PathBuf,
     },
-    /// CGI scripts written in Python, in warm interpreters.
+    /// CGI scripts written in Python. The interpreters stay loaded between requests.
     PythonCgi {
         /// Directory of the scripts. The workers start in it.
         dir: PathBuf,

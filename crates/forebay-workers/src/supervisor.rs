@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Hung { id: u64, has_others: bool },
     /// This process has refused a connection.
     Refused(u64),
-    /// This process takes no further request, as it is about to end.
+    /// This process takes no further request, because it is about to end.
     Leaves(u64),
     /// A retired process has finished its last request.
     Drained,

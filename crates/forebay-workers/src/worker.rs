@@ -176,17 +176,18 @@ pub struct WorkerStatus {
     pub pid: u32,
     /// State of the worker.
     pub state: WorkerState,
-    /// Requests since its start.
+    /// Number of requests since the start of the worker.
     pub requests: u64,
-    /// Time since its start.
+    /// Time since the start of the worker.
     pub age: Duration,
     /// Resident memory in bytes; 0 if it cannot be read.
     pub rss: u64,
-    /// CPU time since its start, including that of children that it has waited for.
+    /// CPU time since the start of the worker, including the children that it has waited for.
     pub cpu: Duration,
-    /// Requests that were already in its prefetch queue when it finished the previous one.
+    /// Number of requests that were already in the prefetch queue when the worker finished the
+    /// previous request.
     pub prefetched: u64,
-    /// Method and target of the request it runs.
+    /// Method and target of the current request.
     pub current_request: Option<String>,
 }
 
@@ -354,7 +355,7 @@ impl WorkerShared {
         self.retired.store(true, Ordering::Relaxed);
         life.killed.get_or_insert(why);
         if !life.reaped {
-            // The process is not reaped yet, so its id still belongs to it.
+            // The process is not reaped yet, so no other process has its id.
             self.child.kill_group();
         }
     }

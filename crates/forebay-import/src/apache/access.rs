@@ -1,4 +1,4 @@
-//! `Require`, `Order`, `Allow` and `Deny`, and passwords.
+//! Translates `Require`, `Order`, `Allow` and `Deny`, and passwords.
 
 use super::Cx;
 use super::sections::{all, last};
@@ -10,7 +10,8 @@ use crate::value::Table;
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     pub keys: Table,
-    /// The note on a rule without a translation. Routes with these rules are then closed.
+    /// The note on a rule without a translation. Routes with these rules then refuse all requests
+    /// (403).
     pub closed: Option<String>,
 }
 
@@ -102,8 +103,8 @@ fn read(
     } else if is(directive, "RequireAll") && !is_not {
         let mut together = ClientRules::default();
         inside.iter().for_each(|inner| read(cx, inner, &mut together, gate, false));
-        // Forebay's `allow` admits a client that is in any network of the list. It cannot require
-        // that the client is in two networks.
+        // Forebay's `allow` admits a client that is in any network of the list. The list cannot
+        // require that the client is in two networks.
         let places = inside.iter().filter(|inner| {
             is(inner, "Require") && ["ip", "local"].contains(&&*inner.arg(0).to_ascii_lowercase())
         });

@@ -9,7 +9,7 @@ use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify};
 use crate::template::{group, is_redirect_target, literal, redirect_target};
 
-/// A base: paths that one directive maps to one content.
+/// A base: the paths that one directive maps to files, scripts, a backend or a fixed reply.
 #[derive(Clone, Debug)]
 pub struct Base<'a> {
     pub directive: &'a Directive,
@@ -21,7 +21,7 @@ pub struct Base<'a> {
     pub content: Content,
 }
 
-/// The content of paths.
+/// The content of a base.
 #[derive(Clone, Debug)]
 pub enum Content {
     Files,

@@ -57,7 +57,8 @@ pub fn of_name(text: &str) -> Option<Matcher> {
     is_suffix.then(|| Matcher { suffixes: vec![end.to_owned()], ..Matcher::default() })
 }
 
-/// Returns the directory whose entry `url` is `dir`; `None` if `dir` does not end with `url`.
+/// Removes the path `url` from the end of `dir`, and returns the rest. Returns `None` if `dir` does
+/// not end with `url`.
 pub fn whole_root(url: &str, dir: &str) -> Option<String> {
     let root = dir.trim_end_matches('/').strip_suffix(url.trim_end_matches('/'))?;
     Some(if root.is_empty() { "/".into() } else { root.to_owned() })

@@ -1,4 +1,4 @@
-//! `RewriteRule` and `RewriteCond`.
+//! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
 use super::sections::last;

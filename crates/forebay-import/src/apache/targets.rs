@@ -1,4 +1,4 @@
-//! `ProxyPass` and similar directives: backends of several protocols.
+//! Translates `ProxyPass` and similar directives, for backends of several protocols.
 
 use super::Cx;
 use super::sections::{all, last};

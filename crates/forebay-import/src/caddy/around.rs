@@ -28,6 +28,7 @@ pub struct Around<'a> {
 pub struct Layer {
     pub matcher: Matcher,
     pub keys: Table,
-    /// The note on an access rule without a translation. Routes with this layer are then closed.
+    /// The note on an access rule without a translation. Routes with this layer then refuse all
+    /// requests (403).
     pub closed: Option<String>,
 }

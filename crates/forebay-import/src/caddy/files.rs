@@ -1,4 +1,4 @@
-//! `php_fastcgi` and `file_server`.
+//! Translates `php_fastcgi` and `file_server`.
 
 use super::addresses::url;
 use super::around::Around;

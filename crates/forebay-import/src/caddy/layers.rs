@@ -1,4 +1,4 @@
-//! Directives that change requests or replies, or that restrict access.
+//! Translates directives that change requests or replies, or that restrict access.
 
 use super::Cx;
 use super::addresses::url;

@@ -1,4 +1,4 @@
-//! Matchers: `/path*`, `*` and `@name`.
+//! Translates matchers: `/path*`, `*` and `@name`.
 
 use std::collections::HashMap;
 

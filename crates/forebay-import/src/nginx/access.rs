@@ -12,7 +12,8 @@ use crate::value::Table;
 pub struct Gate {
     pub keys: Table,
     pub comments: Vec<String>,
-    /// The note on a rule without a translation. Routes with these rules are then closed.
+    /// The note on a rule without a translation. Routes with these rules then refuse all requests
+    /// (403).
     pub closed: Option<String>,
 }
 

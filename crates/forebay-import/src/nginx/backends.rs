@@ -1,4 +1,4 @@
-//! `proxy_pass` and the other directives that pass requests to servers.
+//! Translates `proxy_pass` and the other directives that pass requests to servers.
 
 use super::here::Here;
 use super::syntax::Directive;

@@ -1,4 +1,4 @@
-//! `if`: conditions on the request and on files.
+//! Translates `if`, with conditions on the request and on files.
 
 use super::here::Here;
 use super::here::Phase;

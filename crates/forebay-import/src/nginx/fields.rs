@@ -16,7 +16,7 @@ const FRAMING: [&str; 7] =
 /// Fields that a reply may have several times.
 const REPEATED: [&str; 4] = ["set-cookie", "link", "vary", "www-authenticate"];
 
-/// Adds the keys for such directives of a scope to a route.
+/// Adds keys to a route for the fields, expiry, compression, logs and limits of its scope.
 pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     if std::mem::replace(&mut route.is_decorated, true) {

@@ -1,4 +1,4 @@
-//! `root`, `alias`, `index` and `autoindex`: the files of a location.
+//! Translates the files of a location: `root`, `alias`, `index` and `autoindex`.
 
 use super::here::Here;
 use super::scope::Scope;

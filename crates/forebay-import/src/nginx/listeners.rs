@@ -1,4 +1,4 @@
-//! `listen` and `server_name`.
+//! Translates `listen` and `server_name`.
 
 use super::Cx;
 use super::syntax::Directive;

@@ -1,4 +1,4 @@
-//! `return`, `rewrite`, `if` and `try_files`.
+//! Translates `return`, `rewrite`, `if` and `try_files`.
 
 use super::Cx;
 use super::conditions;
@@ -95,7 +95,7 @@ fn content_type(scope: &Scope<'_>) -> Option<String> {
     (is_plain && !kind.is_empty() && kind != "application/octet-stream").then(|| kind.to_owned())
 }
 
-/// Returns the route with a redirect. Closes the route if Forebay cannot have the target.
+/// Returns the route with a redirect. Closes the route if Forebay cannot express the target.
 fn redirected(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,

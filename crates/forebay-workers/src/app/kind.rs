@@ -55,7 +55,7 @@ impl WorkerKind {
     }
 
     /// Returns true if a CGI script has replaced the process of its worker (`exec`) or ended it
-    /// (`exit`). For a script with its own process, this would be a normal end.
+    /// (`exit`). With one process per script, as in plain CGI, this is the normal end.
     fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
         matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
             && worker.state() == WorkerState::Busy
@@ -86,8 +86,8 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // The helper has its own group reaper, which may kill process groups of other users. So
-        // this reaper gets only children of this process.
+        // The helper, which starts processes as other users, has its own group reaper. Only that
+        // reaper may kill their process groups. So this reaper gets only children of this process.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }

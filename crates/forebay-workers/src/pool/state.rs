@@ -237,7 +237,7 @@ impl PoolState {
 
     /// Puts the unread requests of an ended worker back into the queue. Requests that the worker
     /// has read are lost if its last lease `gives_up`. Otherwise that lease passes the worker on to
-    /// them.
+    /// these requests.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);

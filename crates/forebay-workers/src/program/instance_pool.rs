@@ -3,7 +3,7 @@
 //! A request takes a permit of the process with the fewest requests, or waits. Each process has its
 //! own socket, so that a process can finish its requests after its replacement has started. A
 //! process with an inherited socket counts as ready when it has accepted and closed an empty
-//! connection, or has lived for a second (as in Server::Starter).
+//! connection. It also counts as ready after a second (as in Server::Starter).
 
 use super::ProcessAddress;
 use super::instance::{Instance, Life};

@@ -39,7 +39,8 @@ impl<K: ProcessKind> Supervisor<K> {
         is_used_up || has_excess || !rules.watch.is_empty()
     }
 
-    /// Replaces processes that have reached a limit, and one by one those with old files.
+    /// Replaces processes that have reached a limit, and processes with old files. The latter are
+    /// replaced one by one.
     pub(super) fn renew(&mut self, now: Instant) {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;

@@ -76,8 +76,8 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// Returns the descriptors. Copies those below [`DESCRIPTORS`] to higher numbers, out of the way of
-/// the new ones.
+/// Returns the descriptors. Copies those below [`DESCRIPTORS`] to higher numbers, so that the new
+/// ones do not replace them.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| {
