@@ -105,14 +105,17 @@ BEGIN {
 # Serves requests until Forebay closes the control socket. This file handles the modes registry,
 # registry-prefork and perlrun; perl-processes.pl handles fork and cgi.
 sub serve {
-    my ($mode, $parent) = @_;
+    my ($mode, $parent, undef, @preload) = @_;    # the third is for the list of processes
     end_with($parent);
     adopt_orphans();
+    @ARGV = ();
+    preload($_) for @preload;
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
     $forgets = $mode eq 'perlrun';
     adopt_descriptors();
     remember_process();
     reset_interpreter();
+    settle_databases() if $INC{'DBI.pm'};    # Apache::DBI has connections that `preload` opened
     syswrite $control, "R\0\0\0";
     serve_processes($mode) if defined &serve_processes;
     no warnings 'once';
@@ -121,6 +124,16 @@ sub serve {
         last if answer();
     }
     CORE::exit(0);
+}
+
+# Runs a file, or loads a module, once for all scripts, as PerlRequire and PerlModule of mod_perl do.
+sub preload {
+    my ($what) = @_;
+    my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
+    require $file;
+    # A script that requires the file gets its subs in the script's own package.
+    delete $INC{$file} if $file eq $what;
+    adopt_databases();
 }
 
 # Asks the kernel to end this process when Forebay ends, for whatever reason.
@@ -314,7 +327,13 @@ sub finish {
     my $ends = 0;
     # A destructor or a method of a tied variable may call exit, which must not end this process.
     $serving = 1;
-    my $sound = eval { reset_interpreter(); has_own_descriptors() || restore_descriptors() };
+    my $sound = eval {
+        if ($INC{'DBI.pm'} && !settle_databases()) {
+            $worn_out ||= 'a database connection is lost, and the script keeps its handle';
+        }
+        reset_interpreter();
+        has_own_descriptors() || restore_descriptors();
+    };
     $serving = 0;
     # F_SETFL: makes writes block again, because the script or its children may have changed that. A
     # child that a destructor has forked has no $output, and ends here.

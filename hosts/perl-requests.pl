@@ -44,9 +44,15 @@ sub await_message {
     send $control, "W\0\0\0", 0x4040 if $message ne '';
     my $got;
     while (!$got) {
-        my $count = select my $ready = $input_bits, undef, undef, undef;
-        CORE::exit(1) if $count < 0 && $! != $EINTR;    # a script has closed both sockets
+        my $count = select my $ready = $input_bits | $watched, undef, undef, undef;
+        # A script has closed both sockets, or one of its database connections.
+        CORE::exit(1) if $count < 0 && $! != $EINTR;
         next if $count < 1;
+        if (has_news($ready)) {
+            settle_databases() or CORE::exit(0);
+            $watched = '';    # the driver may leave what it has received to be read
+            next;
+        }
         $got = vec($ready, $control_number, 1) ? (receive_big() // return)
             : sysread $prefetch, $message, $CHUNK;
     }

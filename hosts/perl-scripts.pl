@@ -182,6 +182,7 @@ sub compile {
     }
     adopt_carp();
     adopt_fcgi();
+    adopt_databases();
     if (!$sub && !defined $exit_code && !defined $cut) {
         my $end_at = end_within_line($source, $name, $error);
         if (defined $end_at) {

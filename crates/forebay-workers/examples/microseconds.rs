@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let script = dir.path().join("time.pl");
     std::fs::write(&script, SCRIPT)?;
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755))?;
-    let kind = Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry };
+    let kind =
+        Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry, preload: Vec::new() };
     let mut spec = AppSpec::new("time", kind);
     spec.workers = Workers { min: 1, max: 1 };
     let app = App::start(spec, |line| eprintln!("{line}"))?;
@@ -49,7 +50,8 @@ fn saturate(
     script: &std::path::Path,
     requests: u32,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let kind = Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry };
+    let kind =
+        Kind::PerlCgi { dir: dir.path().into(), mode: PerlMode::Registry, preload: Vec::new() };
     let mut spec = AppSpec::new("time", kind);
     spec.workers = Workers { min: 2, max: 2 };
     let app = App::start(spec, |line| eprintln!("{line}"))?;

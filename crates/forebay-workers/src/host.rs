@@ -22,7 +22,7 @@ impl Host {
     /// worker ends together with that process.
     pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
         match &spec.kind {
-            Kind::PerlCgi { mode, .. } => perl::host(&spec.name, *mode, parent),
+            Kind::PerlCgi { mode, preload, .. } => perl::host(&spec.name, *mode, preload, parent),
             Kind::Psgi { file, .. } => psgi::host(&spec.name, file, parent),
             Kind::PythonCgi { mode, python, .. } => {
                 python::cgi_host(python.as_deref(), *mode, parent)

@@ -90,7 +90,7 @@ struct World {
 
 impl World {
     fn new(other: ThreadId) -> World {
-        let kind = Kind::PerlCgi { dir: "/".into(), mode: PerlMode::Registry };
+        let kind = Kind::PerlCgi { dir: "/".into(), mode: PerlMode::Registry, preload: Vec::new() };
         let mut spec = AppSpec::new("a", kind);
         spec.workers.min = fastrand::usize(1..=3);
         spec.workers.max = spec.workers.min + fastrand::usize(0..=2);

@@ -111,6 +111,9 @@ pub enum Kind {
         dir: PathBuf,
         /// Mode of execution.
         mode: PerlMode,
+        /// Absolute paths of files, and names of modules, that a worker loads when it starts. The
+        /// modes with one process per request take none.
+        preload: Vec<String>,
     },
     /// A PSGI application, loaded once by each worker.
     Psgi {

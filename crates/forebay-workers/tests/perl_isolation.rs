@@ -40,7 +40,7 @@ async fn a_background_child_writes_into_no_other_reply_and_costs_no_victim() {
     for mode in ALL {
         let dir = scripts.dir.path().to_path_buf();
         let app = scripts.start(|spec| {
-            spec.kind = Kind::PerlCgi { dir, mode };
+            spec.kind = Kind::PerlCgi { dir, mode, preload: Vec::new() };
             spec.workers = Workers { min: 2, max: 2 };
         });
         for (i, way) in ways.iter().enumerate() {

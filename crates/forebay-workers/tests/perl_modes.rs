@@ -383,7 +383,7 @@ async fn a_request_that_takes_too_long_ends_with_all_its_processes() {
     for mode in PROCESSES {
         let dir = scripts.dir.path().to_path_buf();
         let app = scripts.start(|spec| {
-            spec.kind = forebay_workers::Kind::PerlCgi { dir, mode };
+            spec.kind = forebay_workers::Kind::PerlCgi { dir, mode, preload: Vec::new() };
             spec.request_timeout = Duration::from_millis(500);
         });
         let reply = tokio::time::timeout(DEADLINE, request(&app, &slow, &[], Body::Empty)).await;

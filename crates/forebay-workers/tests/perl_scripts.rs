@@ -394,7 +394,11 @@ async fn registry_stays_in_the_directory_of_the_app_and_prefork_goes_to_the_scri
     assert_eq!(get(&app, &script).await, "0");
     let prefork = scripts.start(|spec| {
         let dir = scripts.dir.path().to_path_buf();
-        spec.kind = forebay_workers::Kind::PerlCgi { dir, mode: PerlMode::RegistryPrefork };
+        spec.kind = forebay_workers::Kind::PerlCgi {
+            dir,
+            mode: PerlMode::RegistryPrefork,
+            preload: Vec::new(),
+        };
     });
     assert_eq!(get(&prefork, &script).await, "11");
     assert_eq!(get(&prefork, &script).await, "1");

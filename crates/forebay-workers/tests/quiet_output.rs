@@ -213,7 +213,7 @@ type ToKind = fn(PathBuf) -> Kind;
 #[tokio::test]
 async fn a_worker_that_is_let_go_ends_as_it_should() {
     let python = |dir| Kind::PythonCgi { dir, python: None, mode: PythonMode::Fresh };
-    let perl = |dir| Kind::PerlCgi { dir, mode: PerlMode::Registry };
+    let perl = |dir| Kind::PerlCgi { dir, mode: PerlMode::Registry, preload: Vec::new() };
     let kinds: [(_, ToKind); 2] = [(PERL, perl), (PYTHON, python)];
     for (files, kind) in kinds {
         for sleep in ["0", "0.003", "0.005"] {

@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
@@ -108,4 +109,264 @@ fn without_a_kept_handle_each_request_has_a_connection_of_its_own() {
         forebay.stop();
     }
     database.stop();
+}
+
+/// Scripts that keep a handle in all the ways that old programs do, and leave its loss to others. Each
+/// prints the number of the process of PostgreSQL that serves its connection.
+const KEEPERS: [(&str, &str); 7] = [
+    ("variable.pl", "our $dbh; if (!$dbh) { $dbh = connected() } answer($dbh);"),
+    ("hash.pl", "our %handles; $handles{shop} ||= connected(); answer($handles{shop});"),
+    ("array.pl", "our @handles; $handles[2] ||= connected(); answer($handles[2]);"),
+    (
+        "statement.pl",
+        "our ($dbh, $asks); $dbh ||= connected(); $asks ||= $dbh->prepare('select pg_backend_pid()');\n\
+         $asks->execute; answered($asks->fetchrow_array);",
+    ),
+    ("cached.pl", "answer(DBI->connect_cached(arguments()));"),
+    ("disconnects.pl", "our $dbh; $dbh ||= connected(); answer($dbh); $dbh->disconnect;"),
+    ("module.pl", "use lib '{lib}'; use Shop; answer(Shop::handle(\\&connected));"),
+];
+
+const COMMON: &str = "#!/usr/bin/perl\nuse strict; use warnings; use DBI;\n\
+    sub arguments { (\"dbi:Pg:dbname=postgres;host=$ENV{PGHOST}\", 'postgres', '', {PrintError => 0}) }\n\
+    sub connected { DBI->connect(arguments()) }\n\
+    sub answer { answered($_[0]->selectrow_array('select pg_backend_pid()')) }\n\
+    sub answered { print \"Content-Type: text/plain\\n\\n\", $_[0] // 'nothing', \"\\n\" }\n";
+
+fn write_script(folder: &Folder, name: &str, text: &str) {
+    folder.script(&format!("cgi/{name}"), format!("{COMMON}{text}\n"));
+}
+
+/// Serves the scripts in `cgi` of `folder` with one worker, and further keys of the application.
+fn one_worker(folder: Folder, database: &Folder, mode: &str, keys: &str) -> Forebay {
+    serve(
+        folder,
+        &format!(
+            "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"scripts\"\n\
+             [app.scripts]\nkind = \"perl-cgi\"\ndir = \"{{tmp}}/cgi\"\nmode = \"{mode}\"\n\
+             workers = 1\nenv = {{ PGHOST = \"{}\" }}\n{keys}\n",
+            database.path().display()
+        ),
+    )
+}
+
+/// Runs a query as the superuser, over a connection of its own.
+fn query(database: &Folder, text: &str) -> String {
+    let output = Command::new("psql")
+        .args(["-U", "postgres", "-h", database.path().to_str().unwrap(), "-Atc", text, "postgres"])
+        .output()
+        .expect("psql is a part of PostgreSQL");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Returns the process of the database that served a request for `name`.
+fn backend(forebay: &Forebay, name: &str) -> u32 {
+    let reply = forebay.get(&format!("/{name}"));
+    assert_eq!(reply.status, 200, "{name}: {}", forebay.output());
+    let text = reply.text().trim().to_owned();
+    text.parse().unwrap_or_else(|_| panic!("{name}: {text}\n{}", forebay.output()))
+}
+
+/// Ends a connection, and waits until its process has ended.
+fn terminate(database: &Folder, backend: u32) {
+    let ended = query(database, &format!("select pg_terminate_backend({backend}, 5000)"));
+    assert_eq!(ended, "t", "{backend}");
+}
+
+#[test]
+fn a_handle_that_a_script_keeps_is_dropped_when_its_connection_is_lost() {
+    if !is_installed() {
+        return;
+    }
+    let folder = Folder::new();
+    let database = postgres(&folder);
+    let site = Folder::new();
+    let lib = site.path().join("lib").to_str().unwrap().to_owned();
+    site.write("lib/Shop.pm", "package Shop; my $dbh; sub handle { $dbh ||= $_[0]->() } 1;");
+    for (name, text) in KEEPERS {
+        write_script(&site, name, &text.replace("{lib}", &lib));
+    }
+    let forebay = one_worker(site, &folder, "registry", "");
+    for (name, _) in KEEPERS {
+        let mut last = backend(&forebay, name);
+        for _ in 0..5 {
+            let kept = backend(&forebay, name);
+            assert_eq!(kept == last, name != "disconnects.pl", "{name}");
+            if name != "disconnects.pl" {
+                terminate(&folder, kept);
+            }
+            last = backend(&forebay, name);
+            assert_ne!(last, kept, "{name}");
+        }
+    }
+    forebay.stop();
+    database.stop();
+}
+
+#[test]
+fn a_transaction_ends_with_its_request() {
+    if !is_installed() {
+        return;
+    }
+    let folder = Folder::new();
+    let database = postgres(&folder);
+    query(&folder, "create table orders (name text)");
+    let site = Folder::new();
+    let insert = "$dbh->do(\"insert into orders values ('x')\"); answer($dbh);";
+    write_script(
+        &site,
+        "begins.pl",
+        &format!("our $dbh; $dbh ||= connected(); $dbh->begin_work; {insert}"),
+    );
+    let off = "our $dbh; $dbh ||= connected(); $dbh->{AutoCommit} = 0;";
+    write_script(&site, "off.pl", &format!("{off} {insert}"));
+    write_script(&site, "commits.pl", &format!("{off} {insert} $dbh->commit;"));
+    let forebay = one_worker(site, &folder, "registry", "");
+    for (name, rows) in [("begins.pl", 0), ("off.pl", 0), ("commits.pl", 1), ("begins.pl", 1)] {
+        backend(&forebay, name);
+        assert_eq!(query(&folder, "select count(*) from orders"), rows.to_string(), "{name}");
+        let open = "select count(*) from pg_stat_activity where state like 'idle in %'";
+        assert_eq!(query(&folder, open), "0", "{name}");
+    }
+    forebay.stop();
+    database.stop();
+}
+
+#[test]
+fn apache_dbi_keeps_its_connections() {
+    if !is_installed() || !peer::has(&["libapache-dbi-perl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let database = postgres(&folder);
+    let connects = "my $dbh = connected(); answer($dbh); $dbh->disconnect;";
+    let site = Folder::new();
+    write_script(&site, "first.pl", &format!("use Apache::DBI;\n{connects}"));
+    write_script(&site, "second.pl", connects);
+    write_script(
+        &site,
+        "fails.pl",
+        "use Apache::DBI;\nmy $dbh = connected();\n\
+        $dbh->begin_work; $dbh->do('create table lost ()'); answer($dbh); exit;",
+    );
+    let forebay = one_worker(site, &folder, "registry", "");
+    let kept = backend(&forebay, "first.pl");
+    for name in ["first.pl", "second.pl", "fails.pl", "fails.pl", "first.pl"] {
+        assert_eq!(backend(&forebay, name), kept, "{name}");
+    }
+    assert_eq!(query(&folder, "select count(*) from pg_class where relname = 'lost'"), "0");
+    for _ in 0..5 {
+        let kept = backend(&forebay, "first.pl");
+        terminate(&folder, kept);
+        assert_ne!(backend(&forebay, "first.pl"), kept);
+    }
+    assert!(!forebay.output().contains("replaced"), "the worker stays\n{}", forebay.output());
+    forebay.stop();
+    database.stop();
+}
+
+#[test]
+fn preload_runs_a_startup_file_once_in_each_worker() {
+    if !is_installed() || !peer::has(&["libapache-dbi-perl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let database = postgres(&folder);
+    let keys = "preload = [\"{tmp}/startup.pl\", \"CGI::Util\"]";
+    for mode in ["registry", "perlrun"] {
+        let site = Folder::new();
+        site.write(
+            "startup.pl",
+            "use Apache::DBI; use lib '/made/by/startup'; $ENV{SHOP} = 'open'; $main::starts++; 1;",
+        );
+        write_script(&site, "asks.pl", "my $dbh = connected(); answer($dbh);");
+        write_script(
+            &site,
+            "says.pl",
+            "print \"Content-Type: text/plain\\n\\n\", join ' ', $main::starts, \
+            $ENV{SHOP}, $INC{'CGI/Util.pm'} ? 'loaded' : 'not loaded', $INC[0], scalar @ARGV;",
+        );
+        let forebay = one_worker(site, &folder, mode, keys);
+        for _ in 0..3 {
+            let reply = forebay.get("/says.pl");
+            assert_eq!(reply.text(), "1 open loaded /made/by/startup 0", "{}", forebay.output());
+        }
+        assert_eq!(backend(&forebay, "asks.pl"), backend(&forebay, "asks.pl"), "{mode}");
+        forebay.stop();
+    }
+    database.stop();
+}
+
+/// Asks for `name` from several clients until `until` has returned. Returns the numbers of replies with
+/// and without a result of the database.
+fn under_load(forebay: &Forebay, name: &str, until: impl FnOnce()) -> (usize, usize) {
+    let (over, good, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = forebay.connect();
+                while !over.load(Ordering::Relaxed) {
+                    let reply = client.get(&format!("/{name}"));
+                    let has_result =
+                        reply.status == 200 && reply.text().trim().parse::<u32>().is_ok();
+                    if has_result { &good } else { &failed }.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        until();
+        over.store(true, Ordering::Relaxed);
+    });
+    (good.into_inner(), failed.into_inner())
+}
+
+#[test]
+fn a_lost_connection_fails_only_the_request_under_way() {
+    const TERMINATIONS: usize = 200;
+    if !is_installed() || !peer::has(&["libapache-dbi-perl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let mut database = postgres(&folder);
+    let site = Folder::new();
+    write_script(&site, "keeps.pl", KEEPERS[0].1);
+    write_script(&site, "apache.pl", "use Apache::DBI; answer(connected());");
+    let forebay = one_worker(site, &folder, "registry", "queue_timeout = \"30s\"");
+    for name in ["keeps.pl", "apache.pl"] {
+        let (good, failed) = under_load(&forebay, name, || {
+            for _ in 0..TERMINATIONS {
+                let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                     where backend_type = 'client backend' and pid <> pg_backend_pid()";
+                query(&folder, end);
+            }
+        });
+        assert!(failed <= TERMINATIONS && good > failed, "{name}: {good} good, {failed} failed");
+    }
+    for _ in 0..10 {
+        database.stop();
+        assert!(backend_is_lost(&forebay));
+        database = postgres(&folder);
+        query_until_ready(&folder);
+        for name in ["keeps.pl", "apache.pl", "keeps.pl"] {
+            backend(&forebay, name);
+        }
+    }
+    forebay.stop();
+    database.stop();
+}
+
+/// Returns true if a script gets no answer from the database.
+fn backend_is_lost(forebay: &Forebay) -> bool {
+    let reply = forebay.get("/keeps.pl");
+    reply.status != 200 || reply.text().trim().parse::<u32>().is_err()
+}
+
+/// Waits until the database takes connections: it listens some time before.
+fn query_until_ready(database: &Folder) {
+    let is_ready = || {
+        let mut command = Command::new("pg_isready");
+        command.args(["-q", "-h", database.path().to_str().unwrap()]);
+        command.status().is_ok_and(|status| status.success())
+    };
+    assert!(eventually(is_ready));
 }

@@ -34,6 +34,10 @@ pub struct App {
     /// cgi-bin: the way to run Python scripts, with the values of `mode` for python-cgi. Default:
     /// fresh.
     pub python_mode: Option<At<String>>,
+    /// perl-cgi, cgi-bin: Perl files and modules that each worker loads when it starts, such as
+    /// ["startup.pl", "CGI"], as PerlRequire and PerlModule of mod_perl do. Not in the modes fork
+    /// and cgi. Default: none.
+    pub preload: Option<At<OneOrMany<String>>>,
     /// cgi-bin, perl-cgi, python-cgi: the largest number of processes at the same time for scripts
     /// that no worker can run, such as shell scripts. Further requests wait. Default: 64.
     pub max_processes: Option<At<usize>>,
@@ -207,13 +211,21 @@ const FORMS: [Form; 13] = [
     Form {
         kind: "cgi-bin",
         must: &["dir"],
-        may: &["perl_mode", "python_mode", "max_processes", "python", "lib", "max_output"],
+        may: &[
+            "perl_mode",
+            "python_mode",
+            "preload",
+            "max_processes",
+            "python",
+            "lib",
+            "max_output",
+        ],
         ..FORM
     },
     Form {
         kind: "perl-cgi",
         must: &["dir"],
-        may: &["mode", "max_processes", "lib", "max_output"],
+        may: &["mode", "preload", "max_processes", "lib", "max_output"],
         modes: &["registry", "registry-prefork", "perlrun", "fork", "cgi"],
         ..FORM
     },

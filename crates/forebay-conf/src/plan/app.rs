@@ -77,6 +77,8 @@ pub enum AppKind {
         dir: PathBuf,
         /// The way to run Perl scripts.
         perl_mode: PerlMode,
+        /// Absolute paths of Perl files, and names of Perl modules, that each worker loads first.
+        preload: Vec<String>,
         /// The way to run Python scripts.
         python_mode: PythonMode,
         /// The interpreter of Python scripts. `None`: that of the virtual environment that the #!
@@ -89,6 +91,8 @@ pub enum AppKind {
         dir: PathBuf,
         /// The way to run each script.
         mode: PerlMode,
+        /// Absolute paths of Perl files, and names of Perl modules, that each worker loads first.
+        preload: Vec<String>,
     },
     /// Unchanged Python CGI scripts.
     PythonCgi {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::app_server::{PHP, mount, prefix, script_ends};
-use super::effect::{all_have_effect, only_its_own};
+use super::effect::{all_have_effect, no_effect, only_its_own};
 use super::path::{directory, file};
 use super::process::{LEAST_MEMORY, at_least, cgroup, limits, max_processes, watch};
 use super::program::program;
@@ -93,12 +93,14 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
         Kind::CgiBin => AppKind::CgiBin {
             dir: dir()?,
             perl_mode: mode(&typed.perl_mode, "cgi-bin", "perl_mode", &PERL_MODES)?,
+            preload: preload(context, typed, &typed.perl_mode)?,
             python_mode: mode(&typed.python_mode, "cgi-bin", "python_mode", &PYTHON_MODES)?,
             python: python(context, typed)?,
         },
         Kind::PerlCgi => AppKind::PerlCgi {
             dir: dir()?,
             mode: mode(&typed.mode, "perl-cgi", "mode", &PERL_MODES)?,
+            preload: preload(context, typed, &typed.mode)?,
         },
         Kind::PythonCgi => AppKind::PythonCgi {
             dir: dir()?,
@@ -254,6 +256,33 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
     ("fork", PerlMode::Fork),
     ("cgi", PerlMode::Cgi),
 ];
+
+/// Returns the Perl files, as absolute paths, and the modules that workers load first. `mode` is
+/// checked elsewhere.
+fn preload(
+    context: &Context<'_>,
+    typed: &file::App,
+    mode: &Option<At<String>>,
+) -> Resolution<Vec<String>> {
+    let Some(at) = &typed.preload else { return Ok(Vec::new()) };
+    if let Some(mode) = mode.as_ref().filter(|mode| matches!(mode.as_str(), "fork" | "cgi")) {
+        let why = format!("with mode \"{}\": it runs each script in a perl of its own", mode.value);
+        let help =
+            "remove it; in mode \"fork\", modules that a script loads with `use` are loaded once";
+        return Err(no_effect(&at.span, "preload", &why, help));
+    }
+    let is_name = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let item = |item: &At<&String>| {
+        if item.value.split("::").all(is_name) {
+            return Ok(item.value.clone());
+        }
+        Ok(file(context, &item.with(item.value.clone()))?.to_string_lossy().into_owned())
+    };
+    at.items().iter().map(item).collect()
+}
 
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
@@ -459,6 +488,19 @@ mod tests {
         let python = "write \"fresh\" or \"fork\"";
         refused("kind = 'python-cgi'\ndir = 'shop'\nmode = 'registry'", python);
         refused("kind = 'php'\nroot = 'shop'\nmode = 'fork'", "`mode` is not for this kind");
+    }
+
+    #[test]
+    fn perl_workers_preload_files_and_modules() {
+        let text = "kind = 'perl-cgi'\ndir = 'shop'\npreload = ['shop/app.psgi', 'CGI', 'A::B_1']";
+        let AppKind::PerlCgi { preload, .. } = resolved(text).unwrap().kind else { panic!() };
+        assert!(preload[0].starts_with('/') && preload[0].ends_with("/shop/app.psgi"));
+        assert_eq!(preload[1..], ["CGI", "A::B_1"]);
+        refused("kind = 'perl-cgi'\ndir = 'shop'\npreload = 'start.pl'", "start.pl");
+        refused("kind = 'perl-cgi'\ndir = 'shop'\npreload = 'A::B;system'", "A::B;system");
+        let fork = "kind = 'cgi-bin'\ndir = 'shop'\npreload = 'CGI'\nperl_mode = 'fork'";
+        refused(fork, "has no effect with mode \"fork\"");
+        refused("kind = 'php'\nroot = 'shop'\npreload = 'CGI'", "is not for this kind");
     }
 
     #[test]

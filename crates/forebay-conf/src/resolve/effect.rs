@@ -28,6 +28,12 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
         ("perl_mode", typed.perl_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
         ("python_mode", typed.python_mode.as_ref().map(|at| &at.span), mixed, "cgi-bin"),
         (
+            "preload",
+            typed.preload.as_ref().map(|at| &at.span),
+            mixed || matches!(kind, Kind::PerlCgi),
+            "perl-cgi\" or \"cgi-bin",
+        ),
+        (
             "max_processes",
             typed.max_processes.as_ref().map(|at| &at.span),
             cgi || mixed,

@@ -134,17 +134,21 @@ fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
         let python = python.clone().or_else(|| found.environment.clone());
         Kind::PythonCgi { dir: dir.to_owned(), mode: python_mode(mode), python }
     };
-    let perl_kind = |dir: &Path, mode| Kind::PerlCgi { dir: dir.to_owned(), mode: perl_mode(mode) };
+    let perl_kind = |dir: &Path, mode, preload: &[String]| Kind::PerlCgi {
+        dir: dir.to_owned(),
+        mode: perl_mode(mode),
+        preload: preload.to_owned(),
+    };
     let (perl, python, is_named, unmarked) = match &plan.kind {
-        AppKind::PerlCgi { dir, mode } => {
-            (Some(perl_kind(dir, *mode)), None, false, Unmarked::Perl)
+        AppKind::PerlCgi { dir, mode, preload } => {
+            (Some(perl_kind(dir, *mode, preload)), None, false, Unmarked::Perl)
         }
         AppKind::PythonCgi { dir, mode, python } => {
             let kind = python_kind(dir, *mode, python);
             (None, Some(kind), python.is_some(), Unmarked::Python)
         }
-        AppKind::CgiBin { dir, perl_mode, python_mode, python } => {
-            let perl = found.perl.then(|| perl_kind(dir, *perl_mode));
+        AppKind::CgiBin { dir, perl_mode, preload, python_mode, python } => {
+            let perl = found.perl.then(|| perl_kind(dir, *perl_mode, preload));
             let kind = found.python.then(|| python_kind(dir, *python_mode, python));
             (perl, kind, python.is_some(), Unmarked::Nothing)
         }

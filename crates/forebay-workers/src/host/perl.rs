@@ -10,6 +10,8 @@ const HOST: &str = concat!(
     "\n",
     include_str!("../../../../hosts/perl-leftovers.pl"),
     "\n",
+    include_str!("../../../../hosts/perl-databases.pl"),
+    "\n",
     include_str!("../../../../hosts/perl-requests.pl"),
     "\n",
     include_str!("../../../../hosts/perl-scripts.pl"),
@@ -31,8 +33,8 @@ pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::H
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\
     eval;die $@ if $@;undef $_;Forebay::Host::serve(@ARGV)";
 
-/// Returns the host that runs scripts in `mode`.
-pub(super) fn host(app: &str, mode: PerlMode, parent: u32) -> Host {
+/// Returns the host that runs scripts in `mode`, and first loads the files and modules in `preload`.
+pub(super) fn host(app: &str, mode: PerlMode, preload: &[String], parent: u32) -> Host {
     let (mode, host) = match mode {
         PerlMode::Registry => ("registry", HOST.to_owned()),
         PerlMode::RegistryPrefork => ("registry-prefork", HOST.to_owned()),
@@ -41,7 +43,7 @@ pub(super) fn host(app: &str, mode: PerlMode, parent: u32) -> Host {
         PerlMode::Cgi => ("cgi", host_of_processes()),
     };
     let mut command = Command::new("perl");
-    command.args(["-e", BOOTSTRAP, mode, &parent.to_string(), app]);
+    command.args(["-e", BOOTSTRAP, mode, &parent.to_string(), app]).args(preload);
     Host::new(command, &host)
 }
 

@@ -40,7 +40,10 @@ impl Scripts {
     /// One worker, registry mode, a short queue; `change` for the rest.
     pub fn spec(&self, change: impl FnOnce(&mut AppSpec)) -> AppSpec {
         let dir = self.dir.path().to_path_buf();
-        let mut spec = AppSpec::new("test", Kind::PerlCgi { dir, mode: PerlMode::Registry });
+        let mut spec = AppSpec::new(
+            "test",
+            Kind::PerlCgi { dir, mode: PerlMode::Registry, preload: Vec::new() },
+        );
         spec.workers = Workers { min: 1, max: 1 };
         spec.request_timeout = DEADLINE;
         spec.queue_timeout = DEADLINE;
@@ -57,7 +60,7 @@ impl Scripts {
     /// One worker that runs scripts in this mode.
     pub fn start_mode(&self, mode: PerlMode) -> App {
         let dir = self.dir.path().to_path_buf();
-        self.start(|spec| spec.kind = Kind::PerlCgi { dir, mode })
+        self.start(|spec| spec.kind = Kind::PerlCgi { dir, mode, preload: Vec::new() })
     }
 
     /// Everything logged so far.
