@@ -3,15 +3,19 @@
 
 use std::time::Duration;
 
-use forebay_conf::{Acme, AcmeChallenge};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use forebay_conf::{self as conf, Acme, AcmeChallenge};
+use forebay_net::log::ErrorLog;
 use forebay_net::tls::Challenges;
 use instant_acme::{
     Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
-    Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
+use crate::dns_records::DnsRecords;
 use crate::state::{self, Issued};
 
 /// Time limit for obtaining one certificate, from the request for the account to the download, with
@@ -31,19 +35,33 @@ pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
+    errors: &ErrorLog,
 ) -> Result<Issued, String> {
+    let mut records = DnsRecords::new(&acme.dns_hook);
     let whole = async {
         let mut stale = 0;
         loop {
-            let outcome = one_order(acme, challenge, challenges).await;
+            let mut proof = Proof { challenge, challenges, records: &mut records };
+            let outcome = one_order(acme, &mut proof).await;
             match outcome {
                 Err(failure) if failure.is_stale && stale < STALE => stale += 1,
                 outcome => return outcome.map_err(|failure| failure.why),
             }
         }
     };
-    let within = tokio::time::timeout(PATIENCE, whole).await;
+    let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole).await;
+    for why in records.remove_all().await {
+        errors.warn(&format!("ACME: {}: a DNS record stays: {why}", acme.names.join(", ")));
+    }
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
+}
+
+/// Means to prove control of the names.
+struct Proof<'a> {
+    challenge: AcmeChallenge,
+    challenges: &'a Challenges,
+    /// Records that were created, for dns-01.
+    records: &'a mut DnsRecords,
 }
 
 /// Reason why an order failed.
@@ -66,13 +84,9 @@ impl From<Error> for OrderFailure {
     }
 }
 
-async fn one_order(
-    acme: &Acme,
-    challenge: AcmeChallenge,
-    challenges: &Challenges,
-) -> Result<Issued, OrderFailure> {
+async fn one_order(acme: &Acme, proof: &mut Proof<'_>) -> Result<Issued, OrderFailure> {
     let mut order = new_order(acme).await?;
-    fulfil(&mut order, acme, challenge, challenges).await
+    fulfil(&mut order, acme, proof).await
 }
 
 /// Creates an order with the saved account, or with a new one if the authority does not know the
@@ -127,21 +141,31 @@ async fn new_account(acme: &Acme) -> Result<Account, OrderFailure> {
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
-    let created = builder(acme)?.create(&new, acme.directory.clone(), None).await;
+    let external = acme.external_account.as_ref().map(external_account).transpose()?;
+    let created = builder(acme)?.create(&new, acme.directory.clone(), external.as_ref()).await;
     let (account, credentials) = created.map_err(|error| unreachable(acme, error))?;
     let text = serde_json::to_string(&credentials).map_err(|error| error.to_string())?;
     state::save_account(acme, &text)?;
     Ok(account)
 }
 
+fn external_account(of: &conf::ExternalAccount) -> Result<ExternalAccountKey, String> {
+    let key = BASE64_URL_SAFE_NO_PAD.decode(of.mac_key.as_bytes());
+    let key = key.map_err(|error| format!("`mac_key` is not base64url: {error}"))?;
+    Ok(ExternalAccountKey::new(of.key_id.clone(), &key))
+}
+
 /// Proves control of the names and obtains the certificate.
 async fn fulfil(
     order: &mut Order,
     acme: &Acme,
-    challenge: AcmeChallenge,
-    challenges: &Challenges,
+    proof: &mut Proof<'_>,
 ) -> Result<Issued, OrderFailure> {
-    prove(order, challenge, challenges).await?;
+    if proof.challenge == AcmeChallenge::Dns01 {
+        create_records(order, proof.records).await?;
+        tokio::time::sleep(acme.dns_wait).await;
+    }
+    prove(order, proof).await?;
     let status = order.poll_ready(&POLLS).await?;
     if !matches!(status, OrderStatus::Ready | OrderStatus::Valid) {
         return Err(refusal(order).await.into());
@@ -156,12 +180,41 @@ async fn fulfil(
     Ok(Issued { chain, key: key.serialize_pem() })
 }
 
+/// Creates the TXT record of each name. All records are created before the authority looks for the
+/// first: servers of a zone cache what they have answered, and `example.org` and `*.example.org` share
+/// a record name.
+async fn create_records(order: &mut Order, records: &mut DnsRecords) -> Result<(), OrderFailure> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status != AuthorizationStatus::Pending {
+            continue;
+        }
+        let challenge = authorization
+            .challenge(ChallengeType::Dns01)
+            .ok_or_else(|| lacking(AcmeChallenge::Dns01))?;
+        let value = challenge.key_authorization().dns_value();
+        let name = dns_name(&challenge.identifier())?.to_owned();
+        records.create(&name, value).await?;
+    }
+    Ok(())
+}
+
+fn lacking(challenge: AcmeChallenge) -> String {
+    format!("the authority does not offer the challenge {challenge:?}")
+}
+
+/// Returns the DNS name of an identifier, without the `*.` of a wildcard.
+fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
+    match of.identifier {
+        Identifier::Dns(name) => Ok(name),
+        _ => Err("the authority asked for something that is not a DNS name".to_owned()),
+    }
+}
+
 /// Answers a challenge for each name.
-async fn prove(
-    order: &mut Order,
-    by: AcmeChallenge,
-    challenges: &Challenges,
-) -> Result<(), OrderFailure> {
+async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure> {
+    let by = proof.challenge;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -173,24 +226,19 @@ async fn prove(
         let kind = match by {
             AcmeChallenge::Http01 => ChallengeType::Http01,
             AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
+            AcmeChallenge::Dns01 => ChallengeType::Dns01,
         };
-        let lacking = || format!("the authority does not offer the challenge {by:?}");
-        let mut challenge = authorization.challenge(kind).ok_or_else(lacking)?;
+        let mut challenge = authorization.challenge(kind).ok_or_else(|| lacking(by))?;
         let key = challenge.key_authorization();
         match by {
             AcmeChallenge::Http01 => {
-                challenges.answer_request(&challenge.token, key.as_str().to_owned());
+                proof.challenges.answer_request(&challenge.token, key.as_str().to_owned());
             }
             AcmeChallenge::TlsAlpn01 => {
-                let AuthorizedIdentifier { identifier: Identifier::Dns(name), .. } =
-                    challenge.identifier()
-                else {
-                    return Err("the authority asked for something that is not a DNS name"
-                        .to_owned()
-                        .into());
-                };
-                show(challenges, name, key.digest().as_ref())?;
+                let name = dns_name(&challenge.identifier())?;
+                show(proof.challenges, name, key.digest().as_ref())?;
             }
+            AcmeChallenge::Dns01 => {} // `create_records` has answered it
         }
         challenge.set_ready().await?;
     }

@@ -1,6 +1,7 @@
 //! Obtains and renews certificates with ACME (RFC 8555). One thread ([`Manager`]) does this for all
 //! sites that need a certificate ([`Wanted`]).
 //!
+//! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
@@ -9,6 +10,7 @@
 //! answers from `Challenges`.
 #![forbid(unsafe_code)]
 
+mod dns_records;
 mod issue;
 mod schedule;
 mod state;
@@ -116,7 +118,7 @@ async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);
-    let outcome = issue::issue(acme, challenge, challenges).await;
+    let outcome = issue::issue(acme, challenge, challenges, errors).await;
     challenges.clear();
     let outcome = outcome.and_then(|issued| {
         kept.wanted
@@ -174,6 +176,10 @@ fn advice(challenge: AcmeChallenge) -> &'static str {
         }
         AcmeChallenge::TlsAlpn01 => {
             "The authority must reach this server under each name on port 443 (tls-alpn-01)"
+        }
+        AcmeChallenge::Dns01 => {
+            "The authority must find the record that `dns_hook` creates, at the latest after \
+             `dns_wait` (dns-01)"
         }
     }
 }

@@ -182,6 +182,9 @@ mod tests {
             email: None,
             state: state.to_owned(),
             challenge: None,
+            dns_hook: Vec::new(),
+            dns_wait: Duration::ZERO,
+            external_account: None,
         }
     }
 

@@ -50,7 +50,7 @@ pub use route::{
     Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
-pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, Tls};
+pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, ExternalAccount, Tls};
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };

@@ -61,7 +61,9 @@ pub use route::{
 };
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
-pub use tls::{Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, Tls};
+pub use tls::{
+    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, ExternalAccount, Tls,
+};
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };

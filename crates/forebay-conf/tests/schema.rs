@@ -182,7 +182,13 @@ fn a_route_is_offered_one_answer() {
 /// Files with a gap for one more key of a definition. Each default in the schema must be accepted
 /// in one of them, and change nothing.
 const PLACES: &[(&str, &[&str])] = &[
-    ("Acme", &["respond = 'x'\n[site.tls.acme]\n@"]),
+    (
+        "Acme",
+        &[
+            "respond = 'x'\n[site.tls.acme]\n@",
+            "respond = 'x'\n[site.tls.acme]\nchallenge = 'dns-01'\ndns_hook = 'a-file'\n@",
+        ],
+    ),
     (
         "Ajp",
         &[

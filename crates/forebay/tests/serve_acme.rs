@@ -39,11 +39,18 @@ struct Pebble {
     http: u16,
     https: u16,
     resolver: u16,
+    /// The port that adds records to the DNS.
+    control: u16,
 }
 
 impl Pebble {
-    /// None where it is not installed.
+    /// `None` if it is not installed.
     fn start() -> Option<Self> {
+        Self::start_with(&serde_json::json!({ "externalAccountBindingRequired": false }))
+    }
+
+    /// Starts it with further settings.
+    fn start_with(more: &serde_json::Value) -> Option<Self> {
         let program = installed("pebble")?;
         // Of the same package.
         let dns = program.with_file_name("pebble-challtestsrv");
@@ -55,7 +62,7 @@ impl Pebble {
         folder.write("pebble-ca.pem", &authority.pem);
         let ports: Vec<u16> = (0..6).map(|_| free_port()).collect();
         let [acme, management, http, https, resolver, control] = ports[..] else { unreachable!() };
-        let configuration = serde_json::json!({ "pebble": {
+        let mut configuration = serde_json::json!({ "pebble": {
             "listenAddress": format!("127.0.0.1:{acme}"),
             "managementListenAddress": format!("127.0.0.1:{management}"),
             "certificate": certificate,
@@ -63,8 +70,10 @@ impl Pebble {
             "httpPort": http,
             "tlsPort": https,
             "ocspResponderURL": "",
-            "externalAccountBindingRequired": false,
         }});
+        for (key, value) in more.as_object().unwrap() {
+            configuration["pebble"][key] = value.clone();
+        }
         let file = folder.write("pebble.json", configuration.to_string());
         let mut command = Command::new(dns);
         command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""]);
@@ -87,6 +96,7 @@ impl Pebble {
             http,
             https,
             resolver,
+            control,
         })
     }
 
@@ -267,5 +277,81 @@ fn an_authority_that_cannot_be_reached_is_logged_with_what_to_do() {
     assert!(connect(pebble.https(), NAME, pebble.client()).is_err(), "there is nothing to show");
     let mut plain = Client::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, pebble.http)));
     assert_eq!(plain.get("/.well-known/acme-challenge/x").status, 308, "all else is served");
+    forebay.stop();
+}
+
+/// Writes a program for `dns_hook` that adds records to Pebble's DNS server, and a log of its calls.
+fn dns_hook(pebble: &Pebble) -> String {
+    let hook = pebble.folder.script(
+        "hook",
+        format!(
+            "#!/bin/sh\necho \"$*\" >> {}/calls\n\
+             case $2 in present) path=set-txt;; *) path=clear-txt;; esac\n\
+             curl -sf -d \"{{\\\"host\\\": \\\"$3\\\", \\\"value\\\": \\\"$4\\\"}}\" http://127.0.0.1:{}/$path\n",
+            pebble.folder.path().display(),
+            pebble.control
+        ),
+    );
+    format!("dns_hook = [\"{}\", \"zone\"]", hook.display())
+}
+
+#[test]
+fn a_wildcard_certificate_is_issued_by_a_program_that_creates_dns_records() {
+    let Some(pebble) = Pebble::start() else { return };
+    let keys = format!(", challenge = \"dns-01\", dns_wait = \"0s\", {}", dns_hook(&pebble));
+    let hosts = "hosts = [\"*.forebay.test\", \"forebay.test\"]";
+    let site = pebble.site(&keys).replace(&format!("hosts = \"{NAME}\""), hosts);
+    let mut forebay = serve(Folder::new(), &site);
+    let config = pebble.client();
+    hello(&mut connect_when_issued(&pebble, &config, &forebay));
+    for name in ["forebay.test", "x.forebay.test"] {
+        assert!(connect(pebble.https(), name, config.clone()).is_ok(), "{name}");
+    }
+    forebay.process.wait_for_output("a certificate was issued");
+    let calls = fs::read_to_string(pebble.folder.path().join("calls")).unwrap();
+    let actions: Vec<_> =
+        calls.lines().map(|line| line.split(' ').take(3).collect::<Vec<_>>().join(" ")).collect();
+    let (present, cleanup) = ("zone present", "zone cleanup");
+    let record = "_acme-challenge.forebay.test.";
+    assert_eq!(actions, [present, present, cleanup, cleanup].map(|a| format!("{a} {record}")));
+    forebay.stop();
+    // The saved certificate is served at once.
+    let forebay = serve(Folder::new(), &site);
+    assert!(connect(pebble.https(), NAME, config).is_ok());
+    forebay.stop();
+}
+
+#[test]
+fn a_dns_hook_that_fails_is_logged_with_its_last_line() {
+    let Some(pebble) = Pebble::start() else { return };
+    let hook =
+        pebble.folder.script("hook", "#!/bin/sh\necho 'the token has expired' >&2; exit 7\n");
+    let keys = format!(", challenge = \"dns-01\", dns_hook = \"{}\"", hook.display());
+    let mut forebay = serve(Folder::new(), &pebble.site(&keys));
+    forebay.process.wait_for_output("next attempt in");
+    let output = forebay.process.output();
+    assert!(output.contains("exit status: 7: the token has expired"), "{output}");
+    assert!(output.contains("a DNS record stays"), "{output}");
+    forebay.stop();
+}
+
+#[test]
+fn an_authority_with_customers_is_given_the_external_account() {
+    let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let more = serde_json::json!({
+        "externalAccountBindingRequired": true,
+        "externalAccountMACKeys": { "kid-1": key },
+    });
+    let Some(pebble) = Pebble::start_with(&more) else { return };
+    let account =
+        |key: &str| format!(", external_account = {{ key_id = \"kid-1\", mac_key = \"{key}\" }}");
+    let mut forebay = serve(Folder::new(), &pebble.site(&account(key)));
+    hello(&mut connect_when_issued(&pebble, &pebble.client(), &forebay));
+    forebay.process.wait_for_output("a certificate was issued");
+    assert!(!forebay.process.output().contains(key));
+    forebay.stop();
+    fs::remove_dir_all(pebble.folder.path().join("state")).unwrap();
+    let mut forebay = serve(Folder::new(), &pebble.site(&account(&key.replace('z', "y"))));
+    forebay.process.wait_for_output("next attempt in");
     forebay.stop();
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{At, Table};
+use super::shape::{At, OneOrMany, Table, Time};
 
 /// The certificate and TLS settings of https:// listeners.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -47,6 +47,26 @@ pub struct Acme {
     /// The method that proves control of a host name. Default: each method that the listeners
     /// allow, in turn.
     pub challenge: Option<At<AcmeChallenge>>,
+    /// dns-01: the program that creates and removes TXT records, with further arguments. Forebay
+    /// adds "present" or "cleanup", the name of the record and its value, as the provider `exec` of
+    /// lego does. It runs as the user of Forebay.
+    pub dns_hook: Option<At<OneOrMany<String>>>,
+    /// dns-01: the time from the end of `dns_hook` until the authority is asked to look, in which
+    /// the DNS servers of the zone take over the record. Default: "10s".
+    pub dns_wait: Option<Time>,
+    /// The account at an authority that has customers (external account binding). Default: none.
+    pub external_account: Option<At<Table<ExternalAccount>>>,
+}
+
+/// An account at an authority that has customers. The authority gives both values.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["key_id", "mac_key"]))]
+pub struct ExternalAccount {
+    /// The identifier of the key.
+    pub key_id: Option<At<String>>,
+    /// The key, in base64url.
+    pub mac_key: Option<At<String>>,
 }
 
 /// The method that proves control of a host name.
@@ -58,6 +78,9 @@ pub enum AcmeChallenge {
     /// A TLS handshake on port 443.
     #[serde(rename = "tls-alpn-01")]
     TlsAlpn01,
+    /// A TXT record that `dns_hook` creates. The only method for names such as "*.example.org".
+    #[serde(rename = "dns-01")]
+    Dns01,
 }
 
 /// The treatment of a client without a certificate.

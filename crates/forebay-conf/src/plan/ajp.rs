@@ -43,8 +43,9 @@ pub enum Ping {
     Off,
 }
 
-/// A secret that Forebay shares with an AJP peer. `Debug` does not print the secret.
-#[derive(Clone, PartialEq, Eq)]
+/// A secret that Forebay shares with a peer, an authority or an application. `Debug` does not print
+/// the secret.
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret(String);
 
 impl Secret {

@@ -1,6 +1,9 @@
 //! TLS settings of a site, and of connections to backends.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ajp::Secret;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +36,8 @@ pub enum CertificateSource {
 /// Settings of ACME (RFC 8555), which obtains a certificate from an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acme {
-    /// The host names in the certificate, at least one.
+    /// The host names in the certificate, at least one. With [`AcmeChallenge::Dns01`], the first label
+    /// may be `*`.
     pub names: Vec<String>,
     /// The URL of the authority's directory. Default: that of Let's Encrypt.
     pub directory: String,
@@ -47,6 +51,22 @@ pub struct Acme {
     /// The method that proves control of the names. `None`: each method that the listeners allow,
     /// in turn.
     pub challenge: Option<AcmeChallenge>,
+    /// The program that creates and removes DNS records, an existing file, and its first arguments.
+    /// Empty without [`AcmeChallenge::Dns01`].
+    pub dns_hook: Vec<String>,
+    /// The time from the creation of records until the authority is asked to look. Default 10 s.
+    pub dns_wait: Duration,
+    /// The account at an authority that has customers.
+    pub external_account: Option<ExternalAccount>,
+}
+
+/// The customer's account that an ACME account is bound to (RFC 8555 section 7.3.4).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExternalAccount {
+    /// The identifier of the key.
+    pub key_id: String,
+    /// The key, in base64url without padding.
+    pub mac_key: Secret,
 }
 
 impl Acme {
@@ -73,6 +93,8 @@ pub enum AcmeChallenge {
     Http01,
     /// A TLS handshake on port 443 (RFC 8737).
     TlsAlpn01,
+    /// A TXT record in the DNS (RFC 8555 section 8.4).
+    Dns01,
 }
 
 /// Settings for TLS with backends.

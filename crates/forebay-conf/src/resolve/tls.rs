@@ -3,14 +3,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use super::effect::no_effect;
 use super::path::{file, path};
+use super::value::{no_control, required, time};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{
-    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, HostPattern, Listen, Tls,
+    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, ExternalAccount, HostPattern,
+    Listen, Secret, Tls,
 };
 use crate::preset::other_name;
 
@@ -96,17 +99,7 @@ fn acme(
         let help = "leave it out, or leave out `acme`";
         return Err(no_effect(&at.span, key, "if `acme` obtains the certificate", help));
     }
-    let name = |host: &HostPattern| match host {
-        HostPattern::Exact(name) => Some(name.to_ascii_lowercase()),
-        HostPattern::Any | HostPattern::Suffix(_) => None,
-    };
-    let Some(names) = hosts.iter().map(name).collect::<Option<Vec<_>>>() else {
-        let message = "ACME needs host names, and this site has none";
-        return Err(Problem::new(&typed.span, message).help(
-            "name all of them: hosts = [\"example.org\", \"www.example.org\"]; one for *.example.org \
-             is had by other means, and given by `certificate` and `key`",
-        ));
-    };
+    let names = acme_names(typed, hosts)?;
     let directory = typed.directory.as_ref();
     if let Some(at) = directory.filter(|at| !at.starts_with("https://")) {
         return Err(Problem::new(&at.span, "this is not an https:// URL")
@@ -128,8 +121,76 @@ fn acme(
         challenge: typed.challenge.as_ref().map(|at| match at.value {
             file::AcmeChallenge::Http01 => AcmeChallenge::Http01,
             file::AcmeChallenge::TlsAlpn01 => AcmeChallenge::TlsAlpn01,
+            file::AcmeChallenge::Dns01 => AcmeChallenge::Dns01,
         }),
+        dns_hook: dns_hook(context, typed)?,
+        dns_wait: time(&typed.dns_wait, Duration::from_secs(10))?,
+        external_account: typed.external_account.as_ref().map(external_account).transpose()?,
     })
+}
+
+/// Returns the names of the certificate.
+fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
+    let has_dns =
+        matches!(typed.challenge.as_ref().map(|at| at.value), Some(file::AcmeChallenge::Dns01));
+    let name = |host: &HostPattern| match host {
+        HostPattern::Exact(name) => Ok(name.to_ascii_lowercase()),
+        HostPattern::Suffix(end) if has_dns => Ok(format!("*{}", end.to_ascii_lowercase())),
+        HostPattern::Suffix(end) => Err(Problem::new(
+            &typed.span,
+            format!("ACME for *{end} needs the challenge dns-01"),
+        )
+        .help(
+            "set challenge = \"dns-01\" and dns_hook = \"PROGRAM\", or give the certificate by \
+                     `certificate` and `key`",
+        )),
+        HostPattern::Any => {
+            Err(Problem::new(&typed.span, "ACME needs host names, and this site has none")
+                .help("name all of them: hosts = [\"example.org\", \"www.example.org\"]"))
+        }
+    };
+    hosts.iter().map(name).collect()
+}
+
+/// Returns the program that creates DNS records, and its arguments.
+fn dns_hook(context: &Context<'_>, typed: &At<Table<file::Acme>>) -> Resolution<Vec<String>> {
+    let challenge = typed.challenge.as_ref();
+    let has_dns = challenge.is_some_and(|at| matches!(at.value, file::AcmeChallenge::Dns01));
+    let hook = typed.dns_hook.as_ref().map(|at| ("dns_hook", &at.span));
+    let wait = typed.dns_wait.as_ref().map(|at| ("dns_wait", &at.span));
+    if let Some((key, span)) = hook.or(wait).filter(|_| !has_dns) {
+        let help = "set challenge = \"dns-01\", or leave it out";
+        return Err(no_effect(span, key, "without the challenge dns-01", help));
+    }
+    let (Some(challenge), Some(at)) = (challenge.filter(|_| has_dns), &typed.dns_hook) else {
+        return match challenge.filter(|_| has_dns) {
+            None => Ok(Vec::new()),
+            Some(challenge) => Err(Problem::new(&challenge.span, "dns-01 needs a `dns_hook`").help(
+                "name a program that creates TXT records: dns_hook = \"/usr/local/bin/dns-record\"",
+            )),
+        };
+    };
+    let items = at.items();
+    let Some((program, arguments)) = items.split_first() else {
+        return Err(Problem::new(&challenge.span, "`dns_hook` is empty").help("name a program"));
+    };
+    let program = file(context, program)?.to_string_lossy().into_owned();
+    let arguments = arguments.iter().map(|argument| Ok(no_control(argument, argument)?.to_owned()));
+    std::iter::once(Ok(program)).chain(arguments).collect()
+}
+
+fn external_account(typed: &At<Table<file::ExternalAccount>>) -> Resolution<ExternalAccount> {
+    let key_id = required(&typed.key_id, &typed.span, "key_id", "\"kid-1\"")?;
+    let mac_key = required(&typed.mac_key, &typed.span, "mac_key", "\"{file.secrets/acme-key}\"")?;
+    let text = mac_key.trim().trim_end_matches('=');
+    let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    // One character alone is no byte.
+    if text.is_empty() || text.len() % 4 == 1 || !text.bytes().all(is_base64url) {
+        return Err(Problem::new(&mac_key.span, "this key is not base64url")
+            .help("copy it as the authority shows it: letters, digits, - and _"));
+    }
+    let key_id = no_control(key_id, key_id)?.to_owned();
+    Ok(ExternalAccount { key_id, mac_key: Secret::new(text.to_owned()) })
 }
 
 fn clients(

@@ -1,0 +1,127 @@
+//! TXT records for the challenge dns-01, which a program of the user creates and removes.
+//!
+//! Forebay calls the program as the provider `exec` of lego does: `HOOK present NAME VALUE`, and
+//! `HOOK cleanup NAME VALUE` after the order. NAME ends with a dot. Programs for lego, which exist for
+//! most providers, therefore work here.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+
+/// Time limit for one call of the program. DNS providers answer within seconds, but some programs wait
+/// until the record is visible.
+const CALL_LIMIT: Duration = Duration::from_secs(180);
+
+/// The longest part of the program's error output that is read.
+const LONGEST_OUTPUT: u64 = 16 * 1024;
+
+/// Records that the program has created.
+pub struct DnsRecords {
+    /// The program and its first arguments.
+    hook: Vec<String>,
+    /// Name and value of each record.
+    created: Vec<(String, String)>,
+}
+
+impl DnsRecords {
+    /// `hook` is the program and its first arguments.
+    pub fn new(hook: &[String]) -> Self {
+        Self { hook: hook.to_owned(), created: Vec::new() }
+    }
+
+    /// Creates the record that proves control of the host `name`.
+    pub async fn create(&mut self, name: &str, value: String) -> Result<(), String> {
+        let name = format!("_acme-challenge.{name}.");
+        // Before the call, which may fail after it has created the record.
+        self.created.push((name.clone(), value.clone()));
+        self.call("present", &name, &value).await
+    }
+
+    /// Removes all records. Returns the reasons why some could not be removed.
+    pub async fn remove_all(mut self) -> Vec<String> {
+        let mut failures = Vec::new();
+        for (name, value) in std::mem::take(&mut self.created) {
+            failures.extend(self.call("cleanup", &name, &value).await.err());
+        }
+        failures
+    }
+
+    async fn call(&self, action: &str, name: &str, value: &str) -> Result<(), String> {
+        let Some((program, arguments)) = self.hook.split_first() else {
+            return Err("no `dns_hook` is configured".to_owned());
+        };
+        let failed = |why: String| format!("{program} {action} {name}: {why}");
+        let mut command = Command::new(program);
+        // A value may begin with a hyphen. lego passes it in the same way.
+        command.args(arguments).args([action, name, value]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child =
+            command.kill_on_drop(true).spawn().map_err(|error| failed(error.to_string()))?;
+        match tokio::time::timeout(CALL_LIMIT, end_of(&mut child)).await {
+            Err(_) => Err(failed(format!("no end within {} s", CALL_LIMIT.as_secs()))),
+            Ok(outcome) => outcome.map_err(failed),
+        }
+    }
+}
+
+/// Waits until the program ends. The error is its status and the last line of its error output.
+async fn end_of(child: &mut Child) -> Result<(), String> {
+    let text = match child.stderr.take() {
+        Some(stderr) => read_text(stderr).await,
+        None => String::new(),
+    };
+    let status = child.wait().await.map_err(|error| error.to_string())?;
+    if status.success() {
+        return Ok(());
+    }
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    Err(format!("{status}: {}", last.trim()))
+}
+
+/// Reads the whole stream, so that the program can write on, and returns its beginning.
+async fn read_text(stderr: impl AsyncRead + Unpin) -> String {
+    let mut text = Vec::new();
+    let mut stream = stderr.take(LONGEST_OUTPUT);
+    // An error ends the text. The status of the program decides.
+    let _ = stream.read_to_end(&mut text).await;
+    let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> DnsRecords {
+        DnsRecords::new(&["/bin/sh", "-c", script, "hook"].map(str::to_owned))
+    }
+
+    #[tokio::test]
+    async fn a_program_creates_records_and_removes_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let mut records = sh(&format!("echo \"$*\" >> {}", log.display()));
+        records.create("a.example", "one".to_owned()).await.unwrap();
+        records.create("b.example", "-two".to_owned()).await.unwrap();
+        assert!(records.remove_all().await.is_empty());
+        let called = "present _acme-challenge.a.example. one\n\
+             present _acme-challenge.b.example. -two\n\
+             cleanup _acme-challenge.a.example. one\n\
+             cleanup _acme-challenge.b.example. -two\n";
+        assert_eq!(std::fs::read_to_string(log).unwrap(), called);
+    }
+
+    #[tokio::test]
+    async fn a_failure_has_the_last_line_of_the_program() {
+        let mut records = sh("echo first >&2; echo no token >&2; echo >&2; exit 3");
+        let error = records.create("a.example", "v".to_owned()).await.unwrap_err();
+        assert_eq!(error, "/bin/sh present _acme-challenge.a.example.: exit status: 3: no token");
+        assert_eq!(records.remove_all().await.len(), 1, "it may have created the record");
+        let mut none = DnsRecords::new(&["/no/such/program".to_owned()]);
+        assert!(none.create("a", "v".to_owned()).await.unwrap_err().contains("/no/such/program"));
+        let mut loud = sh("head -c 1000000 /dev/zero >&2");
+        assert_eq!(loud.create("a", "v".to_owned()).await, Ok(()));
+    }
+}
