@@ -50,7 +50,9 @@ pub use route::{
     Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
-pub use tls::{Acme, AcmeChallenge, BackendTls, ClientAuth, ExternalAccount, Tls};
+pub use tls::{
+    Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,
+};
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };

@@ -62,7 +62,8 @@ pub use route::{
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
 pub use tls::{
-    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, ExternalAccount, Tls,
+    Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
+    Tls,
 };
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,

@@ -12,6 +12,11 @@ use support::{Forebay, serve};
 
 /// A site with a small file, a large one, and replies that are compressed.
 fn site() -> Forebay {
+    site_with("")
+}
+
+/// As [`site`], with further keys of `tls`.
+fn site_with(tls: &str) -> Forebay {
     let folder = Folder::new();
     let authority = Authority::new("of the test");
     let identity = authority.issue(&["localhost"]);
@@ -22,9 +27,11 @@ fn site() -> Forebay {
     folder.write("htdocs/large.txt", "A line of a large file.\n".repeat(100_000));
     serve(
         folder,
-        "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
-         tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n\
-         [[site.route]]\nfiles = \"htdocs\"\ncompress = true\n",
+        &format!(
+            "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+             tls = {{ certificate = \"cert.pem\", key = \"key.pem\"{tls} }}\n\
+             [[site.route]]\nfiles = \"htdocs\"\ncompress = true\n"
+        ),
     )
 }
 
@@ -73,6 +80,44 @@ fn nghttp_multiplexes_over_tls() {
     let said = String::from_utf8(said).unwrap();
     let replies = said.lines().filter(|line| line.contains(" 200 ") && line.contains("/small.txt"));
     assert_eq!(replies.count(), 50, "{said}");
+    forebay.stop();
+}
+
+/// Returns the version, cipher suite and group of a handshake by OpenSSL, or `None` if it fails.
+fn handshake(forebay: &Forebay, arguments: &[&str]) -> Option<String> {
+    let target = format!("127.0.0.1:{}", forebay.address.port());
+    let output = Command::new(installed("openssl")?)
+        .args(["s_client", "-connect", &target, "-servername", "localhost"])
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let new = text.lines().find(|line| line.starts_with("New, TLS"))?;
+    let key = text.lines().find(|line| line.starts_with("Server Temp Key")).unwrap_or_default();
+    Some(format!("{new}; {key}"))
+}
+
+#[test]
+fn versions_ciphers_and_curves_can_be_restricted() {
+    if installed("openssl").is_none() {
+        return;
+    }
+    let forebay = site_with(", min_version = \"1.3\", curves = [\"P-384\"]");
+    assert_eq!(handshake(&forebay, &["-tls1_2"]), None);
+    let made = handshake(&forebay, &["-groups", "X25519:P-384"]).unwrap();
+    assert!(made.contains("TLSv1.3") && made.contains("secp384r1"), "{made}");
+    assert_eq!(handshake(&forebay, &["-groups", "X25519"]), None);
+    forebay.stop();
+    let forebay = site_with(
+        ", ciphers = [\"TLS_CHACHA20_POLY1305_SHA256\", \"ECDHE-ECDSA-AES256-GCM-SHA384\", \
+         \"ECDHE-RSA-AES256-GCM-SHA384\"]",
+    );
+    let made = handshake(&forebay, &[]).unwrap();
+    assert!(made.contains("TLS_CHACHA20_POLY1305_SHA256"), "{made}");
+    let made = handshake(&forebay, &["-tls1_2"]).unwrap();
+    assert!(made.contains("-AES256-GCM-SHA384"), "{made}");
+    assert_eq!(handshake(&forebay, &["-ciphersuites", "TLS_AES_128_GCM_SHA256", "-tls1_3"]), None);
     forebay.stop();
 }
 

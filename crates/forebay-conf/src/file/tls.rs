@@ -28,6 +28,78 @@ pub struct Tls {
     /// The request field that gives HTTP backends the subject of the client's certificate.
     /// Forebay removes that field from the client's own request. Default: none.
     pub client_subject_field: Option<At<String>>,
+    /// The oldest version of TLS that clients may use. Default: "1.2".
+    pub min_version: Option<At<TlsVersion>>,
+    /// The cipher suites that clients may use, by their names from IANA or OpenSSL. Default: all.
+    pub ciphers: Option<At<OneOrMany<Cipher>>>,
+    /// The groups for the key exchange, in the order of preference. Default: ["X25519MLKEM768",
+    /// "X25519", "secp256r1", "secp384r1"].
+    pub curves: Option<At<OneOrMany<Curve>>>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    V12,
+    /// TLS 1.3.
+    #[serde(rename = "1.3")]
+    V13,
+}
+
+/// A cipher suite. The first three are for TLS 1.3, the others for TLS 1.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum Cipher {
+    #[serde(rename = "TLS_AES_256_GCM_SHA384")]
+    Aes256GcmSha384,
+    #[serde(rename = "TLS_AES_128_GCM_SHA256")]
+    Aes128GcmSha256,
+    #[serde(rename = "TLS_CHACHA20_POLY1305_SHA256")]
+    Chacha20Poly1305Sha256,
+    #[serde(
+        rename = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        alias = "ECDHE-ECDSA-AES256-GCM-SHA384"
+    )]
+    EcdheEcdsaAes256GcmSha384,
+    #[serde(
+        rename = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        alias = "ECDHE-ECDSA-AES128-GCM-SHA256"
+    )]
+    EcdheEcdsaAes128GcmSha256,
+    #[serde(
+        rename = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        alias = "ECDHE-ECDSA-CHACHA20-POLY1305"
+    )]
+    EcdheEcdsaChacha20Poly1305Sha256,
+    #[serde(
+        rename = "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        alias = "ECDHE-RSA-AES256-GCM-SHA384"
+    )]
+    EcdheRsaAes256GcmSha384,
+    #[serde(
+        rename = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        alias = "ECDHE-RSA-AES128-GCM-SHA256"
+    )]
+    EcdheRsaAes128GcmSha256,
+    #[serde(
+        rename = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        alias = "ECDHE-RSA-CHACHA20-POLY1305"
+    )]
+    EcdheRsaChacha20Poly1305Sha256,
+}
+
+/// A group for the key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum Curve {
+    #[serde(rename = "X25519MLKEM768")]
+    X25519Mlkem768,
+    #[serde(rename = "X25519")]
+    X25519,
+    #[serde(rename = "secp256r1", alias = "P-256", alias = "prime256v1")]
+    Secp256r1,
+    #[serde(rename = "secp384r1", alias = "P-384")]
+    Secp384r1,
 }
 
 /// Obtains and renews a certificate from an authority (ACME).

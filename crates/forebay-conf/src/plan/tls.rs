@@ -16,6 +16,55 @@ pub struct Tls {
     /// The client certificates that the site accepts. `None`: clients are not asked for a
     /// certificate.
     pub clients: Option<ClientAuth>,
+    /// True if clients must use TLS 1.3. Default false: TLS 1.2 is enough.
+    pub is_13_only: bool,
+    /// The cipher suites that clients may use; empty: all that Forebay knows.
+    pub ciphers: Vec<Cipher>,
+    /// The groups for the key exchange, in the order of preference. Default: all.
+    pub curves: Vec<Curve>,
+}
+
+/// A cipher suite, by its name from IANA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// TLS_AES_256_GCM_SHA384.
+    Aes256GcmSha384,
+    /// TLS_AES_128_GCM_SHA256.
+    Aes128GcmSha256,
+    /// TLS_CHACHA20_POLY1305_SHA256.
+    Chacha20Poly1305Sha256,
+    /// TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384.
+    EcdheEcdsaAes256GcmSha384,
+    /// TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256.
+    EcdheEcdsaAes128GcmSha256,
+    /// TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256.
+    EcdheEcdsaChacha20Poly1305Sha256,
+    /// TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384.
+    EcdheRsaAes256GcmSha384,
+    /// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+    EcdheRsaAes128GcmSha256,
+    /// TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256.
+    EcdheRsaChacha20Poly1305Sha256,
+}
+
+impl Cipher {
+    /// Returns true if the suite is for TLS 1.3.
+    pub fn is_13(self) -> bool {
+        matches!(self, Self::Aes256GcmSha384 | Self::Aes128GcmSha256 | Self::Chacha20Poly1305Sha256)
+    }
+}
+
+/// A group for the key exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Curve {
+    /// X25519 with ML-KEM-768, which a quantum computer does not break.
+    X25519Mlkem768,
+    /// X25519.
+    X25519,
+    /// NIST P-256.
+    Secp256r1,
+    /// NIST P-384.
+    Secp384r1,
 }
 
 /// The source of a site's certificate and its key.

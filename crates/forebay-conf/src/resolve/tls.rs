@@ -12,8 +12,8 @@ use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{
-    Acme, AcmeChallenge, BackendTls, CertificateSource, ClientAuth, ExternalAccount, HostPattern,
-    Listen, Secret, Tls,
+    Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
+    HostPattern, Listen, Secret, Tls,
 };
 use crate::preset::other_name;
 
@@ -59,7 +59,64 @@ pub(super) fn tls(
         },
         clients: clients(context, typed, listen)?,
         ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
+        is_13_only: typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13),
+        ciphers: ciphers(site, typed)?,
+        curves: curves(typed)?,
     }))
+}
+
+/// Returns the cipher suites. Checks that the versions and HTTP/3 have one.
+fn ciphers(site: &file::Site, typed: &file::Tls) -> Resolution<Vec<Cipher>> {
+    let Some(at) = &typed.ciphers else { return Ok(Vec::new()) };
+    let ciphers: Vec<_> = at.items().iter().map(|item| cipher(*item.value)).collect();
+    let is_13_only = typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13);
+    if !ciphers.iter().any(|cipher| cipher.is_13() || !is_13_only) {
+        let message = if is_13_only {
+            "TLS 1.3 has none of these cipher suites"
+        } else {
+            "this list is empty, so that no client can connect"
+        };
+        return Err(Problem::new(&at.span, message)
+            .help("add \"TLS_AES_128_GCM_SHA256\", or leave the key out to allow all"));
+    }
+    let has_http3 = site.http3.as_ref().is_some_and(|at| at.value);
+    if has_http3 && !ciphers.contains(&Cipher::Aes128GcmSha256) {
+        return Err(Problem::new(&at.span, "HTTP/3 needs the cipher suite TLS_AES_128_GCM_SHA256")
+            .help("add it, or leave out `http3` for this site"));
+    }
+    Ok(ciphers)
+}
+
+fn cipher(of: file::Cipher) -> Cipher {
+    match of {
+        file::Cipher::Aes256GcmSha384 => Cipher::Aes256GcmSha384,
+        file::Cipher::Aes128GcmSha256 => Cipher::Aes128GcmSha256,
+        file::Cipher::Chacha20Poly1305Sha256 => Cipher::Chacha20Poly1305Sha256,
+        file::Cipher::EcdheEcdsaAes256GcmSha384 => Cipher::EcdheEcdsaAes256GcmSha384,
+        file::Cipher::EcdheEcdsaAes128GcmSha256 => Cipher::EcdheEcdsaAes128GcmSha256,
+        file::Cipher::EcdheEcdsaChacha20Poly1305Sha256 => Cipher::EcdheEcdsaChacha20Poly1305Sha256,
+        file::Cipher::EcdheRsaAes256GcmSha384 => Cipher::EcdheRsaAes256GcmSha384,
+        file::Cipher::EcdheRsaAes128GcmSha256 => Cipher::EcdheRsaAes128GcmSha256,
+        file::Cipher::EcdheRsaChacha20Poly1305Sha256 => Cipher::EcdheRsaChacha20Poly1305Sha256,
+    }
+}
+
+fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
+    let Some(at) = &typed.curves else {
+        return Ok(vec![Curve::X25519Mlkem768, Curve::X25519, Curve::Secp256r1, Curve::Secp384r1]);
+    };
+    let items = at.items();
+    if items.is_empty() {
+        return Err(Problem::new(&at.span, "this list is empty, so that no client can connect")
+            .help("add \"X25519\", or leave the key out to allow all"));
+    }
+    let curve = |item: &At<&file::Curve>| match item.value {
+        file::Curve::X25519Mlkem768 => Curve::X25519Mlkem768,
+        file::Curve::X25519 => Curve::X25519,
+        file::Curve::Secp256r1 => Curve::Secp256r1,
+        file::Curve::Secp384r1 => Curve::Secp384r1,
+    };
+    Ok(items.iter().map(curve).collect())
 }
 
 /// Returns the host names of a site and the names that `www` redirects. The order is equal for the

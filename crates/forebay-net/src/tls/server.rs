@@ -1,12 +1,15 @@
 //! Loads a site's certificate, key and TLS settings once for all threads.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_conf::{self as conf, CertificateSource};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use forebay_conf::{self as conf, CertificateSource, Cipher, Curve};
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
@@ -15,7 +18,7 @@ use rustls::server::{
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig};
 
 /// Maximum size of a certificate file.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -119,7 +122,8 @@ impl ServerTls {
         tickets: &TicketKeys,
         shown: Arc<SiteCertificate>,
     ) -> Result<Self, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(provider(tls));
+        let versions: &[_] = if tls.is_13_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
         if let CertificateSource::Files { certificate, key } = &tls.source {
             let staple = tls.ocsp_staple.as_deref();
             shown.show(Arc::new(certified(&provider, certificate, key, staple)?));
@@ -130,7 +134,7 @@ impl ServerTls {
             Some(clients) => clients.verifier(&provider)?,
         };
         let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13, &TLS12])
+            .with_protocol_versions(versions)
             .map_err(|error| TlsError {
                 key: "certificate",
                 message: format!("cannot configure TLS: {error}"),
@@ -197,6 +201,44 @@ impl ServerTls {
     /// Returns the name of the request field that passes the client's subject to HTTP backends.
     pub fn subject_field(&self) -> Option<&str> {
         self.clients.as_ref()?.subject_field.as_deref()
+    }
+}
+
+/// Returns the cryptography that the settings allow.
+fn provider(tls: &conf::Tls) -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    if !tls.ciphers.is_empty() {
+        let is_allowed = |suite: CipherSuite| tls.ciphers.iter().any(|of| suite_of(*of) == suite);
+        provider.cipher_suites.retain(|suite| is_allowed(suite.suite()));
+    }
+    provider.kx_groups = tls.curves.iter().map(|curve| group_of(*curve)).collect();
+    provider
+}
+
+fn suite_of(cipher: Cipher) -> CipherSuite {
+    match cipher {
+        Cipher::Aes256GcmSha384 => CipherSuite::TLS13_AES_256_GCM_SHA384,
+        Cipher::Aes128GcmSha256 => CipherSuite::TLS13_AES_128_GCM_SHA256,
+        Cipher::Chacha20Poly1305Sha256 => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+        Cipher::EcdheEcdsaAes256GcmSha384 => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        Cipher::EcdheEcdsaAes128GcmSha256 => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        Cipher::EcdheEcdsaChacha20Poly1305Sha256 => {
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        }
+        Cipher::EcdheRsaAes256GcmSha384 => CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        Cipher::EcdheRsaAes128GcmSha256 => CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        Cipher::EcdheRsaChacha20Poly1305Sha256 => {
+            CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+        }
+    }
+}
+
+fn group_of(curve: Curve) -> &'static dyn SupportedKxGroup {
+    match curve {
+        Curve::X25519Mlkem768 => kx_group::X25519MLKEM768,
+        Curve::X25519 => kx_group::X25519,
+        Curve::Secp256r1 => kx_group::SECP256R1,
+        Curve::Secp384r1 => kx_group::SECP384R1,
     }
 }
 
@@ -288,12 +330,15 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let fail = |message: String, help: &str| TlsError { key, message, help: help.into() };
-    let size = std::fs::metadata(path).map(|found| found.len());
-    match size.and_then(|size| Ok((size, std::fs::read(path)?))) {
-        Ok((size, _)) if size > LARGEST_FILE => {
+    // The size of a device or a pipe is not known before it is read.
+    let mut bytes = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(size) if size as u64 > LARGEST_FILE => {
             Err(fail(format!("{} is larger than 1 MiB", path.display()), "give another file"))
         }
-        Ok((_, bytes)) => Ok(bytes),
+        Ok(_) => Ok(bytes),
         Err(error) => Err(fail(
             format!("cannot read {}: {error}", path.display()),
             "check its permissions; a reload reads it as the `user` of [server]",
