@@ -194,7 +194,7 @@ async fn create_records(order: &mut Order, records: &mut DnsRecords) -> Result<(
             .challenge(ChallengeType::Dns01)
             .ok_or_else(|| lacking(AcmeChallenge::Dns01))?;
         let value = challenge.key_authorization().dns_value();
-        let name = dns_name(&challenge.identifier())?.to_owned();
+        let name = dns_name(challenge.identifier())?.to_owned();
         records.create(&name, value).await?;
     }
     Ok(())
@@ -235,7 +235,7 @@ async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure>
                 proof.challenges.answer_request(&challenge.token, key.as_str().to_owned());
             }
             AcmeChallenge::TlsAlpn01 => {
-                let name = dns_name(&challenge.identifier())?;
+                let name = dns_name(challenge.identifier())?;
                 show(proof.challenges, name, key.digest().as_ref())?;
             }
             AcmeChallenge::Dns01 => {} // `create_records` has answered it

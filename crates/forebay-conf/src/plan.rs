@@ -22,6 +22,7 @@ mod peer;
 mod proxy;
 mod regex;
 mod route;
+mod secret;
 mod sharing;
 mod template;
 mod tls;
@@ -35,7 +36,7 @@ use std::time::Duration;
 
 use crate::source::SourceFile;
 
-pub use ajp::{Ajp, AjpFront, Ping, Secret};
+pub use ajp::{Ajp, AjpFront, Ping};
 pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
     Workers,
@@ -59,6 +60,7 @@ pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
     Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
+pub use secret::Secret;
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
 pub use tls::{

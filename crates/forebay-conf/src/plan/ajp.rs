@@ -1,10 +1,10 @@
 //! AJP 1.3: routes to servlet containers, and listeners that act as a container.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Upstream;
+use super::secret::Secret;
 
 /// Servlet containers that speak AJP 1.3, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,27 +41,4 @@ pub enum Ping {
     /// Never.
     #[default]
     Off,
-}
-
-/// A secret that Forebay shares with a peer, an authority or an application. `Debug` does not print
-/// the secret.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Returns a secret with the bytes of this text.
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    /// Returns the bytes of the secret.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::HostField;
-use super::ajp::Secret;
+use super::secret::Secret;
 
 /// An application that Forebay starts and supervises.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ajp::Secret;
+use super::secret::Secret;
 
 /// The certificate and TLS settings of a site's `https://` listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
