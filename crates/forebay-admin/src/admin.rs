@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_conf::Listen;
-use forebay_net::counters::{BUCKETS, Counters, Durations, Totals};
+use forebay_net::counters::{BUCKETS, Counters, Durations, RouteTotals, Totals};
 use forebay_net::limit::Limit;
 use forebay_net::listen::{ListenError, Loads};
 use forebay_net::timing::Step;
@@ -20,6 +20,7 @@ mod backends;
 mod cache;
 mod control;
 mod request;
+mod routes;
 
 pub use cache::{CacheRow, Purge, Purged};
 use request::{AdminRequest, Method, PATIENCE};
@@ -33,6 +34,8 @@ pub struct Status {
     pub backends: Vec<BackendRow>,
     /// Stored replies, if a route has `cache`.
     pub cache: Option<CacheRow>,
+    /// Counters of routes, if `route_metrics` is set.
+    pub routes: Vec<RouteTotals>,
 }
 
 /// Owner of a backend.
@@ -241,7 +244,7 @@ impl Admin {
 
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends, cache } = self.control.status();
+        let Status { apps, backends, cache, routes } = self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -276,6 +279,7 @@ impl Admin {
             "apps": apps.collect::<Vec<_>>(),
             "backends": backends::json(&backends),
             "cache": cache.as_ref().map(cache::json),
+            "routes": routes::json(&routes),
         });
         format!("{status:#}\n")
     }
@@ -326,7 +330,8 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends, cache } = self.control.status();
+        let Status { apps, backends, cache, routes } = self.control.status();
+        routes::append_metrics(&mut out, &routes);
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
         if let Some(row) = &cache {
@@ -354,7 +359,8 @@ impl Admin {
         }
         page.push_str("</table>\n");
         append_details(&mut page, &totals);
-        let Status { apps, backends, cache } = self.control.status();
+        let Status { apps, backends, cache, routes } = self.control.status();
+        routes::append_page(&mut page, &routes);
         backends::append_page(&mut page, &backends);
         if let Some(row) = &cache {
             cache::append_page(&mut page, row);

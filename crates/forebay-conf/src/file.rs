@@ -182,6 +182,9 @@ pub struct Server {
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which
     /// clients can read; /metrics and /status get a histogram for each step. Default: false.
     pub timing: Option<At<bool>>,
+    /// Counts the requests of each route by method and status, with a histogram of their times, for
+    /// /metrics and /status. Default: false.
+    pub route_metrics: Option<At<bool>>,
     /// Time limits for each step of a request.
     pub timeouts: Table<Timeouts>,
     /// Limits on sizes and numbers.

@@ -126,6 +126,8 @@ pub struct Server {
     pub admin_token: Option<String>,
     /// Measures the time of each step of a request. Default false.
     pub timing: bool,
+    /// True if requests are counted by route, method and status. Default false.
+    pub route_metrics: bool,
     /// Time limits for each step of a request.
     pub timeouts: Timeouts,
     /// Limits on sizes and numbers.
@@ -154,6 +156,7 @@ impl Default for Server {
             admin_hosts: Vec::new(),
             admin_token: None,
             timing: false,
+            route_metrics: false,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             user: None,

@@ -1,5 +1,6 @@
 //! Turns a plan into the routing tables of the server's threads.
 
+mod labels;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use forebay_conf::{
     Action, Address, Clients, ErrorPages, HttpVersion, Listen, Placeholder, Plan, Redirect,
     Template, TemplatePart,
 };
+use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
@@ -52,6 +54,7 @@ use tokio::sync::Semaphore;
 
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
+use labels::labels_of;
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
 
@@ -136,6 +139,8 @@ pub struct Origins {
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
     tls: SiteTls,
     acme: Option<AcmeService>,
+    /// Counters of routes, if `route_metrics` is set.
+    registry: Option<Arc<RouteRegistry>>,
     /// Every site has a clone, so that the reference count shows if requests still use a site.
     held: Arc<()>,
 }
@@ -182,6 +187,8 @@ impl Origins {
         let acme =
             AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
         let held = Arc::default();
+        let registry = previous.and_then(|previous| previous.registry.clone());
+        let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
         let store = store(&plan, previous.and_then(|previous| previous.store.as_ref()));
         Ok(Self {
@@ -197,6 +204,7 @@ impl Origins {
             password_checks,
             store,
             limiters,
+            registry,
             held,
             tls,
             acme,
@@ -224,7 +232,23 @@ impl Origins {
         let status = |(name, app): (&String, &RunningApp)| app.status(name);
         let apps = self.apps.iter().map(status).collect();
         let cache = self.store.as_ref().map(|store| store.status());
-        Status { apps, backends: self.backends(), cache }
+        let routes = self.registry.as_ref().map_or_else(Vec::new, |all| all.totals());
+        Status { apps, backends: self.backends(), cache, routes }
+    }
+
+    /// Returns the counters of a route for this thread.
+    fn route_counters(
+        &self,
+        site: &forebay_conf::Site,
+        route: &forebay_conf::Route,
+        thread: &Rc<Thread>,
+    ) -> Option<Arc<RouteCounters>> {
+        let registry = self.registry.as_ref()?;
+        let RouteLabels { site, route } = labels_of(site, route);
+        // A path may come from a file with secrets.
+        let hide = |text: String| self.plan.file.hide(&text).to_string();
+        let labels = RouteLabels { site: hide(site), route: hide(route) };
+        Some(registry.counters(labels, thread.index))
     }
 
     fn backends(&self) -> Vec<BackendRow> {
@@ -339,6 +363,7 @@ impl Origins {
                 thread,
             ),
             log: self.plan.log_of(site, Some(route)),
+            counters: self.route_counters(site, route, thread),
             fields: RequestFields::new(&route.request_headers),
             rules: rules(route),
             pages: pages(&route.error_pages),

@@ -1,12 +1,16 @@
 //! Counters of requests, connections and limits. Each thread writes only its own set, and a reader
 //! adds up the sets of all threads.
 
+mod routes;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::limit::Limit;
 use crate::timing::Step;
+
+pub use routes::{RouteCounters, RouteLabels, RouteRegistry, RouteTotals};
 
 /// Upper bounds of the histogram buckets, in microseconds.
 pub const BUCKETS: [u64; 14] = [

@@ -18,13 +18,13 @@ use crate::stream::Stream;
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
 /// Tries the matching routes in order until an origin does not decline the request. Returns the
-/// route that answered.
+/// route that answered. Also sets `answering` to each route that it tries, for the log.
 pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
     site: &'s Site,
     taken: &mut Vec<usize>,
-    log: &mut Option<usize>,
+    answering: &mut Option<&'s Route>,
 ) -> Result<&'s Route, Fault> {
     let mut from = 0;
     let mut declined = None;
@@ -34,7 +34,7 @@ pub async fn try_routes<'s>(
             from = at + 1;
             continue;
         }
-        *log = route.log;
+        *answering = Some(route);
         if site.is_ambiguous(&exchange.request, from, at) {
             return Err(ambiguous_route());
         }
@@ -57,11 +57,11 @@ pub async fn try_routes<'s>(
             match ruling {
                 Ruling::Pass => {}
                 Ruling::Answered(rule) => {
-                    *log = rule.log;
+                    *answering = Some(rule);
                     return Ok(rule);
                 }
                 Ruling::Answers(rule) => {
-                    *log = rule.log;
+                    *answering = Some(rule);
                     (route, is_rule) = (rule, true);
                 }
             }

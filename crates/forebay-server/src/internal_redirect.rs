@@ -36,17 +36,17 @@ pub struct Origins<'s> {
 }
 
 /// Answers the request with the target of `redirect`, and follows further redirects.
-pub async fn follow(
+pub async fn follow<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
-    origins: Origins<'_>,
+    origins: Origins<'s>,
     redirect: InternalRedirect,
-    log: &mut Option<usize>,
+    answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
     let Exchange { request, .. } = &*exchange;
     let (method, target, original, asked) =
         (request.head.method, request.head.path_and_query, request.original, request.asked);
-    let outcome = follow_all(stream, exchange, origins, redirect, log).await;
+    let outcome = follow_all(stream, exchange, origins, redirect, answering).await;
     // Restore the client's own target for the log.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
@@ -55,12 +55,12 @@ pub async fn follow(
     outcome
 }
 
-async fn follow_all(
+async fn follow_all<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
-    Origins { site, mut route, mut taken }: Origins<'_>,
+    Origins { site, mut route, mut taken }: Origins<'s>,
     mut redirect: InternalRedirect,
-    log: &mut Option<usize>,
+    answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
     for _ in 0..REDIRECTS {
         match redirect {
@@ -76,7 +76,7 @@ async fn follow_all(
                 return send_file(exchange, route, &place, fields).await;
             }
         }
-        route = try_routes(stream, exchange, site, &mut taken, log).await?;
+        route = try_routes(stream, exchange, site, &mut taken, answering).await?;
         redirect = match exchange.reply.take_redirect() {
             Some(redirect) => redirect,
             None => return Ok(()),

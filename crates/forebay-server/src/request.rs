@@ -19,7 +19,7 @@ use crate::forwarded::{Trust, find_client};
 use crate::internal_redirect::{Origins, follow};
 use crate::part::Abort;
 use crate::reply::is_grpc_call;
-use crate::route::Site;
+use crate::route::{Route, Site};
 use crate::stream::Stream;
 
 /// Further use of the connection.
@@ -44,7 +44,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     exchange.reply.set_pages(pages, false);
     let http3_port = site.and_then(|site| http3_port(site, stream));
     exchange.reply.announce_http3(http3_port.unwrap_or(0));
-    let mut log = site.map_or(Some(0), |site| site.log);
+    let mut answering = None;
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
     };
@@ -59,7 +59,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
                     reply.respond(200, "application/octet-stream", answer.as_bytes()).await
                 }
                 (None, Some(origin)) => redirect_to_https(exchange, origin).await,
-                (None, None) => answer_by_routes(stream, exchange, site, &mut log).await,
+                (None, None) => answer_by_routes(stream, exchange, site, &mut answering).await,
             }
         }
         Ok(Subject::Server) => describe_server(exchange).await,
@@ -68,7 +68,13 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     exchange.request.undo_rewrite();
     carry_tunnel(stream, exchange, &outcome).await;
     let is_whole = end_reply(stream, exchange, outcome).await;
+    let log = answering.map_or(site.map_or(Some(0), |site| site.log), |route| route.log);
     record(stream, exchange, started, log);
+    if let Some(counters) = answering.and_then(|route| route.counters.as_deref()) {
+        let took = started.map(|started| started.elapsed());
+        let Exchange { request, reply, .. } = &*exchange;
+        counters.count(request.method(), reply.status(), reply.body_bytes(), took);
+    }
     keep_or_close(stream, exchange, is_whole).await
 }
 
@@ -201,21 +207,21 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Performs steps 4 to 9, and repeats them for an internal redirect. Sets `log` to the access log
-/// of the answering route.
-async fn answer_by_routes(
+/// Performs steps 4 to 9, and repeats them for an internal redirect. Sets `answering` to the last
+/// route that was tried.
+async fn answer_by_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
-    site: Option<&Site>,
-    log: &mut Option<usize>,
+    site: Option<&'s Site>,
+    answering: &mut Option<&'s Route>,
 ) -> Result<(), Fault> {
     let Some(site) = site else { return Err(no_route()) };
     let mut taken = Vec::new();
-    let route = try_routes(stream, exchange, site, &mut taken, log).await?;
+    let route = try_routes(stream, exchange, site, &mut taken, answering).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
     // Box the future: otherwise each connection, even an idle one, reserves memory for it.
-    Box::pin(follow(stream, exchange, origins, redirect, log)).await
+    Box::pin(follow(stream, exchange, origins, redirect, answering)).await
 }
 
 /// Relays bytes in both directions after a 101, until the tunnel ends.

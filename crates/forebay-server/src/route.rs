@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forebay_conf::{
     AjpFront, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen, Matcher, Rewrite,
 };
+use forebay_net::counters::RouteCounters;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
@@ -87,6 +88,8 @@ pub struct Route {
     pub gate: Option<Box<dyn Gate>>,
     /// Number of the access log for the route's requests. `None` if they are not logged.
     pub log: Option<usize>,
+    /// Counters of the route's requests. `None` if routes are not counted.
+    pub counters: Option<Arc<RouteCounters>>,
     /// Changes to the fields of requests.
     pub fields: Option<Rc<RequestFields>>,
     /// Changes to the head of replies.

@@ -150,6 +150,59 @@ fn a_reload_turns_timing_on_and_off() {
 }
 
 #[test]
+fn requests_are_counted_by_route_across_reloads() {
+    let routes = "[[site.route]]\npath = \"/gone\"\nname = \"old-pages\"\nrespond = { status = 410 }\n\
+         [[site.route]]\npaths = [\"/a\", \"/b/*\"]\nrespond = \"hello\"\n\
+         [[site.route]]\npath = \"/files/*\"\nfiles = \"htdocs\"\nfallback_to = \"/a\"\n";
+    let mut watched =
+        watched("route_metrics = true", &format!("hosts = [\"a.example\", \"*\"]\n{routes}"));
+    let ask = |watched: &Watched| {
+        for target in ["/gone", "/a", "/b/c", "/files/a.txt", "/files/none", "/nothing"] {
+            watched.forebay.get(target);
+        }
+        let mut client = watched.forebay.connect();
+        client.send("BREW /a HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.reply();
+    };
+    let counted = |watched: &Watched, route: &str, method: &str, code: u16| {
+        let of =
+            format!("site=\"a.example\",route=\"{route}\",method=\"{method}\",code=\"{code}\"");
+        watched
+            .page("/metrics")
+            .contains(&of)
+            .then(|| watched.metric(&format!("forebay_route_requests_total{{{of}}}")))
+    };
+    let is_counted = |watched: &Watched, times: u64| {
+        [
+            ("old-pages", "GET", 410, Some(times)),
+            // Two requests for its own paths, and one that `fallback_to` brings.
+            ("/a /b/*", "GET", 200, Some(3 * times)),
+            ("/a /b/*", "other", 200, Some(times)),
+            ("/files/*", "GET", 200, Some(times)),
+            ("/files/*", "GET", 404, None),
+        ]
+        .map(|(route, method, code, n)| {
+            assert_eq!(counted(watched, route, method, code), n, "{route}")
+        });
+    };
+    ask(&watched);
+    assert!(eventually(|| watched.status()["requests"] == 7));
+    is_counted(&watched, 1);
+    // Another route above, and other lines, change nothing.
+    let above = "[[site.route]]\npath = \"/new\"\nrespond = \"new\"\n";
+    let changed =
+        watched.configuration.replacen("[[site.route]]", &format!("{above}[[site.route]]"), 1);
+    write_configuration(&watched.forebay.folder, &changed);
+    watched.forebay.signal(Signal::HUP);
+    assert!(eventually(|| watched.forebay.get("/new").status == 200));
+    ask(&watched);
+    assert!(eventually(|| counted(&watched, "old-pages", "GET", 410) == Some(2)));
+    is_counted(&watched, 2);
+    assert!(Client::connect(watched.admin).get("/status").text().contains("\"old-pages\""));
+    watched.forebay.stop();
+}
+
+#[test]
 fn each_limit_on_requests_is_counted() {
     let watched = watched(
         "limits = { head_size = \"4KiB\", fields = 10, target = 100, max_body = 5, \

@@ -27,6 +27,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         admin_hosts: admin_hosts(typed)?,
         admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
+        route_metrics: typed.route_metrics.as_ref().is_some_and(|at| at.value),
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
