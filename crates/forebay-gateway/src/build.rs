@@ -246,7 +246,7 @@ impl Origins {
         let registry = self.registry.as_ref()?;
         let RouteLabels { site, route } = labels_of(site, route);
         // A path may come from a file with secrets.
-        let hide = |text: String| self.plan.file.hide(&text).to_string();
+        let hide = |text: String| self.plan.file.hide(&text);
         let labels = RouteLabels { site: hide(site), route: hide(route) };
         Some(registry.counters(labels, thread.index))
     }

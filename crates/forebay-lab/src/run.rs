@@ -172,7 +172,8 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
 
 /// Returns true if the interval of each ratio of rates is narrow enough. Each check could end the
 /// experiment by chance. Check k therefore uses 1 / (k (k + 1)) of `ALPHA`, so that all checks
-/// together use at most `ALPHA`.
+/// together use at most `ALPHA`. If the experiment ends without a narrow interval, its intervals have
+/// the rest: the checks before k have used 1 - 1 / k.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;
@@ -180,8 +181,12 @@ fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     let look = f64::from(experiment.rounds_finished - FIRST_LOOK + 1);
     experiment.alpha = ALPHA / (look * (look + 1.0));
     let rows = rows(experiment);
-    let mut ratios = rows.iter().filter_map(|row| row.ratio.as_ref());
-    ratios.all(|ratio| ratio.half_width() <= until) && rows.iter().any(|row| row.ratio.is_some())
+    let ratios: Vec<_> = rows.iter().filter_map(|row| row.ratio.as_ref()).collect();
+    let is_narrow = !ratios.is_empty() && ratios.iter().all(|ratio| ratio.half_width() <= until);
+    if !is_narrow {
+        experiment.alpha = ALPHA / look;
+    }
+    is_narrow
 }
 
 fn look_up(configuration: &Configuration) -> Results {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -454,15 +455,27 @@ pub(crate) fn stop(amount: Amount) -> Stop {
     }
 }
 
-/// Returns a port without a listener, if possible below the range of ports for outgoing
+/// Returns a port without a listener, if possible outside of the range of ports for outgoing
 /// connections. Inside that range, a connection of the client could take the port, or a check could
 /// connect to itself.
 fn free_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
-    let lowest = range.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    let end = lowest.filter(|&port: &u16| port > 12_000).unwrap_or(32_768);
+    let outgoing = range.and_then(|text| {
+        let mut ends = text.split_whitespace().map(str::parse);
+        Some((ends.next()?.ok()?, ends.next()?.ok()?))
+    });
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(|| fastrand::u16(10_000..end)).take(1000).find(free)
+    std::iter::repeat_with(|| fastrand::u16(ports_outside(outgoing))).take(1000).find(free)
+}
+
+/// Returns at least 2,000 ports outside of the range `outgoing`, or else the ports below the range
+/// that Linux uses by default.
+fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
+    match outgoing {
+        Some((lowest, _)) if lowest > 12_000 => 10_000..=lowest - 1,
+        Some((_, highest)) if highest < 63_000 => highest + 1..=u16::MAX,
+        _ => 10_000..=32_767,
+    }
 }
 
 pub(crate) fn refuse_occupied(
@@ -498,10 +511,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_free_port_is_below_those_of_outgoing_connections() {
-        let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
-        let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        let port = free_port().unwrap();
-        assert!(lowest <= 12_000 || port < lowest, "{port}");
+    fn a_free_port_is_outside_of_those_of_outgoing_connections() {
+        assert_eq!(ports_outside(Some((32_768, 60_999))), 10_000..=32_767);
+        assert_eq!(ports_outside(Some((1024, 60_999))), 61_000..=65_535);
+        assert_eq!(ports_outside(Some((1024, 65_535))), 10_000..=32_767);
+        assert_eq!(ports_outside(None), 10_000..=32_767);
+        assert!(free_port().is_some());
     }
 }

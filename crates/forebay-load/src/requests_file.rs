@@ -73,7 +73,7 @@ impl Line<'_> {
     fn field(&self) -> Option<(String, String)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-        let is_field = name.bytes().all(is_name) && !value.starts_with("//");
+        let is_field = !name.is_empty() && name.bytes().all(is_name) && !value.starts_with("//");
         is_field.then(|| (name.to_owned(), value.trim().to_owned()))
     }
 

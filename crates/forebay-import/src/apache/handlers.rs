@@ -93,11 +93,15 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
     if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
         return None;
     }
-    if has_option(layers, "ExecCGI") && files::is_directory(dir) {
+    let comment = if !has_option(layers, "ExecCGI") {
+        "Options has no ExecCGI here.".to_owned()
+    } else if !files::is_directory(dir) {
+        format!("There is no directory {dir} on this machine.")
+    } else {
         scripts.keys.set("cgi", dir);
         return Some(scripts);
-    }
-    scripts.comments.push("Options has no ExecCGI here.".into());
+    };
+    scripts.comments.push(comment);
     Some(scripts.respond(403))
 }
 

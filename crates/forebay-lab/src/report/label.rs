@@ -29,10 +29,12 @@ pub fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns true if `other` equals `label`, or did so before a number was appended to it.
+/// Returns true if `other` is `label`, or the beginning of `label` with a number such as ` (2)`.
 fn is_numbered(other: &str, label: &str) -> bool {
-    let bare = other.rsplit_once(" (").map_or(other, |(bare, _)| bare).trim_end_matches('…');
-    other == label || !bare.is_empty() && other.ends_with(')') && label.starts_with(bare)
+    let Some((bare, end)) = other.rsplit_once(" (") else { return other == label };
+    let has_number = end.strip_suffix(')').is_some_and(|number| number.parse::<u32>().is_ok());
+    let bare = bare.trim_end_matches('…');
+    other == label || has_number && !bare.is_empty() && label.starts_with(bare)
 }
 
 /// Returns the length of the start that all names share, up to its last character that is no letter
@@ -66,6 +68,13 @@ mod tests {
         assert_eq!(labels(urls, 24), ["…8080/an/application", "…8081/an/application"]);
         assert_eq!(labels(["nginx", "forebay"], 24), ["nginx", "forebay"]);
         assert_eq!(labels(["a long name, and alone"], 10), ["a long na…"]);
+    }
+
+    #[test]
+    fn a_word_in_parentheses_is_no_number() {
+        let names = ["Apache (mod_perl)", "Apache mod_php"];
+        assert_eq!(labels(names, 24), names);
+        assert_eq!(labels(["nginx", "nginx", "nginx"], 24), ["nginx", "nginx (2)", "nginx (3)"]);
     }
 
     #[test]
