@@ -49,12 +49,14 @@ pub use route::{
     BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Precompressed, Redirect, Respond,
     Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
-pub use shape::{AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, Table, TextOr, Time};
+pub use shape::{
+    AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, StatusText, Table, TextOr, Time,
+};
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,
 };
 pub use upstream::{
-    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
+    Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, StatusRetry, Sticky, Upstream,
 };
 pub use when::{Scheme, Values, When};
 

@@ -119,9 +119,12 @@ const NAMES: &[(&str, Ours)] = &[
         Form("`head` and `body_idle` of [server.timeouts]"),
     ),
     (
-        "proxy_next_upstream lb_policy lbmethod",
-        Form("`balance` of [upstream.NAME]; requests that were not processed are tried again"),
+        "proxy_next_upstream",
+        Form(
+            "retry = { statuses = [502, 503] } of [upstream.NAME]; requests that were not processed are resent anyway",
+        ),
     ),
+    ("lb_policy lbmethod", Form("`balance` of [upstream.NAME]")),
     ("ip_hash", Form("balance = \"hash\" of [upstream.NAME]")),
     ("sticky_cookie_insert", Form("sticky = { cookie = \"NAME\" } of [upstream.NAME]")),
     ("max_conns maxconn", Key("max_connections")),

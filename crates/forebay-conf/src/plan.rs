@@ -21,6 +21,7 @@ mod pattern;
 mod peer;
 mod proxy;
 mod regex;
+mod retry;
 mod route;
 mod secret;
 mod sharing;
@@ -56,6 +57,7 @@ pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;
+pub use retry::{StatusRanges, StatusRetry};
 pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
     Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,

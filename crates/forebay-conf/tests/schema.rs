@@ -260,6 +260,10 @@ const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "StatusRetry",
+        &["[site.route.proxy]\nto = ['http://a', 'http://b']\n[site.route.proxy.retry]\n@"],
+    ),
+    (
         "Sticky",
         &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.sticky]\ncookie = 'a'\n@"],
     ),

@@ -35,6 +35,9 @@ pub enum Retry {
     /// of several requests on a connection, or closed the connection before it processed this
     /// request.
     Unprocessed,
+    /// Yes, by another backend. The status of the reply requires it, and the request may be sent
+    /// twice.
+    OtherBackend,
 }
 
 /// The routes that may answer a request instead of the origin that declined it. An origin declines

@@ -166,6 +166,23 @@ impl Body {
         self.in_hand
     }
 
+    /// Returns true if [`Body::rewind`] would succeed now.
+    pub fn is_in_hand(&self) -> bool {
+        self.whole.is_some() || self.in_hand
+    }
+
+    /// Returns true if the complete body is buffered, so that [`Body::rewind`] always succeeds.
+    pub fn is_buffered(&self) -> bool {
+        let left = || (self.inbox.len() - self.start) as u64;
+        let arrived =
+            |length| self.in_hand && self.start == 0 && self.read == 0 && length <= left();
+        match self.framing {
+            RequestFraming::None => true,
+            RequestFraming::Length(length) => self.whole.is_some() || arrived(length),
+            RequestFraming::Chunked => self.whole.is_some(),
+        }
+    }
+
     /// Sets the maximum length of the body. Fails at once if the announced length is larger.
     /// Otherwise [`Body::next`] fails after `limit` bytes.
     pub fn limit(&mut self, limit: u64) -> Result<(), Fault> {

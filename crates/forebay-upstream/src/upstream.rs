@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use forebay_conf::Template;
 use forebay_net::fault::{Fault, Retry, Side};
+use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::template::Escape;
 use forebay_net::thread::Thread;
@@ -45,7 +46,7 @@ pub use permits::Permits;
 pub use tally::Tallies;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
-use group::{Turns, UnderWay, bit, stable_hash};
+use group::{Set, Turns, UnderWay, bit, stable_hash};
 use tally::{Active, ThreadTally};
 
 /// The backends of a route or an application, with the state of one thread.
@@ -66,6 +67,8 @@ pub struct Attempt<'a> {
     /// Number of the backend.
     pub index: usize,
     group: &'a Group,
+    /// The backends that have got the request, including this one.
+    tried: Set,
 }
 
 /// Counts a request as active at a backend until dropped.
@@ -159,11 +162,13 @@ impl Upstream {
             exchange.request.fill(template, Escape::Field, &mut key);
             stable_hash(&key)
         });
+        self.group.count_request();
         while let Some(index) = self.group.pick((wanted, key), tried, &self.turns) {
             tried |= bit(index);
             let in_flight =
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
-            let attempt = Attempt { backend: &self.backends[index], index, group: &self.group };
+            let (backend, group) = (&self.backends[index], &*self.group);
+            let attempt = Attempt { backend, index, group, tried };
             exchange.request.upstream = Some(attempt.backend.shared_name());
             match self.attempt(&attempt, carrier, exchange, &mut attempts).await {
                 Ok(outcome) => {
@@ -238,12 +243,14 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure if it is the backend's fault. Two failures are not the backend's fault: all
-    /// permitted connections are busy, or the backend cancels a stream (for example at a gRPC
-    /// call's deadline).
+    /// Counts a failure if it is the backend's fault. Three failures do not count: all permitted
+    /// connections are busy, the backend cancels a stream (for example at a gRPC call's deadline),
+    /// or another backend should answer. Clients could otherwise exclude all backends with a URL
+    /// that always fails.
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
-        if fault.side != Side::Backend || is_busy || fault.is_cancelled {
+        let is_replaced = fault.retry == Retry::OtherBackend;
+        if fault.side != Side::Backend || is_busy || fault.is_cancelled || is_replaced {
             return;
         }
         self.tally.failed(attempt.index);
@@ -258,5 +265,11 @@ impl Attempt<'_> {
     /// Records that the backend has answered: it is up.
     pub fn answered(&self) {
         self.group.succeeded(self.index);
+    }
+
+    /// Returns true if another backend should get `request` because of this status of its reply.
+    /// Takes a retry from the group's budget.
+    pub fn takes_retry(&self, status: u16, request: &Request) -> bool {
+        self.group.takes_retry(status, request.method(), self.tried)
     }
 }

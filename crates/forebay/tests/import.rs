@@ -82,11 +82,12 @@ fn fixtures(language: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn caches_and_hashes_of_nginx_have_translations() {
+fn caches_hashes_and_retries_of_nginx_have_translations() {
     let folder = Folder::new();
     let text = "events {}\nhttp {\nproxy_cache_path /tmp/x keys_zone=z:10m;\n\
         upstream app { server 10.0.0.1; server 10.0.0.2; hash $request_uri consistent; }\n\
         upstream other { server 10.0.0.3; server 10.0.0.4; ip_hash; }\n\
+        proxy_next_upstream error timeout http_502 http_503;\n\
         server {\nlisten 127.0.0.1:8080;\nproxy_cache z;\n\
         location / {\nproxy_pass http://app;\nproxy_cache_valid 404 1m;\n\
         proxy_cache_valid 200 302 10m;\nproxy_cache_use_stale error updating;\n\
@@ -101,6 +102,7 @@ fn caches_and_hashes_of_nginx_have_translations() {
         "private_cookies = [\"session\"] }",
         "hash_key = \"{uri}\"",
         "balance = \"hash\"",
+        "statuses = [502, 503]",
     ] {
         assert!(toml.contains(line), "no {line} in\n{toml}");
     }

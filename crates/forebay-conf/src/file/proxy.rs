@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::shape::{At, OneOrMany, Table, TextOr, Time};
 use super::tls::BackendTls;
-use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky};
+use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, StatusRetry, Sticky};
 
 /// Passes requests to HTTP servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,6 +32,9 @@ pub struct Proxy {
     /// A failed server gets no requests for this time. After that, one request tries the server
     /// again. If all servers have failed, Forebay tries all of them. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
+    /// Resends a request to another server if the reply has one of these statuses. A request that
+    /// cannot have been processed is always resent. Default: replies are passed on.
+    pub retry: Option<At<Table<StatusRetry>>>,
     /// Checks the health of each server at regular intervals. Not for https:// servers. Default: no
     /// checks.
     pub health: Option<At<Table<Health>>>,

@@ -75,6 +75,10 @@ pub struct SizeText(pub String);
 #[derive(Clone, Debug)]
 pub struct NumberOrText(pub String);
 
+/// A status, a range of statuses or a class of statuses, which `resolve` checks.
+#[derive(Clone, Debug)]
+pub struct StatusText(pub String);
+
 /// A single value, or a list of them.
 #[derive(Clone, Debug)]
 pub enum OneOrMany<T> {
@@ -165,6 +169,14 @@ impl<'de> Deserialize<'de> for SizeText {
 impl<'de> Deserialize<'de> for NumberOrText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expecting = "a string such as \"127.0.0.1:8080\" or a port number";
+        deserializer.deserialize_any(Scalar { expecting, numbers: true, make: Self })
+    }
+}
+
+impl<'de> Deserialize<'de> for StatusText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let expecting =
+            "a status such as 503, a range such as \"500-504\" or a class such as \"5xx\"";
         deserializer.deserialize_any(Scalar { expecting, numbers: true, make: Self })
     }
 }
@@ -362,6 +374,23 @@ impl JsonSchema for NumberOrText {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": ["integer", "string"] })
+    }
+}
+
+impl JsonSchema for StatusText {
+    fn schema_name() -> Cow<'static, str> {
+        "StatusRange".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A status, a range of statuses or a class of statuses.",
+            "type": ["integer", "string"],
+            "minimum": 100,
+            "maximum": 599,
+            "pattern": "^[1-5]([0-9][0-9](-[1-5][0-9][0-9])?|xx)$",
+            "examples": [503, "500-504", "5xx"],
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::{At, OneOrMany, Table, TextOr, Time};
+use super::shape::{At, OneOrMany, StatusText, Table, TextOr, Time};
 use super::tls::BackendTls;
 
 /// A group of backends. All routes whose `to` is "@NAME" share its connections and the state of its
@@ -34,6 +34,10 @@ pub struct Upstream {
     /// A failed server gets no requests for this time. After that, one request tries the server
     /// again. If all servers have failed, Forebay tries all of them. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
+    /// Resends a request to another server if the reply has one of these statuses. A request that
+    /// cannot have been processed is always resent. Only for HTTP servers. Default: replies are
+    /// passed on.
+    pub retry: Option<At<Table<StatusRetry>>>,
     /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS.
     /// Default: no checks.
     pub health: Option<At<Table<Health>>>,
@@ -141,6 +145,24 @@ pub struct Sticky {
     /// With true, the servers set the cookie themselves, and its value ends in "." and the server's
     /// `route`, as in Tomcat. With false, Forebay sets the cookie. Default: false.
     pub routes: Option<bool>,
+}
+
+/// Resends a request to another server if the reply has one of these statuses.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StatusRetry {
+    /// The statuses, from 400 to 599: numbers such as 503, ranges such as "500-504" and classes
+    /// such as "5xx". Default: [502, 503, 504].
+    pub statuses: Option<At<OneOrMany<StatusText>>>,
+    /// The methods of requests that are resent. Forebay must still have the whole body. Default:
+    /// ["GET", "HEAD", "OPTIONS"].
+    pub methods: Option<At<OneOrMany<String>>>,
+    /// The largest number of servers that get a request, from 2 to 64. The client gets the last
+    /// server's reply. Default: 3.
+    pub attempts: Option<At<u32>>,
+    /// The largest share of such retries among the group's requests of the last 10 seconds, over
+    /// all threads. 10 retries are always allowed in this time. Default: "10%".
+    pub budget: Option<At<String>>,
 }
 
 /// Checks the health of each server at regular intervals.

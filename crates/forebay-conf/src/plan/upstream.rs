@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, BackendTls, Scheme, Template};
+use super::{Address, BackendTls, Scheme, StatusRetry, Template};
 
 /// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Upstream {
     pub fail_timeout: Duration,
     /// A failed server gets no requests for this time. Default: as `fail_timeout`.
     pub recover_time: Duration,
+    /// Retries that a reply's status causes. Only for HTTP servers. Default `None`.
+    pub retry: Option<StatusRetry>,
     /// Health checks of each server. Only for HTTP servers without TLS.
     pub health: Option<Health>,
     /// The largest number of idle connections per server and thread. `None`: the largest number
@@ -57,6 +59,7 @@ impl Upstream {
             max_fails: 1,
             fail_timeout: Duration::from_secs(10),
             recover_time: Duration::from_secs(10),
+            retry: None,
             health: None,
             keepalive: None,
             max_connections: None,

@@ -2,6 +2,7 @@
 //! `[upstream.NAME]` that routes name.
 
 mod backends;
+mod retry;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,6 +38,7 @@ pub(super) struct Keys<'a> {
     max_fails: &'a Option<At<u32>>,
     fail_timeout: &'a Option<Time>,
     recover_time: &'a Option<Time>,
+    retry: &'a Option<At<Table<file::StatusRetry>>>,
     health: &'a Option<At<Table<file::Health>>>,
     keepalive: &'a Option<At<usize>>,
     max_connections: &'a Option<At<usize>>,
@@ -57,6 +59,7 @@ impl<'a> Keys<'a> {
             max_fails: &None,
             fail_timeout: &None,
             recover_time: &None,
+            retry: &None,
             health: &None,
             keepalive: &None,
             max_connections,
@@ -79,6 +82,7 @@ impl<'a> Keys<'a> {
             ("max_fails", span(self.max_fails)),
             ("fail_timeout", span(self.fail_timeout)),
             ("recover_time", span(self.recover_time)),
+            ("retry", span(self.retry)),
             ("health", span(self.health)),
             ("keepalive", span(self.keepalive)),
             ("max_connections", span(self.max_connections)),
@@ -104,6 +108,7 @@ macro_rules! all_keys {
                     max_fails: &table.max_fails,
                     fail_timeout: &table.fail_timeout,
                     recover_time: &table.recover_time,
+                    retry: &table.retry,
                     health: &table.health,
                     keepalive: &table.keepalive,
                     max_connections: &table.max_connections,
@@ -308,6 +313,7 @@ fn upstream(
         },
         fail_timeout,
         recover_time: time_above_zero(keys.recover_time, fail_timeout)?,
+        retry: keys.retry.as_ref().map(retry::retry).transpose()?,
         health: keys.health.as_ref().map(health).transpose()?,
         keepalive: keys.keepalive.as_ref().map(|at| within(at, 0..=1_000_000)).transpose()?,
         max_connections: match keys.max_connections {
@@ -409,7 +415,7 @@ fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Resolution<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
         (Scheme::Ajp, "sticky") => None,
-        (_, "sticky" | "health" | "send_proxy" | "http_version" | "tls") => {
+        (_, "sticky" | "retry" | "health" | "send_proxy" | "http_version" | "tls") => {
             Some("leave it out: it is for HTTP servers")
         }
         (Scheme::Scgi | Scheme::Uwsgi, "keepalive") => {

@@ -50,6 +50,7 @@ mod rate_limits;
 mod redirects;
 mod reply_fields;
 mod request_fields;
+mod retries;
 mod rewriting;
 mod routing;
 mod rules;

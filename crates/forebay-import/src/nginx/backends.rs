@@ -1,6 +1,7 @@
 //! Translates `proxy_pass` and the other directives that pass requests to servers.
 
 use super::here::Here;
+use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
@@ -188,6 +189,9 @@ fn options(
         }
     }
     let group = servers.strip_prefix('@');
+    if group.is_some() {
+        of_servers.set_some("retry", retry(scope));
+    }
     let group = cx.draft.upstreams.iter_mut().find(|(name, _)| Some(name.as_str()) == group);
     let keys = group.map_or(table, |(_, keys)| keys);
     of_servers.0.into_iter().for_each(|(key, value)| keys.set(&key, value));
@@ -197,6 +201,27 @@ fn options(
     if scope.value("proxy_request_buffering") == Some("on") {
         route.keys.set("request_buffering", true);
     }
+}
+
+/// Returns the table `retry` for the statuses of `proxy_next_upstream`. Forebay does what the other
+/// words of this directive require by itself.
+fn retry(scope: &Scope<'_>) -> Option<Table> {
+    let words = &scope.nearest("proxy_next_upstream")?.args;
+    let status = |word: &String| word.strip_prefix("http_")?.parse::<u64>().ok();
+    let statuses: Vec<_> = words.iter().filter_map(status).collect();
+    if statuses.is_empty() {
+        return None;
+    }
+    // The methods that nginx resends, without those of WebDAV.
+    let mut methods = vec!["GET", "HEAD", "OPTIONS", "PUT", "DELETE"];
+    if words.iter().any(|word| word == "non_idempotent") {
+        methods.extend(["POST", "PATCH"]);
+    }
+    let mut retry = Table::default().with("statuses", statuses).with("methods", methods);
+    let tries = scope.value("proxy_next_upstream_tries").and_then(|n| n.parse::<u64>().ok());
+    // nginx tries each server if there is no limit.
+    retry.set("attempts", tries.filter(|tries| (2..=64).contains(tries)).unwrap_or(64));
+    Some(retry)
 }
 
 fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) -> Table {

@@ -85,6 +85,8 @@ pub const READ: &[&str] = &[
     "proxy_connect_timeout",
     "proxy_hide_header",
     "proxy_intercept_errors",
+    "proxy_next_upstream",
+    "proxy_next_upstream_tries",
     "proxy_pass",
     "proxy_read_timeout",
     "proxy_redirect",
@@ -341,7 +343,7 @@ pub fn next_step(name: &str) -> &'static str {
         "mirror" => "requests are not copied: remove it",
         "charset" => "set Content-Type with its charset in `set_headers`",
         "limit_rate" => "there is no limit on the rate of a reply yet",
-        "proxy_next_upstream" | "fastcgi_next_upstream" => {
+        "fastcgi_next_upstream" => {
             "Forebay tries another server after a failed connection by itself"
         }
         "proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags" => {

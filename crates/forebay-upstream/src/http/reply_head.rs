@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use forebay_net::fault::{Fault, Retry};
 use forebay_net::head::Request;
 use forebay_server::reply::Reply;
 use forebay_wire::http1::{KnownField, ResponseFraming, ResponseHead, encode};
@@ -28,6 +29,17 @@ impl ReplyHead<'_> {
         self.request.takes_trailers()
             && self.head.framing == ResponseFraming::Chunked
             && !self.head.connection_names_fields
+    }
+
+    /// Fails if another backend should answer instead, because of the status of this reply.
+    /// `has_body` is true if the body of the request can still be sent again.
+    pub fn make_way(&self, reply: &Reply, has_body: bool) -> Result<(), Fault> {
+        let Self { attempt, request, head, .. } = *self;
+        if !has_body || reply.has_begun() || !attempt.to.takes_retry(head.status, request) {
+            return Ok(());
+        }
+        let message = format!("{} answered {}", attempt.backend().name(), head.status);
+        Err(Fault::backend(head.status, message).retry(Retry::OtherBackend))
     }
 
     /// Begins the reply to the client with this head.

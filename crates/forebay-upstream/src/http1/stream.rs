@@ -1,5 +1,6 @@
 //! One request to one backend over HTTP/1.1, and its reply.
 
+use std::cell::Cell;
 use std::pin::pin;
 
 use forebay_net::fault::{Fault, Retry, Side};
@@ -101,10 +102,11 @@ impl ProxyAttempt<'_> {
             }
             // The connection is not reused, because the backend may treat it differently after a
             // refused upgrade.
+            reading.head().make_way(reply, true)?;
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
         let keeps = if body.framing() == RequestFraming::None {
-            reading.reply(reply, to_head).await?
+            reading.reply(reply, to_head, &Cell::new(true)).await?
         } else {
             reading.reply_during_upload(body, reply, to_head).await?
         };
@@ -140,8 +142,13 @@ impl<'a> ReplyReading<'a> {
             RequestFraming::None | RequestFraming::Length(_) => BodyEncoder::Plain,
         };
         let outlet = ToBackend { backend, socket };
-        let mut upload = pin!(upload(&outlet, encoder, Source::Client(body)));
-        let mut download = pin!(self.reply(reply, to_head));
+        let can_resend = Cell::new(body.is_buffered());
+        let mut upload = pin!(async {
+            upload(&outlet, encoder, Source::Client(&mut *body)).await?;
+            can_resend.set(body.is_in_hand());
+            Ok::<_, Fault>(())
+        });
+        let mut download = pin!(self.reply(reply, to_head, &can_resend));
         let mut is_sent = false;
         loop {
             tokio::select! {
@@ -157,9 +164,16 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the reply and passes it on. Returns true if the connection can be kept.
-    async fn reply(&mut self, reply: &mut Reply, to_head: bool) -> Result<bool, Fault> {
+    /// Reads the reply and passes it on. Returns true if the connection can be kept. Fails if
+    /// another backend should answer and `can_resend` is true.
+    async fn reply(
+        &mut self,
+        reply: &mut Reply,
+        to_head: bool,
+        can_resend: &Cell<bool>,
+    ) -> Result<bool, Fault> {
         self.read_head(reply, to_head).await?;
+        self.head().make_way(reply, can_resend.get())?;
         self.relay_body(reply).await
     }
 

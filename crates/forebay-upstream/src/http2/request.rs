@@ -154,10 +154,15 @@ impl ProxyAttempt<'_> {
         self.send_head(stream, request, !has_body)?;
         let mut reading = ReplyReading { attempt: self, request, stream, buffers };
         if !has_body {
-            return reading.reply(reply).await;
+            return reading.reply(reply, &Cell::new(true)).await;
         }
-        let mut sending = pin!(send_body(stream, request, body));
-        let mut reading = pin!(reading.reply(reply));
+        let can_resend = Cell::new(body.is_buffered());
+        let mut sending = pin!(async {
+            send_body(stream, request, &mut *body).await?;
+            can_resend.set(body.is_in_hand());
+            Ok::<_, Fault>(())
+        });
+        let mut reading = pin!(reading.reply(reply, &can_resend));
         let mut is_sent = false;
         loop {
             tokio::select! {
@@ -201,6 +206,7 @@ impl ProxyAttempt<'_> {
         let mut reading = ReplyReading { attempt: self, request, stream: &stream, buffers };
         reading.read_head(reply).await?;
         if !matches!(reading.buffers.head.status, 200..=299) {
+            reading.head().make_way(reply, true)?;
             return reading.relay_body(reply).await.map(|()| None);
         }
         reading.buffers.head.status = 101;
@@ -302,8 +308,11 @@ impl ReplyReading<'_> {
         ReplyHead { attempt, request, head: &buffers.head, bytes: &buffers.inbox }
     }
 
-    async fn reply(&mut self, reply: &mut Reply) -> Result<(), Fault> {
+    /// Reads the reply and passes it on. Fails if another backend should answer and `can_resend` is
+    /// true.
+    async fn reply(&mut self, reply: &mut Reply, can_resend: &Cell<bool>) -> Result<(), Fault> {
         self.read_head(reply).await?;
+        self.head().make_way(reply, can_resend.get())?;
         self.relay_body(reply).await
     }
 

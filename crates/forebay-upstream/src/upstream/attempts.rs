@@ -6,6 +6,9 @@
 //! buffer. Forebay then resends the request once over a new connection if a kept connection died,
 //! and once to another backend. After a timeout, Forebay does not resend it.
 //!
+//! With `retry`, a reply with a chosen status is dropped, and the request goes to another backend
+//! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).
+//!
 //! A request that crashed its process is not resent, because it might crash every process. Any exit
 //! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
 //! process. The connection breaks before the supervisor knows how the process ended. So Forebay
@@ -59,7 +62,7 @@ impl Attempts {
         body: BodyAtHand,
     ) -> Result<(), Fault> {
         let goes_on = match fault.retry {
-            Retry::Yes | Retry::Unprocessed => is_at_hand(exchange, body),
+            Retry::Yes | Retry::Unprocessed | Retry::OtherBackend => is_at_hand(exchange, body),
             Retry::IfReused => {
                 let may = !self.is_resent && may_repeat(exchange, body);
                 self.is_resent |= may;

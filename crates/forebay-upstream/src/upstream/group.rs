@@ -15,6 +15,7 @@
 //! Requests without a session go to the nearest backends that are up.
 
 mod balancing;
+mod budget;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 
 use balancing::score;
 pub use balancing::{Balancing, Rank, stable_hash};
+use budget::Retries;
 pub use turns::Turns;
 
 /// Set of a group's backends, one bit each.
@@ -41,6 +43,8 @@ pub struct Group {
     max_fails: u32,
     fail_timeout: Duration,
     recover_time: Duration,
+    /// Retries that a reply's status causes.
+    retries: Option<Retries>,
     /// Tiers of the backends that serve all clients, the nearest first. A tier is used if all
     /// earlier tiers are down.
     tiers: Vec<Set>,
@@ -108,7 +112,7 @@ impl Group {
         started: Instant,
         known: impl Fn(usize) -> (Arc<Record>, bool),
     ) -> Arc<Self> {
-        let Balancing { to, balance, max_fails, fail_timeout, recover_time } = balancing;
+        let Balancing { to, balance, max_fails, fail_timeout, recover_time, retry } = balancing;
         let member = |(index, rank): (usize, &Rank)| {
             let (record, is_unwell) = known(index);
             let (weight, unwell) = (rank.weight.max(1), AtomicBool::new(is_unwell));
@@ -135,6 +139,7 @@ impl Group {
             max_fails: if is_replaceable { *max_fails } else { 0 },
             fail_timeout: *fail_timeout,
             recover_time: *recover_time,
+            retries: retry.clone().map(Retries::new),
             all: taking_all | disabled,
             tiers,
             standby,
@@ -232,6 +237,24 @@ impl Group {
             self.members[index].record.under_way.fetch_add(1, Ordering::Relaxed);
             (self.clone(), index)
         }))
+    }
+
+    /// Counts a request for the budget of retries.
+    pub fn count_request(&self) {
+        if let Some(retries) = &self.retries {
+            retries.count_request(self.started.elapsed().as_secs());
+        }
+    }
+
+    /// Returns true if another backend should get a request because of this status of its reply.
+    /// Takes a retry from the budget. The request has been sent to the backends in `tried`.
+    pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
+        let Some(retries) = &self.retries else { return false };
+        // A backend that is down would answer with a worse error.
+        let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
+        retries.are_for(status, method, tried.count_ones())
+            && others != 0
+            && retries.take(self.started.elapsed().as_secs())
     }
 
     /// Records a reply. Clears earlier failures only if they had excluded the backend.

@@ -16,6 +16,8 @@ pub struct Balancing {
     pub fail_timeout: Duration,
     /// Time for which a backend is excluded.
     pub recover_time: Duration,
+    /// Retries that a reply's status causes.
+    pub retry: Option<conf::StatusRetry>,
 }
 
 /// Settings that decide when a backend is selected.
@@ -83,6 +85,6 @@ impl From<&conf::Upstream> for Balancing {
         };
         let to = upstream.to.iter().map(rank).collect();
         let conf::Upstream { balance, max_fails, fail_timeout, recover_time, .. } = *upstream;
-        Self { to, balance, max_fails, fail_timeout, recover_time }
+        Self { to, balance, max_fails, fail_timeout, recover_time, retry: upstream.retry.clone() }
     }
 }
