@@ -25,6 +25,12 @@ pub struct RequestFields {
     names: Rc<[String]>,
 }
 
+/// The fields of a request before a change.
+pub struct Former {
+    fields: Vec<Field>,
+    changed: Option<Rc<[String]>>,
+}
+
 impl RequestFields {
     /// Creates the changes of a route. Returns `None` if `changes` is empty.
     pub fn new(changes: &[RequestField]) -> Option<Rc<Self>> {
@@ -32,9 +38,9 @@ impl RequestFields {
         (!changes.is_empty()).then(|| Rc::new(Self { changes: changes.to_vec(), names }))
     }
 
-    /// Changes the fields of `request`. Returns the client's fields for [`Self::restore`].
-    pub fn apply(&self, request: &mut Request) -> Box<[Field]> {
-        let clients = request.head.fields.clone();
+    /// Changes the fields of `request`. Returns the former fields for [`Self::restore`].
+    pub fn apply(&self, request: &mut Request) -> Former {
+        let fields = request.head.fields.clone();
         let at = request.head.len;
         let (mut lines, mut made, mut text) = (Vec::new(), Vec::new(), Vec::new());
         for RequestField { name, change } in &self.changes {
@@ -63,14 +69,19 @@ impl RequestFields {
         request.bytes.splice(at..at, lines.iter().copied());
         request.head.len += lines.len();
         request.head.fields.append(&mut made);
-        request.changed = Some(self.names.clone());
-        clients.into_boxed_slice()
+        let changed = request.changed.take();
+        // The access rules of the route may have set other fields before.
+        request.changed = Some(match &changed {
+            Some(before) => before.iter().chain(&*self.names).cloned().collect(),
+            None => self.names.clone(),
+        });
+        Former { fields, changed }
     }
 
-    /// Restores the client's fields of `request`.
-    pub fn restore(request: &mut Request, clients: Box<[Field]>) {
-        request.head.fields = clients.into_vec();
-        request.changed = None;
+    /// Restores the former fields of `request`.
+    pub fn restore(request: &mut Request, former: Former) {
+        request.head.fields = former.fields;
+        request.changed = former.changed;
     }
 
     /// Removes the client's fields that a rule replaces. If a rule adds to a field, the client's
