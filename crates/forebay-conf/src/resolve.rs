@@ -15,6 +15,7 @@ mod expect;
 mod fields;
 mod forward_auth;
 mod inherited;
+mod jwt;
 mod limit;
 mod moved;
 mod pages;

@@ -20,7 +20,8 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{
-    ForwardAuth, Guarded, HashQueue, PasswordChecks, RateLimiter, Users, UsersError, checks_at_once,
+    ForwardAuth, GateState, Guarded, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys,
+    Users, UsersError, checks_at_once,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
@@ -76,6 +77,8 @@ pub enum BuildError {
     Names(std::io::Error),
     /// The user file of a route cannot be read.
     Users(UsersError),
+    /// The keys of `jwt` cannot be read.
+    Keys(KeyError),
     /// An application does not start.
     App(StartError),
     /// The scripts of a route cannot be started with its settings.
@@ -98,6 +101,7 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot start the thread that resolves names of backends: {error}")
             }
             Self::Users(error) => error.fmt(f),
+            Self::Keys(error) => error.fmt(f),
             Self::App(error) => error.fmt(f),
             Self::Route { line, error } => write!(
                 f,
@@ -137,6 +141,8 @@ pub struct Origins {
     store: Option<Arc<Store>>,
     /// Rate limits by site and route, with the state of their keys.
     limiters: Vec<Vec<Vec<Arc<RateLimiter>>>>,
+    /// Keys of `jwt` by site and route.
+    token_keys: Vec<Vec<Option<Arc<TokenKeys>>>>,
     tls: SiteTls,
     acme: Option<AcmeService>,
     /// Counters of routes, if `route_metrics` is set.
@@ -190,6 +196,7 @@ impl Origins {
         let registry = previous.and_then(|previous| previous.registry.clone());
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
+        let token_keys = token_keys(&plan).map_err(BuildError::Keys)?;
         let store = store(&plan, previous.and_then(|previous| previous.store.as_ref()));
         Ok(Self {
             plan,
@@ -205,6 +212,7 @@ impl Origins {
             store,
             limiters,
             registry,
+            token_keys,
             held,
             tls,
             acme,
@@ -426,15 +434,18 @@ impl Origins {
         if !has_gate(route) {
             return None;
         }
-        let checks = self.password_checks.clone();
-        let limiters = &self.limiters[site][at];
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
             let server = self.proxy(&settings.proxy, shared, (thread, pools));
             ForwardAuth::new(Box::new(server), settings.clone())
         });
-        let access = route.access.clone();
-        Some(Box::new(Guarded::new(thread.clone(), access, checks, limiters, forward)))
+        let state = GateState {
+            checks: self.password_checks.clone(),
+            limiters: &self.limiters[site][at],
+            keys: self.token_keys[site][at].clone(),
+            forward,
+        };
+        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), state)))
     }
 
     /// Returns the connections of one thread to the backends of a group.
@@ -565,7 +576,7 @@ impl Origins {
             return origin;
         };
         let zone = zone(site, route);
-        let names_users = route.access.forward_auth.is_some();
+        let names_users = route.access.names_users_otherwise();
         let thread = thread.clone();
         Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread, names_users))
     }
@@ -726,4 +737,12 @@ fn limiters(
         routes.collect()
     });
     sites.collect()
+}
+
+/// Reads the keys of all routes with `jwt`.
+fn token_keys(plan: &Plan) -> Result<Vec<Vec<Option<Arc<TokenKeys>>>>, KeyError> {
+    let of_route = |route: &forebay_conf::Route| {
+        route.access.jwt.as_ref().map(|jwt| TokenKeys::load(jwt).map(Arc::new)).transpose()
+    };
+    plan.sites.iter().map(|site| site.routes.iter().map(of_route).collect()).collect()
 }

@@ -11,11 +11,11 @@ mod rules;
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
-    PathPattern, Plan, Route, Server,
+    JwtKeys, PathPattern, Plan, Route, Server,
 };
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
-use forebay_origin::access::{Users, UsersError};
+use forebay_origin::access::{TokenKeys, Users, UsersError};
 use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition};
 use forebay_origin::files::ScriptRoutes;
 use forebay_origin::scripts::cgi::obstacle;
@@ -48,6 +48,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(plan.log.files().filter_map(|file| of_log(&file.access)))
         .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)
+        .chain(unusable_keys(plan))
         .collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
@@ -412,6 +413,25 @@ fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
         }
     }
     (wrong, doubtful)
+}
+
+/// Returns errors for keys of `jwt` that cannot be used.
+fn unusable_keys(plan: &Plan) -> Vec<Finding> {
+    let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
+        of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
+    });
+    let errors = routes.filter_map(|(site, at, route)| {
+        let jwt = route.access.jwt.as_ref()?;
+        let error = TokenKeys::load(jwt).err()?;
+        let key = if matches!(jwt.keys, JwtKeys::Set(_)) { "jwks" } else { "key" };
+        let place = ["site", &site.to_string(), "route", &at.to_string(), "jwt", key];
+        Some(Finding {
+            key: place.map(str::to_owned).to_vec(),
+            message: error.to_string(),
+            help: error.advice().to_owned(),
+        })
+    });
+    errors.collect()
 }
 
 /// Maximum number of invalid lines to report per file.

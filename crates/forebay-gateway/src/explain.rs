@@ -15,6 +15,7 @@ use std::fmt::Write;
 
 use forebay_conf::{
     Action, HostPattern, Inherited, Listen, Matcher, PathPattern, Plan, Route, Satisfy, Site,
+    TokenSource,
 };
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
@@ -306,9 +307,23 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     }
     if let Some(auth) = &route.access.basic_auth {
         text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
-        let is_enough = is_any && route.access.forward_auth.is_some();
+        let is_enough =
+            is_any && (route.access.forward_auth.is_some() || route.access.jwt.is_some());
         let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
         if !names.any(|name| name.eq_ignore_ascii_case(b"authorization")) && !is_enough {
+            text.answer.decide(401);
+        }
+    }
+    if let Some(jwt) = &route.access.jwt {
+        text.item("", b"for a request with a valid token (`jwt`)");
+        let is_enough =
+            is_any && (route.access.forward_auth.is_some() || route.access.basic_auth.is_some());
+        let name = match &jwt.source {
+            TokenSource::Header(name) => name.as_str(),
+            TokenSource::Cookie(_) => "cookie",
+        };
+        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
+        if !names.any(|given| given.eq_ignore_ascii_case(name.as_bytes())) && !is_enough {
             text.answer.decide(401);
         }
     }

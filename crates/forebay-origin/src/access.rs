@@ -1,4 +1,5 @@
-//! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617).
+//! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617) or by
+//! signed token (`token`).
 //!
 //! One bcrypt hash takes 0.1 s by design. Threads for blocking work compute the hashes, on at most
 //! half of the processors. Client addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of
@@ -17,6 +18,8 @@ mod forward;
 mod hash;
 mod queue;
 mod rate_limit;
+mod token;
+mod token_keys;
 mod users;
 
 use std::collections::BTreeMap;
@@ -29,10 +32,11 @@ use std::thread::available_parallelism;
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use forebay_conf::{Access, BasicAuth, Satisfy};
+use forebay_conf::{Access, BasicAuth, RequestChange, RequestField, Satisfy};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::limit::Limit;
+use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::{Admitting, Exchange, Gate};
 use forebay_wire::ClientAddress;
@@ -43,6 +47,8 @@ pub use forward::ForwardAuth;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::RateLimiter;
 use rate_limit::{decide_all, refusal_fields};
+use token::TokenCheck;
+pub use token_keys::{KeyError, TokenKeys};
 use users::Digest;
 pub use users::{Users, UsersError};
 
@@ -105,28 +111,51 @@ impl PasswordChecks {
 pub struct Guarded {
     thread: Rc<Thread>,
     access: Access,
-    passwords: Option<Passwords>,
+    logins: Vec<Login>,
     forward: Option<ForwardAuth>,
+    /// Removes the client's own fields of names that a token or a server sets. A request that needs
+    /// neither of them must not have these fields.
+    removed: Option<Rc<RequestFields>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
 }
 
+/// State of a route's access control that threads share, or that the route needs to ask a server.
+pub struct GateState<'s> {
+    /// The passwords of all routes.
+    pub checks: Arc<PasswordChecks>,
+    /// The state of the rate limits.
+    pub limiters: &'s [Arc<RateLimiter>],
+    /// The keys of `jwt`.
+    pub keys: Option<Arc<TokenKeys>>,
+    /// The server of `forward_auth`.
+    pub forward: Option<ForwardAuth>,
+}
+
+/// Credentials that a route needs.
+enum Login {
+    Password(Passwords),
+    Token(TokenCheck),
+}
+
 impl Guarded {
-    /// Creates the access control from `access`. `limiters` hold the state of its rate limits, and
-    /// `forward` asks the server of `forward_auth`.
-    pub fn new(
-        thread: Rc<Thread>,
-        access: Access,
-        checks: Arc<PasswordChecks>,
-        limiters: &[Arc<RateLimiter>],
-        forward: Option<ForwardAuth>,
-    ) -> Self {
-        let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, checks));
-        let with_user = |wanted| {
+    /// Creates the access control from `access` and its state.
+    pub fn new(thread: Rc<Thread>, access: Access, state: GateState<'_>) -> Self {
+        let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, state.checks));
+        let tokens = access.jwt.clone().zip(state.keys);
+        let tokens = tokens.map(|(settings, keys)| TokenCheck::new(settings, keys));
+        let logins = passwords.map(Login::Password).into_iter().chain(tokens.map(Login::Token));
+        let limited = |wanted| {
             let is_meant = |limiter: &&Arc<RateLimiter>| limiter.needs_user() == wanted;
-            limiters.iter().filter(is_meant).cloned().collect()
+            state.limiters.iter().filter(is_meant).cloned().collect()
         };
-        Self { thread, access, passwords, forward, limits: [with_user(false), with_user(true)] }
+        let limits = [limited(false), limited(true)];
+        let removed = access
+            .set_fields()
+            .map(|name| RequestField { name: name.to_owned(), change: RequestChange::Remove });
+        let removed = RequestFields::new(&removed.collect::<Vec<_>>());
+        let logins = logins.collect();
+        Self { thread, access, logins, forward: state.forward, removed, limits }
     }
 
     /// Applies rate limits. If one of them refuses the request, answers it and returns false.
@@ -158,6 +187,9 @@ impl Guarded {
     }
 
     async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
+        if let Some(removed) = &self.removed {
+            removed.apply(&mut exchange.request);
+        }
         let is_admitted = self.access.admits(exchange.request.client.ip());
         let is_any = self.access.satisfy == Satisfy::Any;
         if !is_admitted && !is_any {
@@ -170,48 +202,58 @@ impl Guarded {
         if is_admitted && self.access.suffices_by_address() {
             return Ok(true);
         }
-        let may_pass = if is_any {
-            self.has_password_or_permission(exchange).await?
-        } else {
-            self.has_password(exchange).await? && self.is_permitted(exchange).await?
-        };
+        let may_pass = self.is_permitted(exchange, is_any).await?;
         if !may_pass || after_user.is_empty() {
             return Ok(may_pass);
         }
         self.limit(after_user, exchange).await
     }
 
-    /// Returns true if the request has a right password, or if no password is needed. Otherwise
-    /// answers the request.
-    async fn has_password(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        let Some(passwords) = &self.passwords else { return Ok(true) };
-        if self.takes_password(passwords, exchange).await? {
-            return Ok(true);
-        }
-        exchange.respond_error_with(401, &passwords.challenge).await.map(|()| false)
-    }
-
-    /// Returns true if the server of `forward_auth` permits the request, or if there is no such
-    /// server. Otherwise answers the request.
-    async fn is_permitted(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        match &self.forward {
-            Some(forward) => forward.decide(exchange).await,
-            None => Ok(true),
-        }
-    }
-
-    /// Returns true if the password is right or the server of `forward_auth` permits the request.
-    /// Otherwise answers the request.
-    async fn has_password_or_permission(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        match (&self.passwords, &self.forward) {
-            (None, None) => Err(refused_address()),
-            (Some(_), None) => self.has_password(exchange).await,
-            (None, Some(forward)) => forward.decide(exchange).await,
-            // If both refuse, the client gets the server's answer, which shows how to log in.
-            (Some(passwords), Some(forward)) => {
-                Ok(self.takes_password(passwords, exchange).await?
-                    || forward.decide(exchange).await?)
+    /// Returns true if the request has all credentials that the route needs, and if the server of
+    /// `forward_auth` permits it. If `is_any` is true, one of them is enough. Otherwise answers the
+    /// request.
+    async fn is_permitted(&self, exchange: &mut Exchange, is_any: bool) -> Result<bool, Fault> {
+        let mut refusal: Option<Refusals> = None;
+        for login in &self.logins {
+            match (self.check(login, exchange).await?, is_any) {
+                (None, true) => return Ok(true),
+                (None, false) => {}
+                (Some(refused), true) => match &mut refusal {
+                    Some(before) => before.add(&refused),
+                    None => refusal = Some(refused),
+                },
+                (Some(Refusals { status, lines }), false) => {
+                    return exchange.respond_error_with(status, &lines).await.map(|()| false);
+                }
             }
+        }
+        match (&self.forward, refusal) {
+            // If all refuse, the client gets the server's answer, which shows how to log in.
+            (Some(forward), _) => forward.decide(exchange).await,
+            (None, Some(Refusals { status, lines })) => {
+                exchange.respond_error_with(status, &lines).await.map(|()| false)
+            }
+            (None, None) if is_any => Err(refused_address()),
+            (None, None) => Ok(true),
+        }
+    }
+
+    /// Checks the credentials of the request. Returns `None` and sets the user if they are right.
+    async fn check(
+        &self,
+        login: &Login,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Refusals>, Fault> {
+        match login {
+            Login::Password(passwords) => {
+                let fits = self.takes_password(passwords, exchange).await?;
+                Ok((!fits).then(|| Refusals { status: 401, lines: passwords.challenge.clone() }))
+            }
+            Login::Token(tokens) => Ok(tokens.check(&mut exchange.request).err().map(|refused| {
+                let mut lines = Vec::new();
+                encode::field(&mut lines, "WWW-Authenticate", refused.challenge().as_bytes());
+                Refusals { status: refused.status(), lines }
+            })),
         }
     }
 
@@ -228,6 +270,21 @@ impl Guarded {
             exchange.request.user = user;
         }
         Ok(fits)
+    }
+}
+
+/// The reply to a request without the needed credentials.
+struct Refusals {
+    status: u16,
+    /// Lines of `WWW-Authenticate`.
+    lines: Vec<u8>,
+}
+
+impl Refusals {
+    /// Adds the challenge of another login. The client may then try either of them.
+    fn add(&mut self, other: &Self) {
+        self.status = 401;
+        self.lines.extend_from_slice(&other.lines);
     }
 }
 

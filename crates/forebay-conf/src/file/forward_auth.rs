@@ -30,6 +30,7 @@ pub struct ForwardAuth {
 pub enum Satisfy {
     /// A request must meet all rules.
     All,
-    /// A request must meet one rule: a permitted address, a password, or the answer of `forward_auth`.
+    /// A request must meet one rule: a permitted address, a password, a token, or the
+    /// answer of `forward_auth`.
     Any,
 }

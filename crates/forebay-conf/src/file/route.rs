@@ -11,6 +11,7 @@ use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
 use super::forward_auth::{ForwardAuth, Satisfy};
+use super::jwt::Jwt;
 use super::limit::RateLimit;
 use super::log::LogFile;
 use super::pages::{Cors, ErrorPages, Maintenance};
@@ -116,8 +117,11 @@ pub struct Route {
     /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
     /// goes to the client. Default: none.
     pub forward_auth: Option<At<TextOr<ForwardAuth>>>,
-    /// With "all", a request must meet all access rules. With "any", it must meet one of three: the
-    /// address rules (`allow` and `deny`), `basic_auth`, or `forward_auth`. Default: "all".
+    /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
+    /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
+    pub jwt: Option<At<Table<Jwt>>>,
+    /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
+    /// address rules (`allow` and `deny`), `basic_auth`, `jwt`, or `forward_auth`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with

@@ -21,6 +21,7 @@ pub enum Satisfy {
     /// A request must meet all rules.
     #[default]
     All,
-    /// A request must meet one rule: a permitted address, a password, or the server's answer.
+    /// A request must meet one rule: a permitted address, a password, a token, or the server's
+    /// answer.
     Any,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth, Inherited,
+    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth, Inherited, Jwt,
     LogFile, Maintenance, Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField,
     RequestField, Rewrite, Satisfy, Template, Upstream,
 };
@@ -118,6 +118,8 @@ pub struct Access {
     pub deny: Vec<Clients>,
     /// Users that may use the route. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
+    /// A token that each request must have. `None`, the default: no token is needed.
+    pub jwt: Option<Jwt>,
     /// A server that permits or refuses each request. `None`, the default: there is no such server.
     pub forward_auth: Option<ForwardAuth>,
     /// The way to combine the rules about clients, users and the server. Default: a request must
@@ -128,11 +130,24 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns true if a client that [`Self::admits`] accepts needs neither a password nor the
-    /// permission of the server.
+    /// Returns true if a client that [`Self::admits`] accepts needs no password, no token and
+    /// no permission of the server.
     pub fn suffices_by_address(&self) -> bool {
         let has_rules = !self.allow.is_empty() || !self.deny.is_empty();
         self.satisfy == Satisfy::Any && has_rules
+    }
+
+    /// Returns the names of request fields that a token or the server of `forward_auth` sets.
+    pub fn set_fields(&self) -> impl Iterator<Item = &str> {
+        let by_token = self.jwt.iter().flat_map(|jwt| jwt.copy.iter().map(|(name, _)| name));
+        let by_server = self.forward_auth.iter().flat_map(|auth| &auth.copy);
+        by_token.chain(by_server).map(String::as_str)
+    }
+
+    /// Returns true if a request may name its user in another way than by a password in the field
+    /// `Authorization`.
+    pub fn names_users_otherwise(&self) -> bool {
+        self.jwt.is_some() || self.forward_auth.is_some()
     }
 
     /// Returns true if the rules about addresses admit this client. `None` is a client of a Unix

@@ -66,7 +66,8 @@ fn divide(url: &str) -> (&str, &str) {
     }
 }
 
-fn field_name(at: &At<&String>) -> Resolution<String> {
+/// Returns the name of a request field that an answer or a claim may set.
+pub(super) fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
     // These fields frame the message, or belong to the connection.
     const REFUSED: [&str; 9] = [

@@ -10,6 +10,7 @@ use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
 use super::forward_auth::forward_auth as forward_auth_of;
+use super::jwt::jwt as jwt_of;
 use super::limit::rate_limits;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
@@ -110,11 +111,13 @@ fn access(
         at.items().iter().map(clients).collect::<Resolution<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
+    let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, at)).transpose()?;
     let forward_auth = typed.forward_auth.as_ref();
     let access = Access {
         allow: named(&typed.allow)?,
         deny: named(&typed.deny)?,
         basic_auth,
+        jwt,
         forward_auth: forward_auth.map(|at| forward_auth_of(context, file, at)).transpose()?,
         satisfy: match &typed.satisfy {
             Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
@@ -123,21 +126,32 @@ fn access(
         rate_limits: rate_limits(&typed.rate_limit, captures)?,
     };
     let has_addresses = !access.allow.is_empty() || !access.deny.is_empty();
-    let rules = [has_addresses, access.basic_auth.is_some(), access.forward_auth.is_some()];
+    let by_login = [access.basic_auth.is_some(), access.jwt.is_some()];
+    let rules = by_login.into_iter().chain([has_addresses, access.forward_auth.is_some()]);
+    let rules = rules.filter(|&is_given| is_given).count();
+    if access.satisfy == Satisfy::All
+        && let (Some(_), Some(at), Some(jwt)) = (&typed.basic_auth, &typed.jwt, &access.jwt)
+        && jwt.source.is_authorization()
+    {
+        return Err(needs_two_credentials(&at.span));
+    }
     match &typed.satisfy {
-        Some(at)
-            if access.satisfy == Satisfy::Any
-                && rules.iter().filter(|&&is_given| is_given).count() < 2 =>
-        {
+        Some(at) if access.satisfy == Satisfy::Any && rules < 2 => {
             if context.is_default(&at.span) {
                 return Ok(Access { satisfy: Satisfy::All, ..access });
             }
             Err(Problem::new(&at.span, "`satisfy` makes no difference here").help(
-                "it combines `allow` or `deny`, `basic_auth` and `forward_auth`: give two of them",
+                "it combines `allow` or `deny`, `basic_auth`, `jwt` and `forward_auth`: give two of them",
             ))
         }
         _ => Ok(access),
     }
+}
+
+/// Returns the problem of two rules that need different values of the field `Authorization`.
+fn needs_two_credentials(span: &Range<usize>) -> Problem {
+    Problem::new(span, "no request can have two kinds of credentials in one field `Authorization`")
+        .help("write satisfy = \"any\", or take the token from another `header` or a `cookie`")
 }
 
 fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Resolution<BasicAuth> {

@@ -56,6 +56,7 @@ mod routing;
 mod rules;
 mod sending;
 mod time_limits;
+mod tokens;
 mod tunnels;
 mod turns;
 mod upgrades;
