@@ -176,12 +176,15 @@ impl Deadlines {
         }
     }
 
-    /// Closes every connection that has no request in progress and no unread input. Lets quiet
-    /// tunnels expire. Call this repeatedly while the server stops.
+    /// Closes every connection that has no request in progress and no unread input. A new connection
+    /// has 1 s for its first request. Lets quiet tunnels expire. Call this repeatedly while the server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.occupancy.is_idle() && !socket.is_sending.get() && !socket.has_input() {
+            if socket.occupancy.may_close(self.now())
+                && !socket.is_sending.get()
+                && !socket.has_input()
+            {
                 // The connection's task may have to send GOAWAY or `close_notify` of TLS, so end
                 // only the input.
                 socket.expire(Shutdown::Read);

@@ -26,6 +26,7 @@ use forebay_conf::{Listen, SocketAccess};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::error::SendError;
 
 use crate::buffered::Buffered;
 use crate::heap_watch::HeapWatch;
@@ -365,12 +366,14 @@ impl Loads {
         (self.connections(least) + 2 <= self.connections(own)).then_some(least)
     }
 
-    /// Passes a connection to a thread and counts it there.
-    pub fn hand(&self, thread: usize, handed: Handed) {
+    /// Passes a connection to a thread and counts it there. Returns the connection if the thread has
+    /// ended.
+    pub fn hand(&self, thread: usize, handed: Handed) -> Result<(), Handed> {
         self.enter(thread);
-        if self.threads[thread].hand.send(Message::Connection(handed)).is_err() {
-            self.leave(thread);
-        }
+        let sent = self.threads[thread].hand.send(Message::Connection(handed));
+        let Err(SendError(Message::Connection(handed))) = sent else { return Ok(()) };
+        self.leave(thread);
+        Err(handed)
     }
 
     /// Asks a thread to close the connection that has been idle longest.

@@ -160,6 +160,12 @@ impl Socket {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
+    /// Records that the connection has carried a request. Otherwise a server that stops lets it wait
+    /// for its first request for a moment.
+    pub fn set_used(&self) {
+        self.shared.occupancy.set_used();
+    }
+
     /// Counts the connection against the limit on client connections. Unless it is busy, Forebay
     /// may then close it to admit another connection.
     pub fn set_counted(&self) {

@@ -1,7 +1,7 @@
 //! Takes over listening sockets from a service manager, and reports the state of the server to it.
 //!
-//! This module follows sd_listen_fds(3) and sd_notify(3) of systemd. Other managers use the same
-//! protocol.
+//! This module follows sd_listen_fds(3) and sd_notify(3) of systemd, which other managers have
+//! adopted, and `SERVER_STARTER_PORT` of Server::Starter.
 
 use std::env;
 use std::fmt;
@@ -49,6 +49,8 @@ impl Passed {
 pub enum InheritError {
     /// `LISTEN_FDS` is not a valid number of descriptors.
     Count(String),
+    /// A pair in `SERVER_STARTER_PORT` has no descriptor.
+    Pair(String),
     /// A descriptor is not a listening stream socket.
     Socket {
         /// Number of the descriptor.
@@ -66,10 +68,13 @@ impl fmt::Display for InheritError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count(text) => write!(f, "LISTEN_FDS={text} is not a number of sockets"),
+            Self::Pair(pair) => {
+                write!(f, "SERVER_STARTER_PORT has {pair}, which is not ADDRESS=DESCRIPTOR")
+            }
             Self::Socket { number, name, error } => write!(
                 f,
                 "descriptor {number} ({name}) of the service manager is not a listening socket: \
-                 {error}; check the socket unit"
+                 {error}; check the socket unit, or --port and --path of start_server"
             ),
             Self::Unused(sockets) => write!(
                 f,
@@ -84,9 +89,31 @@ impl fmt::Display for InheritError {
 impl std::error::Error for InheritError {}
 
 impl Inherited {
-    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process. Call this once,
-    /// before this process opens other descriptors.
+    /// Takes over the `LISTEN_FDS` descriptors, if `LISTEN_PID` is this process, and those that
+    /// `SERVER_STARTER_PORT` names. Call this once, before this process opens other descriptors.
     pub fn take() -> Result<Self, InheritError> {
+        let mut passed = Self::of_systemd()?;
+        passed.0.extend(Self::of_server_starter()?.0);
+        Ok(passed)
+    }
+
+    /// Takes over the sockets of Server::Starter: pairs of an address and a descriptor, such as
+    /// `127.0.0.1:80=3;/run/a.sock=4`.
+    fn of_server_starter() -> Result<Self, InheritError> {
+        let Ok(ports) = env::var("SERVER_STARTER_PORT") else { return Ok(Self::default()) };
+        let passed = ports.split(';').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, number) = pair.rsplit_once('=').unwrap_or((pair, ""));
+            let bad = || InheritError::Pair(pair.to_owned());
+            let number: i32 = number.parse().map_err(|_| bad())?;
+            match inherit(number).and_then(listening) {
+                Ok((socket, listen)) => Ok(Passed { name: name.to_owned(), listen, socket }),
+                Err(error) => Err(InheritError::Socket { number, name: name.to_owned(), error }),
+            }
+        });
+        passed.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn of_systemd() -> Result<Self, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
         let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {
             return Ok(Self::default());

@@ -35,15 +35,14 @@ const REMINDER: Duration = Duration::from_secs(10);
 pub struct Accepting {
     context: Rc<FrontContext>,
     listeners: HashMap<usize, (JoinHandle<()>, oneshot::Sender<()>)>,
-    handed: JoinHandle<()>,
 }
 
 impl Accepting {
     /// Starts to receive messages from other threads.
     pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Message>) -> Self {
         let inbox = Inbox { context: context.clone(), messages: handed };
-        let handed = spawn_local(take_handed(inbox));
-        Self { context: context.clone(), listeners: HashMap::new(), handed }
+        spawn_local(take_handed(inbox));
+        Self { context: context.clone(), listeners: HashMap::new() }
     }
 
     /// Starts to accept connections from a listener.
@@ -60,9 +59,9 @@ impl Accepting {
         }
     }
 
-    /// Closes all listeners immediately.
+    /// Closes all listeners immediately. Connections that other threads pass on are still served,
+    /// because their clients are already connected.
     pub fn stop(self) {
-        self.handed.abort();
         for (task, _) in self.listeners.into_values() {
             task.abort();
         }
@@ -125,19 +124,20 @@ fn place(
     index: usize,
 ) {
     let thread = &context.thread;
-    match thread.load.lighter_than(thread.index) {
+    let stream = match thread.load.lighter_than(thread.index) {
+        None => stream,
         Some(other) => {
-            if let Ok(stream) = stream.into_std() {
-                thread.load.hand(other, Handed { stream, peer, listener: index });
-            }
+            let Ok(stream) = stream.into_std() else { return };
+            let handed = Handed { stream, peer, listener: index };
+            // A server that stops ends its threads one after the other.
+            let Err(Handed { stream, .. }) = thread.load.hand(other, handed) else { return };
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
+            stream
         }
-        None => {
-            let own =
-                if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
-            let socket = Socket::tcp(stream, &thread.deadlines);
-            start(context, socket, peer.into(), own, index);
-        }
-    }
+    };
+    let own = if own.ip().is_unspecified() { stream.local_addr().unwrap_or(own) } else { own };
+    let socket = Socket::tcp(stream, &thread.deadlines);
+    start(context, socket, peer.into(), own, index);
 }
 
 /// Receiver of messages from other threads. A drop removes the connections that the thread has not

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_conf::{self as conf, Listen};
 use forebay_net::counters::{Counters, Totals};
@@ -19,7 +20,10 @@ use tokio::task::JoinHandle;
 use crate::accept::start;
 use crate::admission::make_room;
 use crate::context::FrontContext;
-use crate::serving::{Tables, spawn_tasks};
+use crate::serving::{Tables, drain, spawn_tasks};
+
+/// Time limit for current requests after [`MemoryGateway::stop`].
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Serves connections in memory as a serving thread serves sockets. Use it within a local tokio
 /// runtime.
@@ -99,6 +103,8 @@ impl MemoryGateway {
     /// Closes idle connections, and lets current requests finish.
     pub fn stop(&self) {
         self.context.thread.stop();
+        let context = self.context.clone();
+        tokio::task::spawn_local(async move { drain(&context.thread, GRACE).await });
     }
 
     /// Returns the number of times that this limit was reached.

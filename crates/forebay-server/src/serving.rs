@@ -171,7 +171,7 @@ async fn tick(thread: Rc<Thread>) {
     }
 }
 
-async fn drain(thread: &Thread, grace: Duration) {
+pub async fn drain(thread: &Thread, grace: Duration) {
     let deadline = tokio::time::Instant::now() + grace;
     while thread.load.connections(thread.index) > 0 && tokio::time::Instant::now() < deadline {
         thread.deadlines.close_idle();

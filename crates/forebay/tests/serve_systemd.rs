@@ -6,12 +6,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
+use forebay_testkit::peer::installed;
 use forebay_testkit::port::free_port;
-use forebay_testkit::process::Process;
+use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
 use support::write_configuration;
 
@@ -226,5 +228,71 @@ fn privileges_are_dropped_before_anything_runs() {
         let exit = Process::start(support::command(&[file.to_str().unwrap()])).wait();
         assert_eq!(exit.status.code(), Some(2), "{}", exit.output);
         assert!(exit.output.contains(words), "{}", exit.output);
+    }
+}
+
+#[test]
+fn server_starter_replaces_the_program_without_a_failed_request() {
+    let Some(program) = installed("start_server") else { return };
+    let (folder, port) = (Folder::new(), free_port());
+    let site = format!(
+        "[[site]]\nlisten = [\"127.0.0.1:{port}\", \"unix:{}\"]\n[[site.route]]\nrespond = \"hello\"\n",
+        folder.path().join("passed.sock").display()
+    );
+    let file = write_configuration(&folder, &site);
+    let mut command = Command::new(program);
+    command.args(["--interval", "0", "--port", &format!("127.0.0.1:{port}"), "--path"]);
+    command.arg(folder.path().join("passed.sock")).args(["--", env!("CARGO_BIN_EXE_forebay")]);
+    command.args(["serve", "--threads", "2"]).arg(file);
+    let mut process = Process::start(command);
+    process.wait_for_output("forebay: serving unix:");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for kept in [true, false] {
+            let (over, asked) = (&over, &asked);
+            scope.spawn(move || {
+                let mut client = Client::connect(address);
+                while !over.load(Ordering::Relaxed) {
+                    let reply = match client.try_get("/") {
+                        // The server may close a kept connection between two requests. All clients
+                        // then connect again.
+                        Err(_) if kept => Client::connect(address).get("/"),
+                        reply => reply.unwrap(),
+                    };
+                    assert_eq!(reply.text(), "hello");
+                    if !kept || reply.header("Connection") == Some("close") {
+                        client = Client::connect(address);
+                    }
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for started in 2..=4 {
+            process.signal(Signal::HUP);
+            assert!(eventually(|| process.output().matches("serving unix:").count() == started));
+            let before = asked.load(Ordering::Relaxed);
+            assert!(eventually(|| asked.load(Ordering::Relaxed) > before + 100));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    process.stop();
+}
+
+#[test]
+fn a_pair_of_server_starter_without_a_descriptor_is_named() {
+    let folder = Folder::new();
+    let file = write_configuration(
+        &folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"x\"\n",
+    );
+    for (ports, named) in
+        [("80", "ADDRESS=DESCRIPTOR"), ("80=x", "80=x"), ("80=77", "descriptor 77")]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("serve").arg(&file).env("SERVER_STARTER_PORT", ports);
+        let exit = Process::start(command).wait();
+        assert_eq!(exit.status.code(), Some(3));
+        assert!(exit.output.contains(named), "{}", exit.output);
     }
 }

@@ -201,6 +201,9 @@ fn stopping_answers_what_is_under_way_and_closes_what_is_idle() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let (mut idle, mut busy) = (world.client(), world.client());
+        idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        backend.answer(OK).await;
+        assert_eq!(idle.reply("GET ").await.text(), "ok");
         busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let mut connection = backend.accept().await;
         connection.request().await;
@@ -210,6 +213,20 @@ fn stopping_answers_what_is_under_way_and_closes_what_is_idle() {
         let reply = busy.reply("GET ").await;
         assert_eq!((reply.text(), reply.field("connection")), ("ok", Some("close")));
         assert!(busy.is_closed().await);
+    });
+}
+
+#[test]
+fn a_new_connection_has_time_for_its_first_request_after_the_server_begins_to_stop() {
+    in_memory(FIXED, async |world| {
+        let (mut asks, mut rests) = (world.client(), world.client());
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        world.gateway.stop();
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        asks.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let reply = asks.reply("GET ").await;
+        assert_eq!((reply.text(), reply.field("connection")), ("here", Some("close")));
+        assert!(asks.is_closed().await && rests.is_closed().await);
     });
 }
 

@@ -31,6 +31,8 @@ pub struct Occupancy {
     since: Cell<Since>,
     /// True if the connection counts against the limit on client connections.
     is_counted: Cell<bool>,
+    /// True if the connection has carried a request.
+    is_used: Cell<bool>,
     pub is_evicted: Cell<bool>,
 }
 
@@ -73,6 +75,7 @@ impl Default for Occupancy {
             activity: Cell::new(Activity::Busy),
             since: Cell::default(),
             is_counted: Cell::new(false),
+            is_used: Cell::new(false),
             is_evicted: Cell::new(false),
         }
     }
@@ -87,6 +90,20 @@ impl Occupancy {
 
     pub fn is_idle(&self) -> bool {
         self.activity.get() == Activity::Idle
+    }
+
+    /// Records that the connection has carried a request.
+    pub fn set_used(&self) {
+        self.is_used.set(true);
+    }
+
+    /// Returns true if the connection is idle and its client expects that it closes: it has carried
+    /// a request, or has sent none for [`YOUNG`] ticks.
+    // A client that has just connected is about to send a request, and may not send it again if the
+    // connection closes.
+    pub fn may_close(&self, now: Ticks) -> bool {
+        let is_young = || now.saturating_sub(self.since.get().tick) < YOUNG;
+        self.is_idle() && (self.is_used.get() || !is_young())
     }
 
     /// Counts the connection against the limit on client connections.

@@ -97,6 +97,7 @@ impl Front<'_> {
             Err(error) => error.kind() == ErrorKind::WouldBlock,
             Ok(read) => {
                 client.socket.set_idle(false);
+                client.socket.set_used();
                 read > 0
             }
         }

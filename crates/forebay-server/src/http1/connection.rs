@@ -86,6 +86,7 @@ async fn serve_requests(
             },
         }
         client.socket.set_idle(false);
+        client.socket.set_used();
         // Store the future in separate memory, so that an idle connection reserves no memory for
         // the state of requests.
         let may_be_http2 = may_be_http2 && is_first;

@@ -260,6 +260,7 @@ impl Front {
     fn take_up(&mut self, id: u32, is_tunnel: bool, end: bool) -> (Answered, Box<Exchange>) {
         (self.is_first, self.is_idle) = (false, false);
         self.connection.socket.set_activity(Activity::Busy);
+        self.connection.socket.set_used();
         self.left -= 1;
         let stream = Stream::Http2(self.connection.open(id, is_tunnel, end));
         stream.begin_steps();
