@@ -65,6 +65,8 @@ pub struct BackendRow {
     pub address: String,
     /// False if failures exclude the backend or its health check fails.
     pub is_up: bool,
+    /// Percentage of its weight that the backend has during its slow start.
+    pub slow_start: Option<u64>,
     /// True if the backend is used only when the others are down.
     pub is_backup: bool,
     /// Current requests and tunnels.

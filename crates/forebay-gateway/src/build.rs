@@ -280,6 +280,7 @@ impl Origins {
                         server: index + 1,
                         address: self.plan.file.hide(&backend.address.to_string()),
                         is_up: group.is_up(index),
+                        slow_start: group.slow_start_percent(index),
                         is_backup: backend.backup,
                         active: counted.active,
                         requests: counted.requests,

@@ -85,7 +85,8 @@ fn fixtures(language: &str) -> Vec<PathBuf> {
 fn caches_hashes_and_retries_of_nginx_have_translations() {
     let folder = Folder::new();
     let text = "events {}\nhttp {\nproxy_cache_path /tmp/x keys_zone=z:10m;\n\
-        upstream app { server 10.0.0.1; server 10.0.0.2; hash $request_uri consistent; }\n\
+        upstream app { server 10.0.0.1 slow_start=30s;\n\
+        server 10.0.0.2 slow_start=30s; hash $request_uri consistent; }\n\
         upstream other { server 10.0.0.3; server 10.0.0.4; ip_hash; }\n\
         proxy_next_upstream error timeout http_502 http_503;\n\
         server {\nlisten 127.0.0.1:8080;\nproxy_cache z;\n\
@@ -103,6 +104,7 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
         "hash_key = \"{uri}\"",
         "balance = \"hash\"",
         "statuses = [502, 503]",
+        "slow_start = \"30s\"",
     ] {
         assert!(toml.contains(line), "no {line} in\n{toml}");
     }

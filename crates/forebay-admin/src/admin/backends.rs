@@ -22,6 +22,9 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
             }
             BackendsOf::Upstream(name) => row["upstream"] = name.clone().into(),
         }
+        if let Some(percent) = backend.slow_start {
+            row["slow_start"] = percent.into();
+        }
         row
     };
     backends.iter().map(row).collect()
@@ -83,10 +86,12 @@ pub fn append_page(page: &mut String, backends: &[BackendRow]) {
             BackendsOf::Upstream(name) => format!("upstream {}", escape(name)),
         };
         let backup = if backend.is_backup { ", backup" } else { "" };
+        let slow = backend.slow_start.map(|percent| format!(", slow start: {percent} %"));
+        let slow = slow.unwrap_or_default();
         let _ = writeln!(
             page,
             "<tr><td>{of}</td><td class=\"text\">{}</td>\
-             <td>{}{backup}</td><td>{active}</td><td>{requests}</td><td>{failures}</td></tr>",
+             <td>{}{backup}{slow}</td><td>{active}</td><td>{requests}</td><td>{failures}</td></tr>",
             escape(&backend.address),
             state(backend),
         );
@@ -109,6 +114,7 @@ mod tests {
             server: 2,
             address: "10.0.0.1:80".into(),
             is_up: true,
+            slow_start: None,
             is_backup: false,
             active: 0,
             requests: 3,

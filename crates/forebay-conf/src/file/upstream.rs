@@ -34,6 +34,9 @@ pub struct Upstream {
     /// A failed server gets no requests for this time. After that, one request tries the server
     /// again. If all servers have failed, Forebay tries all of them. Default: as `fail_timeout`.
     pub recover_time: Option<Time>,
+    /// The time until a server that has come back gets its full share of requests. The share grows
+    /// from zero. Default: the server gets its full share at once.
+    pub slow_start: Option<Time>,
     /// Resends a request to another server if the reply has one of these statuses. A request that
     /// cannot have been processed is always resent. Only for HTTP servers. Default: replies are
     /// passed on.

@@ -25,6 +25,8 @@ pub struct Upstream {
     pub fail_timeout: Duration,
     /// A failed server gets no requests for this time. Default: as `fail_timeout`.
     pub recover_time: Duration,
+    /// The time until a server that has come back gets its full share of requests. `None`: no time.
+    pub slow_start: Option<Duration>,
     /// Retries that a reply's status causes. Only for HTTP servers. Default `None`.
     pub retry: Option<StatusRetry>,
     /// Health checks of each server. Only for HTTP servers without TLS.
@@ -59,6 +61,7 @@ impl Upstream {
             max_fails: 1,
             fail_timeout: Duration::from_secs(10),
             recover_time: Duration::from_secs(10),
+            slow_start: None,
             retry: None,
             health: None,
             keepalive: None,

@@ -270,6 +270,23 @@ fn the_nearest_backends_that_are_up_are_asked() {
 }
 
 #[test]
+fn the_status_shows_a_slow_start() {
+    let keys = "recover_time = \"5s\"\nslow_start = \"100s\"";
+    in_memory(&proxied("\"{a}\", \"{b}\"", keys), async |world| {
+        let _served = named(world, 2, "b");
+        assert_eq!(names(world, 2).await, "bb");
+        let _back = named(world, 1, "a");
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(names(world, 3).await, "abb", "one request tries it");
+        sleep(Duration::from_secs(50)).await;
+        let seen: Vec<_> = world.status().backends.iter().map(|row| row.slow_start).collect();
+        assert_eq!(seen, [Some(50), None]);
+        sleep(Duration::from_secs(50)).await;
+        assert!(world.status().backends.iter().all(|row| row.is_up && row.slow_start.is_none()));
+    });
+}
+
+#[test]
 fn who_has_less_to_do_is_asked() {
     in_memory(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
         let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));

@@ -102,7 +102,7 @@ fn servers(
             continue;
         }
         let mut entry = Table::default().with("url", protocol.url(server.arg(0)));
-        let mut limit = (None, None, None);
+        let mut limit = (None, None, None, None);
         for argument in &server.args[1..] {
             match argument.split_once('=').unwrap_or((argument, "")) {
                 ("weight", number) => {
@@ -113,6 +113,7 @@ fn servers(
                 ("max_fails", number) => limit.0 = number.parse::<u64>().ok(),
                 ("fail_timeout", time) => limit.1 = duration(time),
                 ("max_conns", number) => limit.2 = number.parse::<u64>().ok().filter(|&n| n > 0),
+                ("slow_start", time) => limit.3 = duration(time).filter(|time| time != "0s"),
                 ("resolve" | "route", _) => {}
                 _ => drop(cx.note(server, format!("`{argument}` has no key of a server in `to`"))),
             }
@@ -122,15 +123,18 @@ fn servers(
         found.push(if is_plain { entry.0.remove(0).1 } else { entry.into() });
     }
     match limits.first() {
-        Some(((fails, time, connections), _)) if limits.iter().all(|(l, _)| *l == limits[0].0) => {
+        Some(((fails, time, connections, slow), _))
+            if limits.iter().all(|(l, _)| *l == limits[0].0) =>
+        {
             table.set_some("max_fails", *fails);
             table.set_some("fail_timeout", time.clone().filter(|time| time != "0s"));
             table.set_some("max_connections", *connections);
+            table.set_some("slow_start", slow.clone());
         }
         Some((_, server)) => {
             cx.note(
                 server,
-                "limits on failures and connections hold for a whole group: choose them there",
+                "limits on failures and connections, and slow starts, hold for a whole group: choose them there",
             );
         }
         None => {}

@@ -16,6 +16,7 @@
 
 mod balancing;
 mod budget;
+mod slow_start;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use balancing::score;
 pub use balancing::{Balancing, Rank, stable_hash};
 use budget::Retries;
+use slow_start::SlowStart;
 pub use turns::Turns;
 
 /// Set of a group's backends, one bit each.
@@ -45,6 +47,7 @@ pub struct Group {
     recover_time: Duration,
     /// Retries that a reply's status causes.
     retries: Option<Retries>,
+    slow_start: Option<SlowStart>,
     /// Tiers of the backends that serve all clients, the nearest first. A tier is used if all
     /// earlier tiers are down.
     tiers: Vec<Set>,
@@ -79,6 +82,8 @@ struct Record {
     failed_at: AtomicU64,
     /// Time from which an excluded backend may be tried again, in ms since the start.
     retry_at: AtomicU64,
+    /// Time at which the backend came back, in ms since the start. 0: it was never down.
+    back_at: AtomicU64,
 }
 
 /// A request that is active at a backend.
@@ -112,7 +117,7 @@ impl Group {
         started: Instant,
         known: impl Fn(usize) -> (Arc<Record>, bool),
     ) -> Arc<Self> {
-        let Balancing { to, balance, max_fails, fail_timeout, recover_time, retry } = balancing;
+        let Balancing { to, balance, max_fails, fail_timeout, recover_time, .. } = balancing;
         let member = |(index, rank): (usize, &Rank)| {
             let (record, is_unwell) = known(index);
             let (weight, unwell) = (rank.weight.max(1), AtomicBool::new(is_unwell));
@@ -133,13 +138,16 @@ impl Group {
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
         // A backend without replacement is never excluded, so its failures are not counted.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
+        let now = millis(started.elapsed());
+        let slow_start = balancing.slow_start.filter(|_| is_replaceable);
         Arc::new(Self {
+            slow_start: slow_start.map(|time| SlowStart::new(time, &members, now)),
             members,
             balance: *balance,
             max_fails: if is_replaceable { *max_fails } else { 0 },
             fail_timeout: *fail_timeout,
             recover_time: *recover_time,
-            retries: retry.clone().map(Retries::new),
+            retries: balancing.retry.clone().map(Retries::new),
             all: taking_all | disabled,
             tiers,
             standby,
@@ -212,9 +220,11 @@ impl Group {
     /// balance method.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
+        // While its weight grows, a backend takes over one key after the other.
+        let ramp = self.ramp();
         let score_of = |index: usize| {
             let member = &self.members[index];
-            score(member.identity, member.weight, key)
+            score(member.identity, u64::from(member.weight) * self.share(index, &ramp), key)
         };
         bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
@@ -305,9 +315,11 @@ impl Group {
         self.recover_time
     }
 
+    /// Clears the failures of a backend that has come back.
     fn forgive(&self, index: usize) {
         let member = &self.members[index];
         member.record.failures.store(0, Ordering::Relaxed);
+        self.begin_slow_start(index);
         if !member.unwell.load(Ordering::Relaxed) {
             self.marked.fetch_and(!bit(index), Ordering::Relaxed);
         }

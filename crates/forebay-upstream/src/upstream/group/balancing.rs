@@ -18,6 +18,8 @@ pub struct Balancing {
     pub recover_time: Duration,
     /// Retries that a reply's status causes.
     pub retry: Option<conf::StatusRetry>,
+    /// Time until a backend that has come back has its full weight.
+    pub slow_start: Option<Duration>,
 }
 
 /// Settings that decide when a backend is selected.
@@ -47,11 +49,11 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 /// Returns the score of a backend for a key. The backend with the highest score takes the key
 /// (weighted rendezvous hashing). So if a backend is removed, only its own keys move to other
 /// backends.
-pub fn score(identity: u64, weight: u32, key: u64) -> f64 {
+pub fn score(identity: u64, weight: u64, key: u64) -> f64 {
     let mixed = mix(identity ^ key);
     // `share` is within (0, 1), so its logarithm is negative.
     let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    f64::from(weight) / -share.ln()
+    weight as f64 / -share.ln()
 }
 
 /// Returns a number in which each bit of `number` affects each bit (SplitMix64: Steele, Lea and Flood,
@@ -84,7 +86,9 @@ impl From<&conf::Upstream> for Balancing {
             identity: stable_hash(backend.address.to_string().as_bytes()),
         };
         let to = upstream.to.iter().map(rank).collect();
-        let conf::Upstream { balance, max_fails, fail_timeout, recover_time, .. } = *upstream;
-        Self { to, balance, max_fails, fail_timeout, recover_time, retry: upstream.retry.clone() }
+        let conf::Upstream { balance, max_fails, fail_timeout, recover_time, slow_start, .. } =
+            *upstream;
+        let retry = upstream.retry.clone();
+        Self { to, balance, max_fails, fail_timeout, recover_time, retry, slow_start }
     }
 }

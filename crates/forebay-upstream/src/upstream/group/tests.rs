@@ -370,3 +370,76 @@ fn a_key_keeps_its_backend_and_moves_only_with_it() {
     assert_ne!(pick(7, bit(before[7])), Some(before[7]));
     assert_eq!(pick(7, 0b1111), None);
 }
+
+/// Returns the number of picks of the first backend among 3000, and the percentage of its weight.
+fn first_of(group: &Group) -> (usize, Option<u64>) {
+    let turns = Turns::default();
+    let is_first = |key: &u64| {
+        let key = (group.balance == conf::Balance::Hash).then(|| stable_hash(&key.to_be_bytes()));
+        group.pick((None, key), 0, &turns) == Some(0)
+    };
+    ((0..3000).filter(is_first).count(), group.slow_start_percent(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_gets_its_share_gradually_by_every_method() {
+    for balance in ["round-robin", "least-connections", "random-two", "hash"] {
+        let keys = format!("balance = \"{balance}\"\nslow_start = \"100s\"\n");
+        for is_by_health in [false, true] {
+            let group = group(THREE, &keys);
+            let near = |seen: (usize, Option<u64>), expected: usize, percent| {
+                assert!(seen.0.abs_diff(expected) < 120, "{balance}: {} of {expected}", seen.0);
+                assert_eq!(seen.1, percent, "{balance}");
+            };
+            tokio::time::advance(Duration::from_secs(1)).await;
+            near(first_of(&group), 1000, None);
+            if is_by_health {
+                group.set_well(0, false);
+                near(first_of(&group), 0, None);
+                group.set_well(0, true);
+            } else {
+                assert!(group.failed(0));
+                near(first_of(&group), 0, None);
+                group.succeeded(0);
+            }
+            near(first_of(&group), 0, Some(0));
+            tokio::time::advance(Duration::from_secs(20)).await;
+            let expected = if balance == "hash" { 273 } else { 200 };
+            near(first_of(&group), expected, Some(20));
+            tokio::time::advance(Duration::from_secs(30)).await;
+            let (picked, percent) = first_of(&group);
+            assert!(picked > 380 && picked < 720 && percent == Some(50), "{balance}: {picked}");
+            tokio::time::advance(Duration::from_secs(50)).await;
+            near(first_of(&group), 1000, None);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn backends_that_all_come_back_at_once_serve_at_once() {
+    let group = group(THREE, "slow_start = \"1h\"");
+    for index in 0..3 {
+        group.failed(index);
+        group.succeeded(index);
+    }
+    let picks = picks(&group, 300);
+    assert!(!picks.contains('-') && "abc".chars().all(|one| picks.contains(one)), "{picks}");
+    // A retry takes a backend in its slow start if no other is left.
+    assert_eq!(group.pick((None, None), bit(0) | bit(1), &Turns::default()), Some(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_load_of_a_slow_backend_is_bounded_by_its_share() {
+    let keys = "balance = \"least-connections\"\nslow_start = \"100s\"";
+    let group = group(THREE, keys);
+    group.failed(0);
+    group.succeeded(0);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let (turns, mut held) = (Turns::default(), Vec::new());
+    for _ in 0..1100 {
+        let index = group.pick((None, None), 0, &turns).unwrap();
+        held.push(group.enter(index));
+    }
+    let active = |index: usize| group.members[index].record.under_way.load(Ordering::Relaxed);
+    assert!(active(0).abs_diff(100) < 25, "a fifth of {} and {}", active(1), active(2));
+}

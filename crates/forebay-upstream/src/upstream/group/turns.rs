@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use forebay_conf as conf;
 
 use super::balancing::mix;
-use super::{Group, Member, Set, bit, bits};
+use super::slow_start::Ramp;
+use super::{Group, Set, bit, bits};
 
 /// The last round that a thread computed, preceded by the round's set of backends.
 #[derive(Default)]
@@ -16,8 +17,11 @@ impl Group {
     /// Returns the next backend of `set` that is not in `tried`, by the group's balance method.
     pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let ramp = self.ramp();
+        let skipped = tried | self.held_back(&ramp, turn as u64);
+        let tried = if set & !skipped == 0 { tried } else { skipped };
         if self.balance == conf::Balance::RandomTwo {
-            return self.less_loaded_of_two(set & !tried, mix(turn as u64));
+            return self.less_loaded_of_two(set & !tried, mix(turn as u64), &ramp);
         }
         let mut cached = turns.0.borrow_mut();
         if cached.0 != set {
@@ -29,13 +33,13 @@ impl Group {
         let least = match self.balance {
             conf::Balance::RoundRobin | conf::Balance::Hash | conf::Balance::RandomTwo => None,
             conf::Balance::LeastConnections => {
-                bits(set & !tried).map(|index| self.members[index].load()).min_by(Load::compare)
+                bits(set & !tried).map(|index| self.load(index, &ramp)).min_by(Load::compare)
             }
         };
         from_here
             .find(|&index| {
                 let is_least = least.is_none_or(|least| {
-                    self.members[index].load().compare(&least) != std::cmp::Ordering::Greater
+                    self.load(index, &ramp).compare(&least) != std::cmp::Ordering::Greater
                 });
                 tried & bit(index) == 0 && is_least
             })
@@ -43,13 +47,19 @@ impl Group {
             .or_else(|| bits(set & !tried).next())
     }
 
+    fn load(&self, index: usize, ramp: &Ramp) -> Load {
+        let member = &self.members[index];
+        let under_way = member.record.under_way.load(Ordering::Relaxed) as u64;
+        Load(under_way, u64::from(member.weight) * self.share(index, ramp))
+    }
+
     /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of
     /// Two Choices in Randomized Load Balancing", 2001). If several gateways always took the least
     /// loaded backend of all, they would all choose the same one.
-    fn less_loaded_of_two(&self, set: Set, random: u64) -> Option<usize> {
+    fn less_loaded_of_two(&self, set: Set, random: u64, ramp: &Ramp) -> Option<usize> {
         let one = self.by_weight(set, random)?;
         let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
-        let is_less = self.members[other].load().compare(&self.members[one].load()).is_lt();
+        let is_less = self.load(other, ramp).compare(&self.load(one, ramp)).is_lt();
         Some(if is_less { other } else { one })
     }
 
@@ -92,19 +102,13 @@ impl Group {
     }
 }
 
-impl Member {
-    fn load(&self) -> Load {
-        Load(self.record.under_way.load(Ordering::Relaxed) as u64, self.weight)
-    }
-}
-
 /// Active requests in relation to the weight.
 #[derive(Clone, Copy)]
-struct Load(u64, u32);
+struct Load(u64, u64);
 
 impl Load {
     fn compare(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0 * u64::from(other.1)).cmp(&(other.0 * u64::from(self.1)))
+        (self.0 * other.1).cmp(&(other.0 * self.1))
     }
 }
 
