@@ -5,7 +5,9 @@ use forebay_wire::fields::Fields;
 use forebay_wire::http2::Head;
 use forebay_wire::http2::HeadLimits;
 use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http3::{RequestEvent, RequestDecoder, UniDecoder, qpack, read_head};
+use forebay_wire::http3::{
+    ReplyDecoder, ReplyEvent, RequestEvent, RequestDecoder, UniDecoder, qpack, read_head,
+};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: ListLimits = ListLimits { size: 2_048, fields: 40 };
@@ -32,6 +34,26 @@ fn read(pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Vec<u8>>, Vec<u8>, bool
     (sections, data, ended)
 }
 
+/// Number of events of a reply, its data, and whether it ended well.
+fn read_reply(pieces: &mut dyn Iterator<Item = &[u8]>) -> (usize, Vec<u8>, bool) {
+    let mut decoder = ReplyDecoder::new(LIMITS, false);
+    let (mut events, mut data, mut head) = (0, Vec::new(), Head::default());
+    for piece in pieces {
+        let mut rest = piece;
+        loop {
+            let Ok(step) = decoder.decode(rest, &mut head) else { return (events, data, false) };
+            match step.event {
+                Some(ReplyEvent::Data(range)) => data.extend_from_slice(&rest[range]),
+                Some(_) => events += 1,
+                None => break,
+            }
+            rest = &rest[step.consumed..];
+        }
+    }
+    let ended = decoder.end().is_ok();
+    (events, data, ended)
+}
+
 fuzz_target!(|data: &[u8]| {
     let whole = read(&mut std::iter::once(data));
     assert_eq!(read(&mut data.chunks(1)), whole);
@@ -44,5 +66,7 @@ fuzz_target!(|data: &[u8]| {
     if qpack::decode(data, LIMITS, &mut fields).is_ok() {
         assert!(fields.len() <= LIMITS.fields);
     }
+    assert_eq!(read_reply(&mut data.chunks(1)), read_reply(&mut std::iter::once(data)));
     let _ = UniDecoder::default().receive(data);
+    let _ = UniDecoder::of_server().receive(data);
 });

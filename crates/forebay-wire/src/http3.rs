@@ -1,7 +1,8 @@
-//! HTTP/3 (RFC 9114) for servers, without sockets or a clock. The module decodes and encodes the
-//! contents of the streams of a QUIC connection.
+//! HTTP/3 (RFC 9114) for servers and clients, without sockets or a clock. The module decodes and
+//! encodes the contents of the streams of a QUIC connection.
 //!
-//! A [`RequestDecoder`] decodes a request stream, and a [`UniDecoder`] a unidirectional stream.
+//! A [`RequestDecoder`] decodes a request, a [`ReplyDecoder`] a reply, and a [`UniDecoder`] a
+//! unidirectional stream.
 //! [`qpack`] decodes heads into the [`Head`](crate::http2::Head) of HTTP/2, which checks their
 //! rules. Field sections refer only to the static table, because the settings allow no dynamic
 //! table. No stream therefore waits for another, and no table of a peer occupies memory.
@@ -16,12 +17,14 @@
 mod error;
 mod frame;
 pub mod qpack;
+mod reply;
 mod request;
 mod uni;
 mod varint;
 
 pub use error::{ErrorCode, Http3Error, Rule};
-pub use frame::{data_header, goaway, head, opening, trailers};
+pub use frame::{client_opening, data_header, goaway, head, opening, request, trailers};
+pub use reply::{DecodedReply, ReplyDecoder, ReplyEvent};
 pub use request::{
     DecodedFrame, HeadError, RequestDecoder, RequestEvent, read_head, read_trailers,
 };

@@ -5,10 +5,11 @@ use forebay_wire::fields::{FieldRef, Fields};
 use forebay_wire::http1::{KnownField, RequestHead, Version};
 use forebay_wire::http2::budget::{EMPTY_DATA, USELESS};
 use forebay_wire::http2::hpack::{Decoded, Flaw, HpackError, ListLimits};
-use forebay_wire::http2::{Head, HeadLimits, HeadRule};
+use forebay_wire::http2::{Head, HeadLimits, HeadRule, RequestPseudo};
 use forebay_wire::http3::{
-    ErrorCode, HeadError, Http3Error, RequestDecoder, RequestEvent, UniDecoder, UniKind,
-    data_header, goaway, head, opening, qpack, read_head, read_trailers, trailers,
+    ErrorCode, HeadError, Http3Error, ReplyDecoder, ReplyEvent, RequestDecoder, RequestEvent,
+    UniDecoder, UniKind, client_opening, data_header, goaway, head, opening, qpack, read_head,
+    read_trailers, request, trailers,
 };
 use proptest::prelude::*;
 
@@ -253,13 +254,127 @@ fn what_a_server_sends_is_short_and_can_be_read() {
     assert_eq!(out, [0, 0x80, 1, 0x11, 0x70]);
 }
 
+/// Decodes the stream of a reply in pieces. Returns its events with their contents, and the error.
+fn read_reply<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    to_head: bool,
+) -> (Vec<String>, Option<ErrorCode>) {
+    let mut decoder = ReplyDecoder::new(LIMITS, to_head);
+    let (mut events, mut body, mut head) = (Vec::new(), String::new(), Head::default());
+    for piece in pieces {
+        let mut at = 0;
+        loop {
+            let step = match decoder.decode(&piece[at..], &mut head) {
+                Ok(step) => step,
+                Err(error) => return (events, Some(error.code)),
+            };
+            let names = || head.fields.iter().map(|field| field.name.escape_ascii().to_string());
+            match step.event {
+                None => break,
+                Some(ReplyEvent::Interim) => events.push(format!("interim {}", head.status)),
+                Some(ReplyEvent::Head) => {
+                    let names = names().collect::<Vec<_>>().join(",");
+                    events.push(format!("head {} {names}", head.status));
+                }
+                Some(ReplyEvent::Trailers) => {
+                    events.push(format!("trailers {}", names().collect::<String>()));
+                }
+                Some(ReplyEvent::Data(data)) => {
+                    let data = &piece[at + data.start..at + data.end];
+                    body += &String::from_utf8_lossy(data);
+                }
+            }
+            at += step.consumed;
+        }
+    }
+    events.push(body);
+    (events, decoder.end().err().map(|error| error.code))
+}
+
+#[test]
+fn a_reply_is_the_same_in_any_pieces() {
+    let mut bytes = frame(1, &section(&[(":status", "103"), ("link", "x")]));
+    bytes.extend(frame(0x21, b"unknown"));
+    head(&mut bytes, 200, forebay_wire::fields::of_lines(b"Content-Length: 5\r\nServer: a\r\n"));
+    bytes.extend([frame(0, b"he"), frame(0, b""), frame(0, b"llo")].concat());
+    trailers(&mut bytes, forebay_wire::fields::of_lines(b"X-Sum: 7\r\n"));
+    let expected = ["interim 103", "head 200 content-length,server", "trailers x-sum", "hello"];
+    let whole = read_reply([&bytes[..]], false);
+    assert_eq!(whole, (expected.map(str::to_owned).to_vec(), None));
+    assert_eq!(read_reply(bytes.chunks(1), false), whole);
+    for at in 0..bytes.len() {
+        let (first, second) = bytes.split_at(at);
+        assert_eq!(read_reply([first, second], false), whole, "{at}");
+    }
+}
+
+#[test]
+fn replies_that_break_a_rule_are_refused_alike_in_any_pieces() {
+    let head =
+        |status, length| frame(1, &section(&[(":status", status), ("content-length", length)]));
+    let [ok, cut, empty] = [("200", "3"), ("204", "0"), ("304", "9")].map(|(s, l)| head(s, l));
+    let (data, large) = (frame(0, b"abc"), frame(1, &[0; 5000]));
+    let upgrade = frame(1, &section(&[(":status", "101")]));
+    let request = frame(1, &section(&[(":status", "200"), (":path", "/")]));
+    for (frames, to_head, code) in [
+        (vec![&ok, &data], false, None),
+        (vec![&ok], true, None),
+        (vec![&empty], false, None),
+        (vec![&ok, &data], true, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&empty, &data], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&cut, &data], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&ok], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&ok, &data, &data], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&upgrade], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&request], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&large], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![], false, Some(ErrorCode::MESSAGE_ERROR)),
+        (vec![&data], false, Some(ErrorCode::FRAME_UNEXPECTED)),
+        // The frame is a PUSH_PROMISE, although the client allows no pushes.
+        (vec![&ok, &frame(5, b"x")], false, Some(ErrorCode::FRAME_UNEXPECTED)),
+        (vec![&frame(1, &[1, 0])], false, Some(ErrorCode::QPACK_DECOMPRESSION_FAILED)),
+    ] {
+        let bytes: Vec<u8> = frames.into_iter().flatten().copied().collect();
+        assert_eq!(read_reply([&bytes[..]], to_head).1, code, "{bytes:x?}");
+        assert_eq!(read_reply(bytes.chunks(1), to_head).1, code, "{bytes:x?}");
+    }
+}
+
+#[test]
+fn a_request_of_a_client_is_short_and_a_server_reads_it() {
+    let pseudo = RequestPseudo {
+        method: b"GET",
+        scheme: b"https",
+        authority: b"a.org",
+        path: b"/",
+        protocol: b"",
+    };
+    let lines = b"Accept: */*\r\nConnection: close\r\n";
+    let mut out = Vec::new();
+    request(&mut out, &pseudo, forebay_wire::fields::of_lines(lines));
+    // The method, the scheme, the path and `accept` are entries of the static table.
+    let mut expected = vec![1, 13, 0, 0, 0xc0 | 17, 0xc0 | 23, 0x50, 5];
+    expected.extend_from_slice(b"a.org");
+    expected.extend_from_slice(&[0xc0 | 1, 0xc0 | 29]);
+    assert_eq!(out, expected);
+    let mut head = Head::default();
+    read_head(&out[2..], LIMITS, &RULES, &mut head).unwrap();
+    let (mut bytes, mut written) = (Vec::new(), RequestHead::default());
+    head.write_http1(Version::Http3, true, b"", &mut bytes, &mut written);
+    assert_eq!(bytes, b"GET / HTTP/3.0\r\naccept: */*\r\nhost: a.org\r\n\r\n");
+}
+
 fn uni(bytes: &[u8]) -> Result<(UniDecoder, u32), Http3Error> {
-    let mut decoder = UniDecoder::default();
+    decode_uni(bytes, UniDecoder::default())
+}
+
+fn decode_uni(bytes: &[u8], new: UniDecoder) -> Result<(UniDecoder, u32), Http3Error> {
+    let mut decoder = new.clone();
     let mut price = 0;
     for byte in bytes.chunks(1) {
         price += decoder.receive(byte)?;
     }
-    let mut whole = UniDecoder::default();
+    let mut whole = new;
     assert_eq!(whole.receive(bytes), Ok(price));
     assert_eq!(whole.kind(), decoder.kind());
     Ok((decoder, price))
@@ -274,6 +389,32 @@ fn what_a_server_says_of_itself_is_a_control_stream() {
     let (decoder, price) = uni(&bytes).unwrap();
     assert_eq!((decoder.kind(), price), (Some(UniKind::Control), 2 * USELESS));
     assert_eq!(decoder.end().unwrap_err().code, ErrorCode::CLOSED_CRITICAL_STREAM);
+}
+
+#[test]
+fn a_client_reads_what_servers_send_and_servers_read_a_client() {
+    let mut bytes = Vec::new();
+    client_opening(&mut bytes, 4096);
+    assert!(uni(&bytes).unwrap().0.has_settings());
+    bytes.clear();
+    opening(&mut bytes, 32_768);
+    goaway(&mut bytes, Some(8));
+    let server = |bytes: &[u8]| decode_uni(bytes, UniDecoder::of_server());
+    let (decoder, _) = server(&bytes).unwrap();
+    assert_eq!((decoder.has_settings(), decoder.goaway()), (true, Some(8)));
+    assert_eq!(server(&[2, 0x20]).unwrap().0.kind(), Some(UniKind::Encoder));
+    for (bytes, code) in [
+        (&[1][..], ErrorCode::ID_ERROR),
+        (&[0, 4, 0, 3, 1, 0], ErrorCode::ID_ERROR),
+        // The value of this GOAWAY is no stream of a client.
+        (&[0, 4, 0, 7, 1, 5], ErrorCode::ID_ERROR),
+        (&[0, 4, 0, 13, 1, 3], ErrorCode::FRAME_UNEXPECTED),
+        (&[0, 4, 0, 0x80, 0x0f, 0x07, 0x00, 1, 0], ErrorCode::FRAME_UNEXPECTED),
+        (&[0, 7, 1, 0], ErrorCode::MISSING_SETTINGS),
+        (&[2, 0x3f, 0x45], ErrorCode::QPACK_ENCODER_STREAM_ERROR),
+    ] {
+        assert_eq!(server(bytes).err().map(|error| error.code), Some(code), "{bytes:x?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rules that a client can violate, and the errors that follow.
+//! Rules that a peer can violate, and the errors that follow.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl ErrorCode {
     pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
 }
 
-/// Rule that a client violated.
+/// Rule that the peer violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Frame of a type that is not allowed at its position.
@@ -52,7 +52,7 @@ pub enum Rule {
     Settings,
     /// The first frame of the control stream is not SETTINGS.
     MissingSettings,
-    /// Second stream of a kind that may exist only once, or a push from a client.
+    /// Second stream of a kind that may exist only once, or a push stream of a client.
     StreamCreation,
     /// End of a stream that must stay open as long as the connection.
     ClosedCriticalStream,
@@ -69,12 +69,12 @@ pub enum Rule {
     Abuse,
 }
 
-/// Rule that the client violated, with the consequences.
+/// Rule that the peer violated, with the consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http3Error {
-    /// Rule that the client violated.
+    /// Rule that the peer violated.
     pub rule: Rule,
-    /// Error code that is sent to the client.
+    /// Error code that is sent to the peer.
     pub code: ErrorCode,
     /// True if the error ends the connection, and false if it ends only the stream.
     pub ends_connection: bool,
@@ -97,7 +97,7 @@ impl Http3Error {
         Self::connection(Rule::Frame, ErrorCode::FRAME_ERROR)
     }
 
-    /// Creates the error of a malformed request, which does not affect other requests.
+    /// Creates the error of a malformed request or reply, which does not affect other streams.
     pub fn malformed(rule: Rule) -> Self {
         Self::stream(rule, ErrorCode::MESSAGE_ERROR)
     }
@@ -113,6 +113,32 @@ impl Http3Error {
     }
 }
 
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::NO_ERROR => "H3_NO_ERROR",
+            Self::GENERAL_PROTOCOL_ERROR => "H3_GENERAL_PROTOCOL_ERROR",
+            Self::INTERNAL_ERROR => "H3_INTERNAL_ERROR",
+            Self::STREAM_CREATION_ERROR => "H3_STREAM_CREATION_ERROR",
+            Self::CLOSED_CRITICAL_STREAM => "H3_CLOSED_CRITICAL_STREAM",
+            Self::FRAME_UNEXPECTED => "H3_FRAME_UNEXPECTED",
+            Self::FRAME_ERROR => "H3_FRAME_ERROR",
+            Self::EXCESSIVE_LOAD => "H3_EXCESSIVE_LOAD",
+            Self::ID_ERROR => "H3_ID_ERROR",
+            Self::SETTINGS_ERROR => "H3_SETTINGS_ERROR",
+            Self::MISSING_SETTINGS => "H3_MISSING_SETTINGS",
+            Self::REQUEST_REJECTED => "H3_REQUEST_REJECTED",
+            Self::REQUEST_CANCELLED => "H3_REQUEST_CANCELLED",
+            Self::REQUEST_INCOMPLETE => "H3_REQUEST_INCOMPLETE",
+            Self::MESSAGE_ERROR => "H3_MESSAGE_ERROR",
+            Self::QPACK_DECOMPRESSION_FAILED => "QPACK_DECOMPRESSION_FAILED",
+            Self::QPACK_ENCODER_STREAM_ERROR => "QPACK_ENCODER_STREAM_ERROR",
+            Self::QPACK_DECODER_STREAM_ERROR => "QPACK_DECODER_STREAM_ERROR",
+            Self(code) => return write!(f, "error {code:#x}"),
+        })
+    }
+}
+
 impl fmt::Display for Http3Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HTTP/3: ")?;
@@ -122,7 +148,7 @@ impl fmt::Display for Http3Error {
             Rule::Compression(error) => return error.fmt(f),
             Rule::Head(rule) => return rule.fmt(f),
             Rule::ContentLength => "content-length differs from the data",
-            Rule::Incomplete => "request without a whole head",
+            Rule::Incomplete => "end of the stream before its head is complete",
             Rule::Trailers => "trailers above the limits",
             Rule::Settings => "malformed settings",
             Rule::MissingSettings => "no settings",

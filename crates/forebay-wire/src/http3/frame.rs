@@ -1,8 +1,9 @@
-//! Frames (RFC 9114 section 7): a decoder of frame headers, and encoders of the frames that a
-//! server sends.
+//! Frames (RFC 9114 section 7): a decoder of frame headers, and encoders of the frames that servers
+//! and clients send.
 
 use super::{qpack, settings, varint};
 use crate::fields::FieldRef;
+use crate::http2::RequestPseudo;
 
 /// Type of the control stream (section 6.2.1).
 pub const CONTROL_STREAM: u64 = 0x00;
@@ -70,12 +71,21 @@ impl HeaderDecoder {
 /// `largest_section` is the limit of a head, counted as in
 /// [`ListLimits`](crate::http2::hpack::ListLimits).
 pub fn opening(out: &mut Vec<u8>, largest_section: usize) {
+    open_control(out, largest_section, &[(settings::ENABLE_CONNECT_PROTOCOL, 1)]);
+}
+
+/// Appends the start of a client's control stream, as [`opening`] does for a server's.
+pub fn client_opening(out: &mut Vec<u8>, largest_section: usize) {
+    open_control(out, largest_section, &[]);
+}
+
+fn open_control(out: &mut Vec<u8>, largest_section: usize, more: &[(u64, u64)]) {
     let pairs = [
         (settings::QPACK_MAX_TABLE_CAPACITY, 0),
         (settings::QPACK_BLOCKED_STREAMS, 0),
         (settings::MAX_FIELD_SECTION_SIZE, largest_section as u64),
-        (settings::ENABLE_CONNECT_PROTOCOL, 1),
     ];
+    let pairs = pairs.iter().chain(more).copied();
     let mut payload = Vec::new();
     for (setting, value) in pairs {
         varint::encode(&mut payload, setting);
@@ -98,6 +108,18 @@ pub fn goaway(out: &mut Vec<u8>, stream: Option<u64>) {
 pub fn data_header(out: &mut Vec<u8>, length: u64) {
     varint::encode(out, DATA);
     varint::encode(out, length);
+}
+
+/// Appends the head of a request. `pseudo` must have no protocol.
+pub fn request<'a>(
+    out: &mut Vec<u8>,
+    pseudo: &RequestPseudo<'_>,
+    fields: impl IntoIterator<Item = FieldRef<'a>>,
+) {
+    let mut section = Vec::new();
+    qpack::begin(&mut section);
+    qpack::request(&mut section, pseudo);
+    finish_section(out, section, fields);
 }
 
 /// Appends the head of a reply.

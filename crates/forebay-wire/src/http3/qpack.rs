@@ -8,6 +8,7 @@ mod static_table;
 use crate::Span;
 use crate::fields::{FieldRef, Fields};
 use crate::http1::{KnownField, has_upper_case};
+use crate::http2::RequestPseudo;
 use crate::http2::hpack::{
     Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, integer, is_name,
     is_secret, is_value, string,
@@ -100,6 +101,16 @@ pub fn begin(out: &mut Vec<u8>) {
 pub fn status(out: &mut Vec<u8>, status: u16) {
     let digit = |value: u16| b'0' + (value % 10) as u8;
     pair(out, b":status", &[digit(status / 100), digit(status / 10), digit(status)], false);
+}
+
+/// Appends the pseudo-header fields of a request. An empty authority is left out.
+pub fn request(out: &mut Vec<u8>, pseudo: &RequestPseudo<'_>) {
+    pair(out, b":method", pseudo.method, false);
+    pair(out, b":scheme", pseudo.scheme, false);
+    if !pseudo.authority.is_empty() {
+        pair(out, b":authority", pseudo.authority, false);
+    }
+    pair(out, b":path", pseudo.path, false);
 }
 
 /// Appends a field and converts its name to lower case.

@@ -77,6 +77,11 @@ impl RequestDecoder {
         self.content_left = length;
     }
 
+    /// Expects a head again, because the last one was that of an interim reply.
+    pub(super) fn expect_head(&mut self) {
+        self.stage = FrameStage::Head;
+    }
+
     /// Returns the number of received bytes of the field section. Returns 0 after
     /// [`Self::take_section`].
     pub fn section_len(&self) -> usize {
@@ -214,13 +219,13 @@ pub fn read_head(
     head.finish_request(decoded, limits).map_err(HeadError::Rule)
 }
 
-/// Decodes and checks the trailers of a request.
+/// Decodes and checks the trailers of a request or reply.
 pub fn read_trailers(section: &[u8], list: ListLimits, head: &mut Head) -> Result<(), Http3Error> {
     head.clear();
     let decoded = qpack::decode(section, list, &mut head.fields).map_err(failed)?;
     head.finish_trailers(decoded).map_err(|rule| Http3Error::malformed(Rule::Head(rule)))
 }
 
-fn failed(error: crate::http2::hpack::HpackError) -> Http3Error {
+pub(super) fn failed(error: crate::http2::hpack::HpackError) -> Http3Error {
     Http3Error::connection(Rule::Compression(error), ErrorCode::QPACK_DECOMPRESSION_FAILED)
 }

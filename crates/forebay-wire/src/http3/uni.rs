@@ -1,4 +1,4 @@
-//! Unidirectional streams of a client: the control stream and the two QPACK streams (RFC 9114
+//! Unidirectional streams of a peer: the control stream and the two QPACK streams (RFC 9114
 //! section 6.2, RFC 9204 section 4.2).
 
 use super::error::{ErrorCode, Http3Error, Rule};
@@ -32,6 +32,8 @@ impl UniKind {
 /// Decoder of one unidirectional stream. It accepts input in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct UniDecoder {
+    /// True if a server has opened the stream.
+    is_of_server: bool,
     kind: Option<UniKind>,
     /// Received bytes of the stream type.
     first: Vec<u8>,
@@ -50,13 +52,29 @@ pub struct UniDecoder {
 }
 
 impl UniDecoder {
+    /// Creates the decoder of a stream that a server has opened. The default is a client's stream.
+    pub fn of_server() -> Self {
+        Self { is_of_server: true, ..Self::default() }
+    }
+
+    /// Returns true if SETTINGS has arrived.
+    pub fn has_settings(&self) -> bool {
+        self.has_settings
+    }
+
+    /// Returns the value of the last GOAWAY frame. A server processes no request whose stream has
+    /// this or a higher identifier.
+    pub fn goaway(&self) -> Option<u64> {
+        self.goaway
+    }
+
     /// Returns the kind of the stream, or `None` if its type has not arrived.
     pub fn kind(&self) -> Option<UniKind> {
         self.kind
     }
 
     /// Processes received bytes. Returns the price of useless content, which the caller takes from
-    /// the client's budget (`http2::budget`).
+    /// the peer's budget (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -104,6 +122,8 @@ impl UniDecoder {
                     frame::CONTROL_STREAM => UniKind::Control,
                     UniKind::ENCODER => UniKind::Encoder,
                     UniKind::DECODER => UniKind::Decoder,
+                    // Our client allows no pushes (section 4.6).
+                    UniKind::PUSH if self.is_of_server => return Err(refused_push()),
                     // Only servers may open a push stream.
                     UniKind::PUSH => return Err(Http3Error::repeated_stream()),
                     _ => UniKind::Unknown,
@@ -174,7 +194,15 @@ impl UniDecoder {
         }
         let is_of_requests =
             matches!(header.kind, frame::DATA | frame::HEADERS | frame::PUSH_PROMISE);
-        if self.has_settings && is_settings || is_of_requests || frame::is_forbidden(header.kind) {
+        let is_of_clients = matches!(
+            header.kind,
+            frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_OF_PUSH
+        );
+        if self.has_settings && is_settings
+            || is_of_requests
+            || is_of_clients && self.is_of_server
+            || frame::is_forbidden(header.kind)
+        {
             return Err(Http3Error::unexpected());
         }
         self.payload.clear();
@@ -203,13 +231,15 @@ impl UniDecoder {
                 let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;
                 let is_in_order = match kind {
+                    // A server names a request's stream (section 5.2).
+                    frame::GOAWAY if self.is_of_server && !value.is_multiple_of(4) => false,
                     frame::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
                     _ => self.max_push.replace(value).is_none_or(|last| value >= last),
                 };
                 let refused = || Http3Error::connection(Rule::Order, ErrorCode::ID_ERROR);
                 is_in_order.then_some(()).ok_or_else(refused)
             }
-            frame::CANCEL_PUSH => Err(Http3Error::connection(Rule::PushId, ErrorCode::ID_ERROR)),
+            frame::CANCEL_PUSH => Err(refused_push()),
             _ => Ok(()),
         }
     }
@@ -224,6 +254,10 @@ const SET_CAPACITY_0: u8 = 0x20;
 const CANCELLATION: u8 = 0x40;
 /// Maximum length of a stream cancellation in bytes, because stream identifiers have 62 bits.
 const LONGEST_CANCELLATION: u8 = 10;
+
+fn refused_push() -> Http3Error {
+    Http3Error::connection(Rule::PushId, ErrorCode::ID_ERROR)
+}
 
 fn is_looked_at(kind: u64) -> bool {
     matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
