@@ -7,6 +7,7 @@
 //! and sets `FOREBAY_REQUIRE_PEERS=1`. With this variable, a missing peer makes the test fail.
 
 mod apache;
+mod caddy;
 mod fcgiwrap;
 mod go;
 mod haproxy;
@@ -37,6 +38,7 @@ use crate::stream::{Address, TestStream};
 use list::{PeerEntry, Sign};
 
 pub use apache::apache;
+pub use caddy::caddy;
 pub use fcgiwrap::fcgiwrap;
 pub use go::routeguide;
 pub use haproxy::haproxy;
