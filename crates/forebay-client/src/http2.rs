@@ -13,12 +13,12 @@ use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError}
 /// Request, split into the parts that HTTP/2 sends separately.
 #[derive(Clone, Debug)]
 pub struct Http2Request {
-    method: Vec<u8>,
+    pub(crate) method: Vec<u8>,
     scheme: &'static [u8],
     authority: Vec<u8>,
     path: Vec<u8>,
-    fields: Fields,
-    body: Vec<u8>,
+    pub(crate) fields: Fields,
+    pub(crate) body: Vec<u8>,
 }
 
 /// HTTP/2 connection, with prior knowledge or after ALPN.
@@ -52,7 +52,7 @@ struct Exchange<S> {
 
 /// Limit of 1xx replies per request. A server may report progress with 1xx replies, but not without
 /// end.
-const INTERIM_LIMIT: u32 = 16;
+pub(crate) const INTERIM_LIMIT: u32 = 16;
 
 /// No request starts while at least this many bytes wait to be written.
 const OUTPUT_LIMIT: usize = 128 * 1024;
@@ -83,7 +83,7 @@ impl Http2Request {
         })
     }
 
-    fn pseudo(&self) -> RequestPseudo<'_> {
+    pub(crate) fn pseudo(&self) -> RequestPseudo<'_> {
         RequestPseudo {
             method: &self.method,
             scheme: self.scheme,
@@ -242,7 +242,7 @@ impl<S: Sink> MuxSession for Http2<S> {
         self.exchanges[exchange].request = request.clone();
     }
 
-    fn connect(&mut self) {
+    fn connect(&mut self, _: Instant) {
         self.connection = Connection::client(Config::default());
         self.streams.fill(0);
         self.under_way = 0;

@@ -4,7 +4,7 @@
 //! The caller owns the socket and drives a [`Session`], which carries one exchange (a request and
 //! its reply) at a time: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for FastCGI, [`AppServer`] for
 //! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the
-//! parts of a reply. A [`MuxSession`] ([`Http2`]) carries several exchanges at once. The two traits
+//! parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`]) carries several exchanges at once. The two traits
 //! are separate, so that a [`Session`] neither looks up exchanges nor needs the time.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -14,6 +14,7 @@ mod app_server;
 mod fastcgi;
 mod http1;
 mod http2;
+mod http3;
 mod mux;
 mod request;
 mod script;
@@ -26,6 +27,7 @@ use forebay_wire::cgi::CgiError;
 use forebay_wire::fastcgi::FastcgiError;
 use forebay_wire::http1::{HeadError, HttpError};
 use forebay_wire::http2::Rule;
+use forebay_wire::http3::Http3Error;
 use forebay_wire::websocket::FrameError;
 
 pub use ajp::{AjpClient, AjpRequest};
@@ -33,7 +35,8 @@ pub use app_server::AppServer;
 pub use fastcgi::FastcgiClient;
 pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
-pub use mux::{Ended, MuxReceipt, MuxSession, StreamError};
+pub use http3::{Http3, Http3Config, Http3Request};
+pub use mux::{Ended, MuxReceipt, MuxSession, SessionEnd, StreamError};
 pub use request::{
     EncodeError, Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request,
 };
@@ -146,6 +149,8 @@ pub enum Malformed {
     Surplus,
     /// Violation of an HTTP/2 rule.
     Http2(Rule),
+    /// Violation of an HTTP/3 rule.
+    Http3(Http3Error),
     /// HTTP/1.1 reply on a connection that should use HTTP/2.
     NotHttp2,
 }
@@ -171,6 +176,7 @@ impl fmt::Display for Malformed {
             Self::Interim => f.write_str("the server sent too many 1xx replies"),
             Self::Surplus => f.write_str("the server sent bytes after the end of its reply"),
             Self::Http2(rule) => write!(f, "the reply is malformed HTTP/2: {rule}"),
+            Self::Http3(error) => write!(f, "the reply is malformed: {error}"),
             Self::NotHttp2 => f.write_str(
                 "the server speaks HTTP/1.1, not HTTP/2 with prior knowledge: use http:// without \
                  --http2",

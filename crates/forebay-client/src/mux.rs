@@ -1,9 +1,9 @@
 //! Sessions that carry several exchanges at once.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use forebay_wire::http2::ErrorCode;
+use forebay_wire::{http2, http3};
 
 use crate::{Answer, Malformed, Sink};
 
@@ -22,7 +22,35 @@ pub trait MuxSession {
 
     /// Resets the session for a new connection. Exchanges that were active on the previous
     /// connection are dropped.
-    fn connect(&mut self);
+    fn connect(&mut self, now: Instant);
+
+    /// Returns true if the session itself still performs a handshake. No exchange can start before
+    /// its end.
+    fn is_connecting(&self) -> bool {
+        false
+    }
+
+    /// Returns the time that the session's own handshake took, once for each handshake.
+    fn take_handshake(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Ends the connection. The output then contains the message for the peer, if there is one.
+    fn close(&mut self, _now: Instant) {}
+
+    /// Returns the reason of the end of the connection, for a session that notices it itself.
+    fn end(&self) -> Option<&SessionEnd> {
+        None
+    }
+
+    /// Returns the time at which the caller must call [`MuxSession::expire`]; `None` if the session
+    /// does not wait for a time.
+    fn timeout(&mut self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what is due at `now`. After that, the caller passes input, which may be empty.
+    fn expire(&mut self, _now: Instant) {}
 
     /// Returns the number of exchanges that may start now.
     fn capacity(&self) -> usize;
@@ -33,11 +61,19 @@ pub trait MuxSession {
     /// Cancels an exchange.
     fn cancel(&mut self, exchange: usize, now: Instant);
 
+    /// Creates output, for a session that does so on demand. The caller calls this method before
+    /// [`MuxSession::output`].
+    fn prepare(&mut self, _now: Instant) {}
+
     /// Returns the bytes to write next; empty if there is nothing to write.
     fn output(&self) -> &[u8];
 
     /// Reports that the first `n` bytes of the output were written.
     fn wrote(&mut self, n: usize, now: Instant);
+
+    /// Reports that the input that follows consists of datagrams of this size. Only the last one
+    /// may be shorter.
+    fn set_datagram_size(&mut self, _size: usize) {}
 
     /// Returns true if input is accepted now. If not, the caller must write the output first.
     fn takes_input(&self) -> bool;
@@ -83,11 +119,24 @@ pub struct Ended {
     pub result: Result<Answer, StreamError>,
 }
 
+/// End of a connection that the session notices itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEnd {
+    /// Description of the reason.
+    pub reason: String,
+    /// TLS alert of the peer, if it is the reason.
+    pub alert: Option<u8>,
+    /// True if a peer may end an idle connection in this way, without an error.
+    pub is_orderly: bool,
+}
+
 /// Reason why one exchange has no reply although its connection remains usable.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamError {
     /// The peer reset the stream.
-    Reset(ErrorCode),
+    Reset(http2::ErrorCode),
+    /// The peer reset the stream of an HTTP/3 connection.
+    ResetHttp3(http3::ErrorCode),
     /// The peer refused the stream before it processed anything.
     Refused,
     /// The reply violated the protocol.
@@ -101,6 +150,7 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reset(code) => write!(f, "the server reset the stream ({code})"),
+            Self::ResetHttp3(code) => write!(f, "the server reset the stream ({code})"),
             Self::Refused => f.write_str("the server refused the stream (REFUSED_STREAM)"),
             Self::Malformed(malformed) => malformed.fmt(f),
             Self::Unprocessed => f.write_str(

@@ -228,7 +228,7 @@ fn streams_of_http2_end_in_any_order_and_fail_alone() {
     bytes.extend(frame(0, 1, 1, b"one"));
     for size in [1, 2, 7, usize::MAX >> 1] {
         let mut session = http2(3);
-        session.connect();
+        session.connect(Instant::now());
         assert_eq!(session.capacity(), 1, "before the settings");
         assert_eq!(read_mux(&mut session, &bytes[..9], size), []);
         assert_eq!(session.capacity(), 3);
@@ -253,7 +253,7 @@ fn an_http2_server_that_goes_away_leaves_what_it_did_not_take() {
     assert_eq!(ended, [(1, StreamError::Unprocessed.to_string()), (0, "200 ".into())]);
     assert!(session.is_finished() && session.capacity() == 0);
     assert_eq!(session.farewell().as_deref(), Some("GOAWAY, NO_ERROR"));
-    session.connect();
+    session.connect(Instant::now());
     assert!(!session.is_finished() && session.capacity() == 1);
 }
 

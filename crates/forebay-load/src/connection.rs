@@ -73,7 +73,7 @@ const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
 /// Reason why a connection ended before a complete reply: the system's error, and a text for the
 /// report.
-pub(crate) struct Ending(pub Option<Errno>, pub &'static str);
+pub(crate) struct Ending<'a>(pub Option<Errno>, pub &'a str);
 
 impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T> {
     #[inline]
@@ -358,7 +358,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Handles the end of the connection. The end completes the reply, or belongs to an idle
     /// connection, or is a failure of the request.
-    fn broken(&mut self, ending: Ending, state: &mut ThreadState) {
+    fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {
                 Some(answer) if ending.0.is_none() => self.complete(answer, true, state),
@@ -390,7 +390,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// Returns true if the server closed the connection while it was idle, so that the request can
     /// be sent on another one. Either no byte of the request was written, or the server's kernel
     /// refused its bytes and the request is idempotent.
-    fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
+    fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         let is_refused = ending.0.is_none()
             && self.exchange.write_error.is_none()
@@ -445,7 +445,7 @@ impl Exchange {
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for Ending<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.1)?;
         match self.0 {

@@ -2,19 +2,22 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    AjpClient, AppServer, Ended, FastcgiClient, Http1, Http2, Malformed, MuxSession, Session, Sink,
-    WebSocket,
+    AjpClient, AppServer, Ended, FastcgiClient, Http1, Http2, Http3, Malformed, MuxSession,
+    Session, Sink, WebSocket,
 };
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::request::Requests;
 use crate::target::resolve_tcp;
 use crate::tls::TlsClient;
+use crate::tls::quic::{Datagrams, Verdict};
+use crate::transport::Transport;
 use crate::{Endpoint, Error, Protocol, Spec, TlsOptions, Url};
 
 /// Reply to a single request.
@@ -59,6 +62,9 @@ pub fn fetch(
     let requests = Requests::of(&spec).map_err(FetchError::Request)?;
     let deadline = Deadline { at: Instant::now() + timeout, timeout };
     let sink = Collected::default();
+    if url.protocol() == Protocol::Http3 {
+        return fetch_over_quic(url, &requests, &deadline);
+    }
     let mut stream = connect(url, &deadline)?;
     let stream = stream.as_mut();
     match url.protocol() {
@@ -75,6 +81,7 @@ pub fn fetch(
             let session = Http2::new(request, false, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
         }
+        Protocol::Http3 => fetch_over_quic(url, &requests, &deadline),
         Protocol::Ajp => {
             exchange(stream, AjpClient::new(requests.ajp()[0].clone(), false, sink), &deadline)
         }
@@ -225,6 +232,86 @@ fn exchange_on_stream(
     }
 }
 
+/// Fetches over HTTP/3. Fails unless this machine trusts the server's certificate.
+fn fetch_over_quic(
+    url: &Url,
+    requests: &Requests,
+    deadline: &Deadline,
+) -> Result<FetchedReply, FetchError> {
+    let request = requests.http3().map_err(FetchError::Request)?[0].clone();
+    let client = TlsClient::new(url, &TlsOptions::default()).map_err(FetchError::Request)?;
+    let mut last = FetchError::Connect(io::ErrorKind::NotFound.into());
+    for address in resolve_tcp(url).map_err(FetchError::Request)? {
+        let (config, verdict) = client.for_quic().map_err(FetchError::Request)?;
+        let sink = std::iter::once(Collected::default());
+        let mut session = Http3::new(request.clone(), false, sink, config);
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).map_err(FetchError::Connect)?;
+        socket.connect(address).map_err(FetchError::Connect)?;
+        let reply = exchange_datagrams(&socket, &mut session, &verdict, deadline);
+        session.close(Instant::now());
+        session.prepare(Instant::now());
+        let _ = socket.send(session.output());
+        match reply {
+            // The server may listen on another address of its name.
+            Err(error @ FetchError::Connect(_)) => last = error,
+            reply => return reply,
+        }
+    }
+    Err(last)
+}
+
+fn exchange_datagrams(
+    socket: &UdpSocket,
+    session: &mut Http3<Collected>,
+    verdict: &Arc<Verdict>,
+    deadline: &Deadline,
+) -> Result<FetchedReply, FetchError> {
+    let mut buffer = [0; 64 * 1024];
+    session.connect(Instant::now());
+    loop {
+        let is_connecting = session.is_connecting();
+        let failed = |error| {
+            if is_connecting { FetchError::Connect(error) } else { FetchError::Exchange(error) }
+        };
+        if let Some(end) = session.end() {
+            return Err(failed(Datagrams::explain(end, verdict)));
+        }
+        if session.take_handshake().is_some() {
+            session.start(0, Instant::now());
+        }
+        session.prepare(Instant::now());
+        while !session.output().is_empty() {
+            socket.send(session.output()).map_err(failed)?;
+            session.wrote(session.output().len(), Instant::now());
+        }
+        let wait = session.timeout().map(|at| at.saturating_duration_since(Instant::now()));
+        let wait = deadline.left()?.min(wait.unwrap_or(Duration::MAX));
+        socket.set_read_timeout(Some(wait.max(Duration::from_millis(1)))).map_err(failed)?;
+        let n = match socket.recv(&mut buffer) {
+            Ok(n) => n,
+            Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(failed(error)),
+        };
+        session.expire(Instant::now());
+        session.set_datagram_size(n);
+        let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
+        let receipt = session.input(&buffer[..n], Instant::now()).map_err(malformed)?;
+        if let Some(Ended { result: Err(error), .. }) = receipt.ended {
+            return Err(FetchError::Protocol(error.to_string()));
+        }
+        if receipt.ended.is_some() || session.sink(0).body.len() >= BODY_LIMIT {
+            let status = session.status(0);
+            let Collected { headers, body } = std::mem::take(session.sink(0));
+            return Ok(FetchedReply { status, headers, body });
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 impl Deadline {
     fn left(&self) -> Result<Duration, FetchError> {
         let left = self.at.saturating_duration_since(Instant::now());
@@ -233,11 +320,10 @@ impl Deadline {
 
     /// Converts an error to a timeout if a read or write exceeded its time limit.
     fn judge(&self, error: io::Error) -> FetchError {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                FetchError::Timeout(self.timeout)
-            }
-            _ => FetchError::Exchange(error),
+        if is_timeout(&error) {
+            FetchError::Timeout(self.timeout)
+        } else {
+            FetchError::Exchange(error)
         }
     }
 }

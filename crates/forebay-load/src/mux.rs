@@ -5,6 +5,7 @@
 //! reply, the stream is free again. A request may outlive its connection: if no server has
 //! processed the request, it waits for the next connection.
 
+mod session;
 mod streams;
 
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     unwritten: u64,
     /// After a failed connect, the earliest time of the next attempt.
     resume: Option<Instant>,
+    /// Time of the next wake-up by the timer for the session.
+    wake: Option<Instant>,
     refusals: Refusals,
 }
 
@@ -74,6 +77,8 @@ enum Phase {
 impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
+        // Each turn begins with an empty alarm.
+        self.wake = None;
         if self.transport.is_some() {
             // Input from between the turns comes first: it may be a GOAWAY or the end of the
             // connection.
@@ -87,6 +92,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
 
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
+            Phase::Connecting if self.is_shaking_hands() => {
+                self.write(now, state);
+                self.read(flags.intersects(CLOSING), state);
+            }
             Phase::Connecting => {
                 self.connected(now, state);
                 // The last bytes of a TLS handshake may be followed by the server's first frames.
@@ -119,6 +128,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         if self.phase == Phase::Connecting && self.transport.is_none() {
             self.connect(now, state);
         }
+        self.expire(now, state);
         self.streams.end_rest(now, now + state.timeout);
         self.advance(now, state);
     }
@@ -136,6 +146,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
         if self.phase == Phase::Done || waiting.is_empty() && *under_way == 0 {
             return;
         }
+        if self.write_error.is_some() && (self.phase == Phase::Open || self.is_shaking_hands()) {
+            // An event may have been missed: a UDP socket reports an error only once.
+            self.read(true, state);
+        }
         let mut failed = false;
         for stream in 0..self.streams.all.len() {
             let MuxStream { state: at, until, reads, .. } = self.streams.all[stream];
@@ -143,7 +157,11 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
                 continue;
             }
             if self.phase == Phase::Connecting {
-                let error = no_connection(self.transport.as_ref(), state.timeout);
+                let error = if self.is_shaking_hands() {
+                    T::no_handshake(state.timeout)
+                } else {
+                    no_connection(self.transport.as_ref(), state.timeout)
+                };
                 return self.refused(error, now, state);
             }
             if at == MuxStreamState::UnderWay {
@@ -185,6 +203,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             streams: Streams::new(streams, Instant::now()),
             unwritten: 0,
             resume: None,
+            wake: None,
             refusals: Refusals::default(),
         }
     }
@@ -199,7 +218,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             self.take_up(now, state);
             if self.streams.is_idle() {
                 // An open connection stays open for the next turn.
-                if self.phase != Phase::Open {
+                if self.phase == Phase::Open {
+                    self.write(now, state);
+                } else {
                     self.close();
                 }
                 self.phase = Phase::Done;
@@ -290,7 +311,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     fn connected(&mut self, now: Instant, state: &mut ThreadState) {
         let Some(transport) = &mut self.transport else { return };
         match is_established(transport, self.id, state) {
-            Ok(true) => self.established(now, state),
+            Ok(true) => self.begin_session(now, state),
             Ok(false) => {}
             Err(error) => self.refused(error, now, state),
         }
@@ -298,10 +319,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     fn established(&mut self, now: Instant, state: &mut ThreadState) {
         self.refusals.accepted(state);
-        self.session.connect();
-        self.pending.clear();
-        (self.used, self.reads, self.is_blocked, self.is_silent) = (false, 0, false, false);
-        (self.write_error, self.resume) = (None, None);
+        self.resume = None;
         self.phase = Phase::Open;
         self.advance(now, state);
     }
@@ -332,6 +350,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Writes until the output is empty. Returns false if the socket does not accept everything.
     fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
         let Some(transport) = &mut self.transport else { return false };
+        self.session.prepare(now);
         while !self.session.output().is_empty() && self.write_error.is_none() {
             match transport.send(self.session.output()) {
                 Ok(n) => {
@@ -355,6 +374,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 Err(errno) => self.write_error = Some(errno),
             }
         }
+        self.set_wake(state);
         self.write_error.is_none()
     }
 
@@ -375,6 +395,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
             let Some(transport) = &mut self.transport else { return };
             let received = transport.recv(&mut state.buffer);
+            self.session.set_datagram_size(transport.datagram_size());
             now = Instant::now();
             match received {
                 Ok(0) => return self.lost(Ending(None, "the server closed"), now, state),
@@ -398,7 +419,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 }
             }
         }
-        self.advance(now, state);
+        self.received(now, state);
     }
 
     /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. Copies them
@@ -467,8 +488,12 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     /// Handles a protocol violation by the server. All active requests fail.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's output contains a GOAWAY frame with the reason.
+        // The session's output contains the reason, such as a GOAWAY frame.
         self.write(now, state);
+        if self.phase == Phase::Connecting {
+            let error = io::Error::new(io::ErrorKind::InvalidData, malformed.to_string());
+            return self.refused(error, now, state);
+        }
         self.fail_all(Failure::Protocol, malformed, state);
         self.close();
         self.advance(now, state);
@@ -476,7 +501,12 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     /// Handles the end of the connection. Active requests fail, unless the connection was idle when
     /// the server closed it.
-    fn lost(&mut self, ending: Ending, now: Instant, state: &mut ThreadState) {
+    fn lost(&mut self, ending: Ending<'_>, now: Instant, state: &mut ThreadState) {
+        if self.phase == Phase::Connecting {
+            let Ending(errno, what) = ending;
+            let error = errno.map_or_else(|| io::Error::other(what), io::Error::from);
+            return self.refused(error, now, state);
+        }
         if self.was_idle(&ending, state) {
             for stream in 0..self.streams.all.len() {
                 let MuxStream { state: at, is_retry, .. } = self.streams.all[stream];
@@ -487,7 +517,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         let why = if let Some(farewell) = self.session.farewell() {
             format!("{ending} ({farewell}) before the reply was complete")
-        } else if !self.session.is_settled() {
+        } else if self.session.end().is_none() && !self.session.is_settled() {
             format!("{ending} before its SETTINGS: does it speak HTTP/2 with prior knowledge?")
         } else {
             format!("{ending} before the reply was complete")
@@ -506,13 +536,19 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Returns true if the server closed the connection while it was idle, so that the requests can
     /// be sent on another one. All active requests were then started after the server's last bytes,
     /// and the server's kernel refused them.
-    fn was_idle(&self, ending: &Ending, state: &ThreadState) -> bool {
+    fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
+        // The last read of a session that notices the end itself was the one of the end.
+        let (reads, is_orderly) = match self.session.end() {
+            Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
+            None => (self.reads, None),
+        };
         let is_late = |stream: &MuxStream| {
             let may_resend = state.mix.may_resend(stream.request);
-            stream.state != MuxStreamState::UnderWay || stream.reads == self.reads && may_resend
+            stream.state != MuxStreamState::UnderWay || stream.reads >= reads && may_resend
         };
-        let is_refused = self.write_error.is_some() || transport.has_refused_bytes();
+        let is_refused = self.write_error.is_some()
+            || is_orderly.unwrap_or_else(|| transport.has_refused_bytes());
         self.used && ending.0.is_none() && is_refused && self.streams.all.iter().all(is_late)
     }
 
@@ -525,11 +561,29 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             }
         }
     }
+}
 
+impl<C: MuxSession, T: Transport> MuxConnection<C, T> {
     /// Closes the socket. The kernel then also removes it from the epoll set.
     fn close(&mut self) {
+        if let Some(transport) = &mut self.transport {
+            // A QUIC server learns only from the session's last message that the connection ends.
+            let now = Instant::now();
+            self.session.close(now);
+            if T::IS_DATAGRAM {
+                self.session.prepare(now);
+                let _ = transport.send(self.session.output());
+            }
+        }
         self.transport = None;
+        self.wake = None;
         self.phase = Phase::Closed;
         self.unwritten = 0;
+    }
+}
+
+impl<C: MuxSession, T: Transport> Drop for MuxConnection<C, T> {
+    fn drop(&mut self) {
+        self.close();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_client::{
-    AjpRequest, Gateway, Http2Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
+    AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
 use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
@@ -16,7 +16,7 @@ const OWN_FIELDS: [(&str, &str); 3] = [
     ("expect", "100-continue is not available"),
 ];
 
-/// Header fields that HTTP/2 forbids (RFC 9113 section 8.2.2).
+/// Header fields that HTTP/2 and HTTP/3 forbid (RFC 9113 section 8.2.2, RFC 9114 section 4.2).
 const CONNECTION_FIELDS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
@@ -29,7 +29,7 @@ pub(crate) struct Requests {
 
 /// Encoded request.
 struct Encoded {
-    /// Request as HTTP/1.1. For HTTP/2, it is converted later. For a WebSocket, it is the
+    /// Request as HTTP/1.1. For HTTP/2 and HTTP/3, it is converted later. For a WebSocket, it is the
     /// handshake.
     bytes: Arc<[u8]>,
     /// Request that is used instead of `bytes` for AJP.
@@ -64,6 +64,12 @@ impl Requests {
     /// Returns the requests for an HTTP/2 connection.
     pub fn http2(&self) -> Result<Arc<[Arc<Http2Request>]>, Error> {
         let request = |each: &Encoded| Http2Request::of(&each.bytes, self.is_tls).map(Arc::new);
+        self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
+    }
+
+    /// Returns the requests for an HTTP/3 connection.
+    pub fn http3(&self) -> Result<Arc<[Arc<Http3Request>]>, Error> {
+        let request = |each: &Encoded| Http3Request::of(&each.bytes).map(Arc::new);
         self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
     }
 
@@ -104,7 +110,7 @@ impl Encoded {
         let mut ajp = AjpRequest::default();
         let bytes = match spec.url.protocol() {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
-            Protocol::Ws | Protocol::Wss => http,
+            Protocol::Http3 | Protocol::Ws | Protocol::Wss => http,
             Protocol::Fastcgi => {
                 forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
             }
@@ -156,7 +162,7 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     for (name, value) in &spec.headers {
         check_field(name, value)?;
-        if spec.url.protocol().is_http2() {
+        if spec.url.protocol().has_streams() {
             check_http2_field(name, value)?;
         }
         field(name, value);
@@ -212,11 +218,13 @@ fn check_field(name: &str, value: &str) -> Result<(), Error> {
 fn check_http2_field(name: &str, value: &str) -> Result<(), Error> {
     let is_about_connection = CONNECTION_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
     if is_about_connection {
-        let why = format!("leave out the field {name}: HTTP/2 forbids it");
+        let why = format!("leave out the field {name}: HTTP/2 and HTTP/3 forbid it");
         return Err(Error::Invalid(why));
     }
     if name.eq_ignore_ascii_case("te") && value != "trailers" {
-        return Err(Error::Invalid(format!("HTTP/2 allows only `{name}: trailers`, not {value}")));
+        return Err(Error::Invalid(format!(
+            "HTTP/2 and HTTP/3 allow only `{name}: trailers`, not {value}"
+        )));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Part, Url};
+use crate::{Part, Protocol, Url};
 
 /// Line of the file, with its number for error messages.
 struct Line<'a> {
@@ -92,9 +92,10 @@ impl Line<'_> {
         };
         let url =
             if target.starts_with('/') { base.with_target(target) } else { Url::parse(target) };
-        // The option `--http2` selects HTTP/2 for all URLs.
+        // The options `--http2` and `--http3` select the protocol of all URLs.
         let url = match url {
             Ok(url) if base.protocol().is_http2() => url.over_http2(),
+            Ok(url) if base.protocol() == Protocol::Http3 => url.over_http3(),
             url => url,
         };
         let url = url.map_err(|error| self.wrong(&error.to_string()))?;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, WebSocket};
+use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, Http3, WebSocket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
@@ -20,6 +20,7 @@ use crate::pacer::Pacer;
 use crate::request::Requests;
 use crate::tally::{PartTally, Tally};
 use crate::target::ServerAddresses;
+use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
@@ -123,6 +124,9 @@ struct WorkerCrew<C> {
 
 fn crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     spec.validate()?;
+    if spec.url.protocol() == Protocol::Http3 {
+        return http3_crew(spec);
+    }
     if spec.url.protocol().is_tls() {
         let client = TlsClient::new(&spec.url, &spec.tls)?;
         crew_over::<Tls>(spec, || client.for_connection())
@@ -162,6 +166,7 @@ fn crew_over<T: Transport + 'static>(
                 MuxConnection::<_, T>::new(id, session, requests.clone(), spec.streams, config())
             })?)
         }
+        Protocol::Http3 => http3_crew(spec)?,
         Protocol::Fastcgi => {
             let requests = requests.fastcgi();
             Box::new(WorkerCrew::new(spec, |id| {
@@ -184,6 +189,22 @@ fn crew_over<T: Transport + 'static>(
             })?)
         }
     })
+}
+
+/// Creates the load threads for HTTP/3, whose sessions perform the TLS handshakes.
+fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
+    let requests = Requests::of(spec)?;
+    let keepalive = requests.keepalive();
+    let requests = requests.http3()?;
+    let client = TlsClient::new(&spec.url, &spec.tls)?;
+    // The configuration of each connection is a copy of this one, so it is valid, too.
+    client.for_quic()?;
+    Ok(Box::new(WorkerCrew::new(spec, |id| {
+        let inspections = (0..spec.streams).map(|_| Inspection::new(spec.check.as_ref()));
+        let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
+        let session = Http3::new(requests[0].clone(), keepalive, inspections, config);
+        MuxConnection::<_, Datagrams>::new(id, session, requests.clone(), spec.streams, verdict)
+    })?))
 }
 
 impl<C: Drive + Send> WorkerCrew<C> {
@@ -221,8 +242,8 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
             let refusal = finished.into_iter().find_map(|thread| thread.last_refusal);
             let endpoint = spec.url.endpoint().to_string();
             return Err(match refusal {
-                // An error with an OS error code comes from the connect, not from the TLS
-                // handshake.
+                // An error with an OS error code comes from the connect or from UDP, not from the
+                // TLS handshake.
                 Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
                 }

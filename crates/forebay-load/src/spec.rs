@@ -237,9 +237,10 @@ impl Spec {
         if self.streams == 0 || self.streams > STREAMS_LIMIT {
             return refuse("streams must be from 1 to 65,536");
         }
-        if self.streams > 1 && !self.url.protocol().is_http2() {
+        if self.streams > 1 && !self.url.protocol().has_streams() {
             return refuse(
-                "several streams on a connection need HTTP/2: write h2c://, or add --http2",
+                "several streams on a connection need HTTP/2 or HTTP/3: write h2c://, or add --http2 or \
+                 --http3",
             );
         }
         if self.streams > 1 && !self.keepalive {

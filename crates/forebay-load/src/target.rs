@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 
-use crate::{Endpoint, Error, Spec, Url};
+use crate::{Endpoint, Error, Protocol, Spec, Url};
 
 /// Addresses of the server, and the index of the address that answers. A name such as `localhost`
 /// may have several addresses while the server listens on only one. Until a connect has succeeded,
@@ -26,6 +26,7 @@ pub(crate) struct ServerAddresses {
 #[derive(Debug)]
 enum Address {
     Tcp(SocketAddr),
+    Udp(SocketAddr),
     Unix(SocketAddrUnix),
 }
 
@@ -46,6 +47,9 @@ impl ServerAddresses {
                 let address = SocketAddrUnix::new(path.as_path())
                     .map_err(|_| Error::Invalid("the socket path is not usable".to_owned()))?;
                 vec![Address::Unix(address)]
+            }
+            Endpoint::Tcp { .. } if url.protocol() == Protocol::Http3 => {
+                resolve_tcp(url)?.into_iter().map(Address::Udp).collect()
             }
             Endpoint::Tcp { .. } => {
                 resolve_tcp(url)?.into_iter().map(Address::Tcp).collect::<Vec<_>>()
@@ -97,10 +101,13 @@ impl ServerAddresses {
         let index = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, begun) = match &self.addresses[index] {
+            Address::Udp(address) => {
+                let socket = socket_with(family_of(address), SocketType::DGRAM, flags, None)?;
+                let begun = connect(&socket, address);
+                (socket, begun)
+            }
             Address::Tcp(address) => {
-                let family =
-                    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+                let socket = socket_with(family_of(address), SocketType::STREAM, flags, None)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 let begun = connect(&socket, address);
                 (socket, begun)
@@ -119,7 +126,11 @@ impl ServerAddresses {
     }
 }
 
-/// Resolves the host name of a TCP endpoint.
+fn family_of(address: &SocketAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+/// Resolves the host name of an endpoint with a port.
 pub(crate) fn resolve_tcp(url: &Url) -> Result<Vec<SocketAddr>, Error> {
     let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(Vec::new()) };
     let fail = |source| Error::Resolve { endpoint: url.endpoint().to_string(), source };

@@ -1,5 +1,6 @@
 //! TLS with `rustls` over non-blocking sockets: handshakes and records.
 
+pub(crate) mod quic;
 mod trust;
 
 use std::io::{self, IoSlice, Read, Write};
@@ -10,6 +11,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
@@ -21,9 +23,9 @@ use crate::{Endpoint, Error, Protocol, TlsOptions, Url};
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
+    verifier: Arc<dyn ServerCertVerifier>,
     server_name: ServerName<'static>,
-    /// True if the server must select HTTP/2.
-    is_http2: bool,
+    protocol: Protocol,
     resumes: bool,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct TlsClient {
 pub(crate) struct Tls {
     socket: OwnedFd,
     connection: ClientConnection,
-    is_http2: bool,
+    protocol: Protocol,
     begun: Option<Instant>,
     /// Number of bytes that were encrypted, but that the kernel did not accept completely. These
     /// bytes count as written when the kernel has accepted all of them.
@@ -67,12 +69,18 @@ impl TlsClient {
             .with_safe_default_protocol_versions()
             .map_err(|error| invalid(error.to_string()))?;
         let verifier = trust::verifier(options, provider)?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
         let mut config = builder.with_no_client_auth();
-        let is_http2 = url.protocol() == Protocol::H2;
-        config.alpn_protocols = vec![if is_http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        let protocol = url.protocol();
+        let alpn: &[u8] = match protocol {
+            Protocol::H2 => b"h2",
+            Protocol::Http3 => b"h3",
+            _ => b"http/1.1",
+        };
+        config.alpn_protocols = vec![alpn.to_vec()];
         config.resumption = Resumption::disabled();
-        Ok(Self { config: Arc::new(config), server_name, is_http2, resumes: options.resume })
+        let config = Arc::new(config);
+        Ok(Self { config, verifier, server_name, protocol, resumes: options.resume })
     }
 
     /// Returns the configuration of a connection. If sessions are resumed, the connection resumes
@@ -100,7 +108,7 @@ impl Transport for Tls {
         Ok(Self {
             socket,
             connection,
-            is_http2: client.is_http2,
+            protocol: client.protocol,
             begun: None,
             promised: 0,
             is_emptied: false,
@@ -132,11 +140,11 @@ impl Transport for Tls {
             if let Err(error) = self.connection.process_new_packets() {
                 // The flush sends an alert, which reports the reason to the server.
                 let _ = self.flush();
-                let why = trust::explain(&error, self.is_http2);
+                let why = trust::explain(&error, self.protocol);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         }
-        if self.is_http2 && self.connection.alpn_protocol() != Some(b"h2") {
+        if self.protocol == Protocol::H2 && self.connection.alpn_protocol() != Some(b"h2") {
             return Err(io::Error::new(io::ErrorKind::InvalidData, trust::NO_HTTP2));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);

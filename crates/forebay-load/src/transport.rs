@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
+use forebay_client::SessionEnd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
@@ -40,6 +41,30 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, because the latest one
     /// returned `received` bytes into a buffer of the size `buffer`.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
+
+    /// True if each [`send`](Self::send) sends one datagram.
+    const IS_DATAGRAM: bool = false;
+
+    /// Returns the size of the datagrams of the latest [`recv`](Self::recv). Only the last datagram
+    /// may be shorter.
+    fn datagram_size(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Returns the error of a handshake that the session performed itself and that failed.
+    fn explain(end: &SessionEnd, _: &Self::Config) -> io::Error {
+        io::Error::other(end.reason.clone())
+    }
+
+    /// Returns true if the session's own handshake resumed an earlier TLS session.
+    fn is_resumed(_: &Self::Config) -> bool {
+        false
+    }
+
+    /// Returns the error of a session whose handshake took longer than `timeout`.
+    fn no_handshake(_: Duration) -> io::Error {
+        Errno::TIMEDOUT.into()
+    }
 
     /// Returns true if the connect has succeeded but the TLS handshake is not complete.
     fn is_handshaking(&self) -> bool {

@@ -25,6 +25,8 @@ pub enum Protocol {
     H2c,
     /// HTTP/2 over TLS, with ALPN.
     H2,
+    /// HTTP/3, over QUIC.
+    Http3,
     /// FastCGI, between a web server and an application.
     Fastcgi,
     /// SCGI.
@@ -60,6 +62,10 @@ pub enum UrlError {
     Scheme(String),
     /// HTTP/2 is requested for a URL of this protocol, which is not HTTP.
     NotHttp(Protocol),
+    /// HTTP/3 is requested for a URL of this protocol, which is not HTTPS.
+    NotHttps(Protocol),
+    /// HTTP/3 is requested for a Unix socket.
+    NoUdp,
     /// The host, port or socket path is malformed. The text says why.
     Authority(&'static str),
     /// The path or query is malformed. The text says why.
@@ -110,6 +116,17 @@ impl Url {
         }
     }
 
+    /// Returns the URL for HTTP/3. Only `https` URLs with a host and port can use it.
+    pub fn over_http3(self) -> Result<Self, UrlError> {
+        if matches!(self.endpoint, Endpoint::Unix(_)) {
+            return Err(UrlError::NoUdp);
+        }
+        match self.protocol {
+            Protocol::Https | Protocol::Http3 => Ok(Self { protocol: Protocol::Http3, ..self }),
+            other => Err(UrlError::NotHttps(other)),
+        }
+    }
+
     /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -140,7 +157,7 @@ impl Url {
 impl Protocol {
     /// Returns true if the protocol uses TLS.
     pub fn is_tls(self) -> bool {
-        matches!(self, Self::Https | Self::H2 | Self::Wss)
+        matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss)
     }
 
     /// Returns true for HTTP/2.
@@ -148,18 +165,24 @@ impl Protocol {
         matches!(self, Self::H2c | Self::H2)
     }
 
+    /// Returns true if a connection can carry several requests at once.
+    pub fn has_streams(self) -> bool {
+        self.is_http2() || self == Self::Http3
+    }
+
     /// Returns true for WebSocket.
     pub fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)
     }
 
-    /// All protocols. `of_scheme` takes the first match, so HTTP/2 over TLS must follow `Https`:
-    /// both have the scheme `https`.
-    const ALL: [Self; 10] = [
+    /// All protocols. `of_scheme` takes the first match, so HTTP/2 over TLS and HTTP/3 must follow
+    /// `Https`: all have the scheme `https`.
+    const ALL: [Self; 11] = [
         Self::Http,
         Self::Https,
         Self::H2c,
         Self::H2,
+        Self::Http3,
         Self::Fastcgi,
         Self::Scgi,
         Self::Uwsgi,
@@ -180,7 +203,7 @@ impl Protocol {
     fn scheme(self) -> &'static str {
         match self {
             Self::Http => "http",
-            Self::Https | Self::H2 => "https",
+            Self::Https | Self::H2 | Self::Http3 => "https",
             Self::H2c => "h2c",
             Self::Fastcgi => "fcgi",
             Self::Scgi => "scgi",
@@ -196,7 +219,7 @@ impl Protocol {
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c | Self::Ws => 80,
-            Self::Https | Self::H2 | Self::Wss => 443,
+            Self::Https | Self::H2 | Self::Http3 | Self::Wss => 443,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
@@ -283,6 +306,7 @@ impl fmt::Display for Protocol {
             Self::Https => "http/1.1 over TLS",
             Self::H2 => "h2",
             Self::H2c => "h2c",
+            Self::Http3 => "h3",
             Self::Fastcgi => "fastcgi",
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
@@ -318,6 +342,10 @@ impl fmt::Display for UrlError {
                     "HTTP/2 is for http://, https:// and h2c://, but the URL is for {protocol}"
                 )
             }
+            Self::NotHttps(protocol) => {
+                write!(f, "HTTP/3 is for https:// URLs, but the URL is for {protocol}")
+            }
+            Self::NoUdp => f.write_str("HTTP/3 needs a host and port, because it uses UDP"),
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
             Self::Target(what) => write!(f, "the path is malformed: {what}"),
         }
@@ -388,6 +416,19 @@ mod tests {
         assert_eq!(url.protocol().to_string(), "h2c");
         let error = Url::parse("fcgi://h/").unwrap().over_http2().unwrap_err();
         assert_eq!(error, UrlError::NotHttp(Protocol::Fastcgi));
+    }
+
+    #[test]
+    fn http3_is_for_https_with_a_port() {
+        let url = Url::parse("https://h:1/x").unwrap().over_http3().unwrap();
+        assert_eq!((url.protocol().to_string(), url.as_str()), ("h3".into(), "https://h:1/x"));
+        assert!(url.protocol().is_tls() && url.protocol().has_streams());
+        assert_eq!(url.clone().over_http3(), Ok(url));
+        assert_eq!(Protocol::named("h3"), Some(Protocol::Http3));
+        let over = |text: &str| Url::parse(text).unwrap().over_http3();
+        assert_eq!(over("http://h/"), Err(UrlError::NotHttps(Protocol::Http)));
+        assert_eq!(over("h2c://h/"), Err(UrlError::NotHttps(Protocol::H2c)));
+        assert_eq!(over("https+unix:///s:/"), Err(UrlError::NoUdp));
     }
 
     #[test]

@@ -10,11 +10,14 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{AlertDescription, CertificateError};
 
-use crate::{Error, TlsOptions};
+use crate::{Error, Protocol, TlsOptions};
 
 /// Reason of a failed handshake: the server did not select HTTP/2.
 pub(super) const NO_HTTP2: &str =
     "the server does not offer HTTP/2 (h2) with ALPN: leave out --http2";
+
+/// Reason of a failed handshake: the server did not select HTTP/3.
+const NO_HTTP3: &str = "the server does not offer HTTP/3 (h3) with ALPN: leave out --http3";
 
 /// Returns the certificate verifier for `options`.
 pub(super) fn verifier(
@@ -47,8 +50,12 @@ fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
 }
 
 /// Explains why a handshake failed, and how the user can correct that.
-pub(super) fn explain(error: &rustls::Error, is_http2: bool) -> String {
+pub(super) fn explain(error: &rustls::Error, protocol: Protocol) -> String {
     use rustls::Error as E;
+    let is_without_alpn = matches!(
+        error,
+        E::NoApplicationProtocol | E::AlertReceived(AlertDescription::NoApplicationProtocol)
+    );
     match error {
         E::InvalidMessage(_) => {
             "the server does not speak TLS on this port: use http:// (or h2c://), \
@@ -69,9 +76,13 @@ pub(super) fn explain(error: &rustls::Error, is_http2: bool) -> String {
         E::InvalidCertificate(_) => {
             format!("{error}; to skip verification use --insecure")
         }
-        E::NoApplicationProtocol if is_http2 => NO_HTTP2.to_owned(),
-        E::AlertReceived(AlertDescription::NoApplicationProtocol) if is_http2 => {
-            NO_HTTP2.to_owned()
+        _ if is_without_alpn && protocol == Protocol::H2 => NO_HTTP2.to_owned(),
+        _ if is_without_alpn && protocol == Protocol::Http3 => NO_HTTP3.to_owned(),
+        // Forebay has no certificate for HTTP/3 if the site does not offer it.
+        E::AlertReceived(AlertDescription::AccessDenied | AlertDescription::HandshakeFailure)
+            if protocol == Protocol::Http3 =>
+        {
+            format!("the server refused the handshake ({error}): does the site offer HTTP/3?")
         }
         E::AlertReceived(AlertDescription::ProtocolVersion) => {
             "the server offers neither TLS 1.2 nor TLS 1.3".to_owned()

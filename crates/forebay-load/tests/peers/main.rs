@@ -2,5 +2,6 @@
 //! names it.
 
 mod applications;
+mod caddy;
 mod nghttpd;
 mod nginx;
