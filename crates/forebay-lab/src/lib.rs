@@ -32,6 +32,7 @@
 //! | `threads` | 1 or 2 | threads of the load generator |
 //! | `rate` | | requests per second at a fixed rate (open loop) |
 //! | `http2`, `streams` | false, 1 | HTTP/2 with prior knowledge, and concurrent requests per connection |
+//! | `http3` | false | HTTP/3 for `https` URLs, also with `streams` |
 //! | `root`, `params` | | for FastCGI, SCGI, uwsgi: directory of scripts, further variables (a table) |
 //! | `secret` | | for AJP: secret that the servlet container requires from web servers |
 //! | `keepalive` | true | sends further requests over open connections |
@@ -79,7 +80,7 @@
 //! directory next to the experiment file.
 //!
 //! `[matrix]` lists values for the load's `connections`, `path`, `rate` (0: as fast as possible, a
-//! closed loop), `streams`, `http2`, `keepalive` and `body_bytes`. Any other key becomes a
+//! closed loop), `streams`, `http2`, `http3`, `keepalive` and `body_bytes`. Any other key becomes a
 //! placeholder `{KEY}` in the configurations and their templates. Each combination of values has
 //! its own servers. The servers of a combination take turns only with each other, and are compared
 //! with the baseline of this combination. If there is only one configuration, the first combination

@@ -334,18 +334,20 @@ impl Runner {
     /// Returns the load generator's settings for checks, warm-up and measurement.
     pub(crate) fn spec(&self, load: &Load, url: Url, values: &Values) -> Spec {
         let url = match url.protocol() {
+            Protocol::Https if load.http3 => url.clone().over_http3().unwrap_or(url),
             Protocol::Http | Protocol::Https if load.http2 => {
                 url.clone().over_http2().unwrap_or(url)
             }
             _ => url,
         };
-        let is_http2 = url.protocol().is_http2();
+        let has_streams = url.protocol().has_streams();
         let filled = |(name, value): &(String, String)| (name.clone(), values.fill(value));
         let gateway = match url.protocol() {
             Protocol::Http
             | Protocol::Https
             | Protocol::H2c
             | Protocol::H2
+            | Protocol::Http3
             | Protocol::Ws
             | Protocol::Wss => Gateway::default(),
             Protocol::Ajp => Gateway { secret: load.secret.clone(), ..Gateway::default() },
@@ -358,7 +360,7 @@ impl Runner {
         let right = &self.plan.check;
         Spec {
             connections: load.connections as usize,
-            streams: if is_http2 { load.streams as usize } else { 1 },
+            streams: if has_streams { load.streams as usize } else { 1 },
             gateway,
             threads: load.threads as usize,
             method: load.method.clone(),

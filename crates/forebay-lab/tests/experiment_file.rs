@@ -188,6 +188,7 @@ fn a_wrong_matrix_is_explained() {
     explained("connections_ = [[1]]", "not a value of a matrix");
     explained("port = [1]", "not a placeholder's name");
     explained("http2 = [1]", "list true, false or both");
+    explained("http3 = [1]", "list true, false or both");
     let many: Vec<String> = (0..33).map(|n| n.to_string()).collect();
     explained(&format!("size = [{}]", many.join(", ")), "64 combinations at most");
 }

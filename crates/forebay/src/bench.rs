@@ -24,10 +24,10 @@ use forebay_load::{
 /// Send load to a server and report the results
 ///
 /// Keeps CONNECTIONS busy for a time (-d) or for a number of requests (-n). Each connection sends
-/// its next request when the reply to the previous one has arrived. With HTTP/2, each connection
-/// has up to STREAMS requests without a reply. With -r, requests are due at a given rate, whether
-/// or not replies have arrived. Latency counts from the time when a request is due to the last byte
-/// of its reply.
+/// its next request when the reply to the previous one has arrived. With HTTP/2 or HTTP/3, each
+/// connection has up to STREAMS requests without a reply. With -r, requests are due at a given
+/// rate, whether or not replies have arrived. Latency counts from the time when a request is due to
+/// the last byte of its reply.
 ///
 /// Numbers may end in k or M. Times end in us, ms, s, m or h; a time without a unit is in seconds.
 ///
@@ -114,6 +114,9 @@ pub struct BenchArgs {
     /// Use HTTP/2: with ALPN for https://, else with prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
+    /// Use HTTP/3, over QUIC, for https://
+    #[arg(long, conflicts_with = "http2")]
+    http3: bool,
     /// Accept any certificate of an https:// server
     #[arg(long)]
     insecure: bool,
@@ -124,7 +127,7 @@ pub struct BenchArgs {
     /// --no-keepalive, each request has its own handshake
     #[arg(long)]
     tls_resume: bool,
-    /// Concurrent HTTP/2 requests per connection. The server may allow fewer
+    /// Concurrent HTTP/2 or HTTP/3 requests per connection. The server may allow fewer
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
     /// Pause on each connection between a reply and the next request, such as 100ms
@@ -236,7 +239,11 @@ impl BenchArgs {
     fn spec(&self) -> Result<Spec, String> {
         let parse = |text: &String| {
             let url = Url::parse(text);
-            let url = if self.http2 { url.and_then(Url::over_http2) } else { url };
+            let url = match (self.http2, self.http3) {
+                (true, _) => url.and_then(Url::over_http2),
+                (_, true) => url.and_then(Url::over_http3),
+                _ => url,
+            };
             url.map_err(|error| error.to_string())
         };
         let urls = self.urls.iter().map(parse).collect::<Result<Vec<_>, _>>()?;

@@ -597,6 +597,55 @@ fn an_address_has_as_many_connections_as_it_may() {
     forebay.stop();
 }
 
+/// Runs `forebay bench --http3` on `path`. Returns the requests that it counted, as JSON.
+fn bench(forebay: &Forebay, path: &str, options: &[&str]) -> serde_json::Value {
+    let url = format!("https://localhost:{}{path}", forebay.address.port());
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["bench", &url, "--http3", "-t", "2", "--json", "-"])
+        .args(options)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["protocol"], "h3");
+    json["requests"].clone()
+}
+
+#[test]
+fn the_log_counts_the_requests_that_bench_counts() {
+    let folder = Folder::new();
+    folder.write("htdocs/a.txt", "a file");
+    folder.write("htdocs/large", "0123456789".repeat(100_000));
+    let log = "[log]\naccess = \"access.log\"\n";
+    let routes = "[[site.route]]\nfiles = \"htdocs\"\n";
+    let (forebay, authority) = site_after(log, folder, routes);
+    forebay.folder.write("ca.pem", &authority.pem);
+    let ca = forebay.folder.path().join("ca.pem");
+    let ca = ["--ca", ca.to_str().unwrap()];
+    let mut sent = 0;
+    for (path, options) in [
+        ("/a.txt", "-n 300 -c 3 --streams 8"),
+        ("/a.txt", "-n 100 -c 2 -r 500 --streams 4"),
+        ("/a.txt", "-n 30 -c 2 --no-keepalive --tls-resume"),
+        ("/large", "-n 10 -c 2 --streams 2"),
+        ("/a.txt", "-n 10 -c 1 -X HEAD"),
+    ] {
+        let options: Vec<_> = options.split(' ').chain(ca).collect();
+        let requests = bench(&forebay, path, &options);
+        assert_eq!((&requests["failed"], &requests["resent"]), (&0.into(), &0.into()));
+        assert_eq!(requests["sent"], requests["completed"], "{requests}");
+        sent += requests["sent"].as_u64().unwrap();
+    }
+    let requests = bench(&forebay, "/a.txt", &[&["-d", "300ms", "-c", "4"][..], &ca].concat());
+    let [completed, more] = ["completed", "sent"].map(|name| requests[name].as_u64().unwrap());
+    let (_, folder) = forebay.stop();
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    let logged = log.matches(" HTTP/3.0\" 200 ").count() as u64;
+    // Requests that are active at the end may not reach the server before the connection closes.
+    assert!((sent + completed..=sent + more).contains(&logged), "{logged} {sent} {requests}");
+    assert_eq!(log.matches("/a.txt").count() + log.matches("/large").count(), log.lines().count());
+}
+
 #[test]
 fn a_client_may_change_its_address() {
     let (forebay, authority) = site(Folder::new(), HELLO);

@@ -51,6 +51,7 @@ pub struct Load {
     pub steady: Option<Spanned<String>>,
     pub slice: Option<Spanned<String>>,
     pub http2: Option<bool>,
+    pub http3: Option<bool>,
     pub streams: Option<Spanned<u32>>,
     pub insecure: Option<bool>,
     pub ca: Option<String>,

@@ -28,10 +28,12 @@ pub struct Cell {
     pub path: Option<String>,
     /// Requests per second at a fixed rate (open loop); 0 for a closed loop.
     pub rate: Option<u32>,
-    /// Concurrent HTTP/2 requests per connection.
+    /// Concurrent HTTP/2 or HTTP/3 requests per connection.
     pub streams: Option<u32>,
     /// Sends requests over HTTP/2.
     pub http2: Option<bool>,
+    /// Sends requests over HTTP/3.
+    pub http3: Option<bool>,
     /// Sends further requests over an open connection.
     pub keepalive: Option<bool>,
     /// Length of the request body in bytes.
@@ -85,6 +87,7 @@ impl Reader<'_> {
             "rate" => cell.rate = number(0..=MOST_RATE)?,
             "body_bytes" => cell.body_bytes = number(0..=MOST_BODY_BYTES)?,
             "http2" => cell.http2 = Some(self.flag(value)?),
+            "http3" => cell.http3 = Some(self.flag(value)?),
             "keepalive" => cell.keepalive = Some(self.flag(value)?),
             "path" => {
                 let typed = value.get_ref().as_str().unwrap_or_default().to_owned();
@@ -185,6 +188,7 @@ impl Cell {
         load.path = self.path.clone().unwrap_or_else(|| load.path.clone());
         load.streams = self.streams.unwrap_or(load.streams);
         load.http2 = self.http2.unwrap_or(load.http2);
+        load.http3 = self.http3.unwrap_or(load.http3);
         load.keepalive = self.keepalive.unwrap_or(load.keepalive);
         if let Some(rate) = self.rate {
             load.rate = (rate > 0).then(|| f64::from(rate));

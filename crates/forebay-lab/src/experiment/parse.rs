@@ -93,6 +93,7 @@ impl Reader<'_> {
             path: self.request_path(load.path)?,
             connections,
             http2: load.http2.unwrap_or(false),
+            http3: load.http3.unwrap_or(false),
             streams: self.within(&load.streams, 1, 1..=MAX_STREAMS)?,
             insecure: load.insecure.unwrap_or(false),
             ca: load.ca,

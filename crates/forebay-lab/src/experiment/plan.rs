@@ -57,7 +57,9 @@ pub struct Load {
     pub isolated: bool,
     /// Uses HTTP/2: with prior knowledge for `http://` servers, with ALPN for `https://` servers.
     pub http2: bool,
-    /// Concurrent HTTP/2 requests per connection.
+    /// Uses HTTP/3 for `https://` servers. It takes precedence over `http2`.
+    pub http3: bool,
+    /// Concurrent HTTP/2 or HTTP/3 requests per connection.
     pub streams: u32,
     /// Accepts any certificate of `https://` servers.
     pub insecure: bool,

@@ -30,7 +30,7 @@ pub fn text(spec: &Spec, outcome: &Outcome) -> String {
     let head = format!(
         "{what}: {}{}, {}, {}{}",
         counted(outcome.connections as u64, "connection"),
-        if outcome.protocol.is_http2() {
+        if outcome.protocol.has_streams() {
             format!(" of {}", counted(spec.streams as u64, "stream"))
         } else {
             String::new()
