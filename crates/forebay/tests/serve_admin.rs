@@ -173,17 +173,16 @@ fn requests_are_counted_by_route_across_reloads() {
             .then(|| watched.metric(&format!("forebay_route_requests_total{{{of}}}")))
     };
     let is_counted = |watched: &Watched, times: u64| {
-        [
+        for (route, method, code, n) in [
             ("old-pages", "GET", 410, Some(times)),
             // Two requests for its own paths, and one that `fallback_to` brings.
             ("/a /b/*", "GET", 200, Some(3 * times)),
             ("/a /b/*", "other", 200, Some(times)),
             ("/files/*", "GET", 200, Some(times)),
             ("/files/*", "GET", 404, None),
-        ]
-        .map(|(route, method, code, n)| {
-            assert_eq!(counted(watched, route, method, code), n, "{route}")
-        });
+        ] {
+            assert_eq!(counted(watched, route, method, code), n, "{route}");
+        }
     };
     ask(&watched);
     assert!(eventually(|| watched.status()["requests"] == 7));
