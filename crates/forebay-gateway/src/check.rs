@@ -7,6 +7,7 @@
 
 mod cache;
 mod clients;
+mod htaccess;
 mod rules;
 
 use forebay_conf::{
@@ -59,6 +60,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful =
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
+    let doubtful = doubtful.chain(htaccess::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(unmatched_prefixes(plan))

@@ -834,3 +834,35 @@ fn twenty_two_sites_fit_in_110_lines() {
     assert!(line.contains("ok, 23 sites") && line.contains("tests hold"), "{line}");
     assert!(!line.contains("fail") && !line.contains("--start"), "{line}");
 }
+
+#[test]
+fn an_htaccess_file_that_no_rule_replaces_is_a_warning() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("htaccess");
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("private/.htaccess", "<Files *>\n  Require all denied\n</Files>\n");
+    write("plain/.htaccess", "RewriteEngine On\n");
+    let warning = |routes: &str| {
+        let text = format!(
+            "[[site]]\nlisten = 8080\n{routes}[[site.route]]\nfiles = \"{}\"\n",
+            dir.display()
+        );
+        let output = check(&[&typed("htaccess.toml", &text)]);
+        assert_eq!(output.status.code(), Some(0));
+        but_root(output.stderr)
+    };
+    let text = warning("");
+    assert!(text.contains("private/.htaccess restricts access for Apache"), "{text}");
+    assert!(text.contains("1 more such file"), "{text}");
+    let closed = "[[site.route]]\npath = \"/private/*\"\nrespond = { status = 403 }\n";
+    let text = warning(closed);
+    assert!(text.contains("plain/.htaccess has settings of Apache"), "{text}");
+    let both = closed.replace("path = \"/private/*\"", "paths = [\"/private/*\", \"/plain/*\"]");
+    assert_eq!(warning(&both), "");
+    // A condition may leave the directory open.
+    let some = closed.replace("respond", "when = { method = \"POST\" }\nrespond");
+    assert!(warning(&some).contains("restricts access"));
+}

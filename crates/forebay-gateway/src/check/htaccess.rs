@@ -1,0 +1,134 @@
+//! Warns about `.htaccess` files below directories that are served. Apache reads them, and Forebay
+//! does not, so that a directory which Apache closes could be open.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site};
+
+/// The largest number of directory entries that are examined for one route.
+const MOST_ENTRIES: usize = 5_000;
+
+/// The largest depth of directories below the root. Applications place such files near their root.
+const DEEPEST: usize = 4;
+
+/// The part of a file that is read, in bytes.
+const LONGEST: u64 = 64 * 1024;
+
+/// Directives that restrict who may have what.
+const RESTRICTS: [&str; 7] =
+    ["deny ", "require ", "authtype ", "allow ", "order ", "redirectmatch 40", "options -"];
+
+/// Returns a warning for each route that serves directories with such files.
+pub fn doubts(plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, site) in plan.sites.iter().enumerate() {
+        for (index, route) in site.routes.iter().enumerate() {
+            let Some(root) = root_of(plan, route) else { continue };
+            let files: Vec<_> = htaccess_below(root)
+                .into_iter()
+                .filter(|file| is_reached(site, index, root, file))
+                .collect();
+            found.extend(finding((at, index), route, &files));
+        }
+    }
+    found
+}
+
+/// Returns the directory that a route serves as files, or runs PHP scripts of.
+fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
+    match &route.action {
+        Action::Files(files) => Some(&files.root),
+        Action::Fastcgi(fastcgi) => fastcgi.root.as_deref(),
+        Action::App(name) => match plan.apps.get(name) {
+            Some(App { kind: AppKind::Php { root, .. }, .. }) => Some(root),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns the `.htaccess` files below a directory. Does not follow links.
+fn htaccess_below(root: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
+    let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
+    while let Some((dir, depth)) = waiting.pop_front() {
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            if left == 0 {
+                return found;
+            }
+            left -= 1;
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_file() && entry.file_name() == ".htaccess" {
+                found.push(entry.path());
+            } else if kind.is_dir() && depth < DEEPEST {
+                waiting.push_back((entry.path(), depth + 1));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns true if route `index` answers for the directory of the file, and not another route above.
+fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
+    let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
+        return false;
+    };
+    let below = below.to_string_lossy();
+    let slash = if below.is_empty() { "" } else { "/" };
+    let starts = site.routes[index].matcher.paths.iter().filter_map(|path| match path {
+        PathPattern::Prefix(start) => Some(start.as_str()),
+        PathPattern::Exact(_) => None,
+    });
+    let start = starts.into_iter().next().unwrap_or("/");
+    let path = format!("{start}{below}{slash}x");
+    let mut routes = site.routes.iter().enumerate();
+    let first = routes.find(|(_, route)| {
+        route.matcher.when.is_none() && route.matcher.matches(b"GET", path.as_bytes()).is_some()
+    });
+    first.is_none_or(|(first, _)| first == index)
+}
+
+fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Option<Finding> {
+    let restricting = files.iter().find(|file| restricts(file));
+    let first = restricting.or_else(|| files.first())?;
+    let first = first.display();
+    let more = match files.len() - 1 {
+        0 => String::new(),
+        1 => "; there is 1 more such file".to_owned(),
+        more => format!("; there are {more} more such files"),
+    };
+    let message = if restricting.is_some() {
+        format!("WARNING: {first} restricts access for Apache, and Forebay ignores it{more}")
+    } else {
+        format!("{first} has settings of Apache, and Forebay ignores it{more}")
+    };
+    let key = match &route.action {
+        Action::Files(_) => "files",
+        Action::Fastcgi(_) => "fastcgi",
+        _ => "app",
+    };
+    Some(Finding {
+        key: ["site", &site.to_string(), "route", &at.to_string(), key].map(str::to_owned).into(),
+        message,
+        help: "write its rules as routes above this one, such as path = \"/dir/*\" with \
+               respond = { status = 403 }, and remove the file"
+            .into(),
+    })
+}
+
+/// Returns true if a file has a directive that restricts access.
+fn restricts(file: &Path) -> bool {
+    let mut text = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+    read.is_ok()
+        && text
+            .lines()
+            .map(str::trim_start)
+            .any(|line| RESTRICTS.iter().any(|directive| line.starts_with(directive)))
+}
