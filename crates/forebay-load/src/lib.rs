@@ -11,8 +11,8 @@
 //! - `waiting` waits for events: it polls briefly before it sleeps;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
-//! - `dialling` opens connections; `transport` sends and receives over a plain socket or with
-//!   `tls`;
+//! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
+//!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
