@@ -150,6 +150,27 @@ fn backends_are_asked_how_they_are() {
 }
 
 #[test]
+fn a_backend_is_up_only_with_the_expected_status_and_text() {
+    let (a, b) = (Named::start("a"), Named::start("b"));
+    b.state.unwell.store(true, Ordering::SeqCst);
+    let servers = format!("\"{}\", \"{}\"", a.url(), b.url());
+    let health = "path = \"/healthz\", interval = \"20ms\", falls = 2";
+    let keys = format!("health = {{ {health}, statuses = [503], body = \"b\" }}");
+    let mut forebay = proxy(&servers, &keys);
+    forebay.wait_for_output("is down: /healthz answered 200");
+    assert_eq!(names(&forebay, 2), "bb");
+    forebay.stop();
+    // The checks of both servers go to the port of one of them.
+    let port = b.url().rsplit(':').next().unwrap().to_owned();
+    let keys = format!("health = {{ {health}, statuses = \"5xx\", body = \"a\", port = {port} }}");
+    let mut forebay = proxy(&format!("\"{}\", \"{}\"", a.url(), nobody()), &keys);
+    for _ in 0..2 {
+        forebay.wait_for_output("is down: the answer of /healthz does not contain the text");
+    }
+    forebay.stop();
+}
+
+#[test]
 fn a_backend_that_hangs_is_down() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let a = Named::start("a");

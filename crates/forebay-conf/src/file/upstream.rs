@@ -173,8 +173,16 @@ pub struct StatusRetry {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["path"]))]
 pub struct Health {
-    /// The path that Forebay requests. A status from 200 to 399 means that the server is healthy.
+    /// The path that Forebay requests.
     pub path: Option<At<String>>,
+    /// The statuses of a healthy server: numbers such as 200, ranges such as "200-399" and classes
+    /// such as "2xx". Default: ["200-399"].
+    pub statuses: Option<At<OneOrMany<StatusText>>>,
+    /// The text that the reply of a healthy server contains in its first 64 KiB. Default: any
+    /// reply.
+    pub body: Option<At<String>>,
+    /// The port for the checks. Default: the server's own port.
+    pub port: Option<At<u16>>,
     /// The time from one check to the next. Default: "5s".
     pub interval: Option<Time>,
     /// The longest time that a server may take to answer. Default: "2s".

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Address, BackendTls, Scheme, StatusRetry, Template};
+use super::{Address, BackendTls, Scheme, StatusRanges, StatusRetry, Template};
 
 /// A group of servers, and the distribution of requests among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,6 +182,12 @@ pub struct Sticky {
 pub struct Health {
     /// The path and query to request; begins with `/`.
     pub path: String,
+    /// The statuses of a healthy server. Default 200 to 399.
+    pub statuses: StatusRanges,
+    /// The text that the first 64 KiB of the body must contain; not empty.
+    pub body: Option<String>,
+    /// The port to connect to. `None`: that of the server, or a Unix socket.
+    pub port: Option<u16>,
     /// The time from one check to the next, more than zero. Default 5 s.
     pub interval: Duration,
     /// The longest time that a server may take to answer, more than zero. Default 2 s.

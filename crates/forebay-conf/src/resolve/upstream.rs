@@ -2,12 +2,12 @@
 //! `[upstream.NAME]` that routes name.
 
 mod backends;
+mod health;
 mod retry;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::effect::no_effect;
 use super::template::template;
@@ -17,8 +17,7 @@ use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
 use crate::plan::{
-    Backend, BackendTls, Balance, Health, HttpVersion, ProxyHeader, Scheme, Sticky, Template,
-    Upstream,
+    Backend, BackendTls, Balance, HttpVersion, ProxyHeader, Scheme, Sticky, Template, Upstream,
 };
 use crate::suggest;
 use backends::backends;
@@ -319,7 +318,7 @@ fn upstream(
         recover_time: time_above_zero(keys.recover_time, fail_timeout)?,
         slow_start: optional_time_above_zero(keys.slow_start)?,
         retry: keys.retry.as_ref().map(retry::retry).transpose()?,
-        health: keys.health.as_ref().map(health).transpose()?,
+        health: keys.health.as_ref().map(|at| health::health(at, &default.to)).transpose()?,
         keepalive: keys.keepalive.as_ref().map(|at| within(at, 0..=1_000_000)).transpose()?,
         max_connections: match keys.max_connections {
             Some(at) => Some(within(at, 1..=1_000_000)?),
@@ -474,25 +473,4 @@ pub(super) fn sticky_cookie(
             .help("a name consists of letters, digits and some signs, such as \"JSESSIONID\""));
     }
     Ok(name.to_owned())
-}
-
-fn health(typed: &At<Table<file::Health>>) -> Resolution<Health> {
-    let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
-    let target = text(path)?;
-    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
-    if !target.starts_with('/') || !target.bytes().all(is_plain) {
-        return Err(Problem::new(&path.span, format!("\"{target}\" is not a path"))
-            .help("a path begins with a slash and is percent-encoded: \"/healthz\""));
-    }
-    let times = |typed: &Option<At<u32>>, default| match typed {
-        Some(at) => within(at, 1..=1_000_000),
-        None => Ok(default),
-    };
-    Ok(Health {
-        path: target.to_owned(),
-        interval: time_above_zero(&typed.interval, Duration::from_secs(5))?,
-        timeout: time_above_zero(&typed.timeout, Duration::from_secs(2))?,
-        rises: times(&typed.rises, 2)?,
-        falls: times(&typed.falls, 3)?,
-    })
 }

@@ -109,6 +109,17 @@ fn option(
             let path = inner.arg(0).split('?').next().unwrap_or("/").to_owned();
             table.table("health").set("path", path);
         }
+        "health_status" => {
+            let text = inner.arg(0);
+            table.table("health").set("statuses", vec![text]);
+        }
+        "health_port" => {
+            table.table("health").set_some("port", inner.arg(0).parse::<u64>().ok());
+        }
+        // The text is a regular expression. Forebay looks for a plain text.
+        "health_body" if !inner.arg(0).contains(|c: char| r"\.+*?()|[]{}^$".contains(c)) => {
+            table.table("health").set("body", inner.arg(0));
+        }
         "health_interval" => table.table("health").set_some("interval", duration(inner.arg(0))),
         "health_timeout" => table.table("health").set_some("timeout", duration(inner.arg(0))),
         "fail_duration" => table.set_some("fail_timeout", duration(inner.arg(0))),

@@ -1,14 +1,13 @@
 //! Health checks of backends: one thread for all of them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::log::ErrorLog;
-use forebay_wire::http1::{Http1Limits, ResponseHead, ResponseParser};
-use forebay_wire::reply::{ReplyReader, ReplyStep};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -16,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::announce;
 use super::{Endpoint, Group};
 
+mod http1;
 mod http2;
 
 /// One backend to check.
@@ -99,57 +99,82 @@ fn no_answer(limit: Duration) -> String {
 /// Sends one check. Returns the reason if it fails.
 async fn request(check: &HealthCheck) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
+    let health = &check.health;
+    let mut search = TextSearch::new(health.body.as_deref());
+    let at_port = |mut address: SocketAddr| {
+        address.set_port(health.port.unwrap_or(address.port()));
+        address
+    };
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
-            request_over(check, UnixStream::connect(path).await.map_err(text)?).await?
+            let stream = UnixStream::connect(path).await.map_err(text)?;
+            request_over(check, &mut search, stream).await?
         }
         Endpoint::Tcp(address) => {
-            request_over(check, TcpStream::connect(address).await.map_err(text)?).await?
+            let stream = TcpStream::connect(at_port(*address)).await.map_err(text)?;
+            request_over(check, &mut search, stream).await?
         }
         Endpoint::Name(name) => {
-            let addresses = name.in_turn().map_err(text)?;
-            request_over(check, TcpStream::connect(&addresses[..]).await.map_err(text)?).await?
+            let addresses: Vec<_> =
+                name.in_turn().map_err(text)?.into_iter().map(at_port).collect();
+            let stream = TcpStream::connect(&addresses[..]).await.map_err(text)?;
+            request_over(check, &mut search, stream).await?
         }
     };
-    match status {
-        200..=399 => Ok(()),
-        _ => Err(format!("{} answered {status}", check.health.path)),
+    if !health.statuses.contain(status) {
+        return Err(format!("{} answered {status}", health.path));
     }
+    if !search.has_found() {
+        return Err(format!("the answer of {} does not contain the text of `body`", health.path));
+    }
+    Ok(())
 }
 
 async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &HealthCheck,
-    mut stream: S,
+    search: &mut TextSearch<'_>,
+    stream: S,
 ) -> Result<u16, String> {
+    let HealthCheck { authority, health, .. } = check;
     if check.speaks_http2 {
-        return http2::ask(&check.health.path, &check.authority, stream).await;
+        return http2::ask(&health.path, authority, search, stream).await;
     }
-    let request = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: forebay (health check)\r\n\
-         Connection: close\r\n\r\n",
-        check.health.path, check.authority
-    );
-    let mut out = Vec::new();
-    if let Some(version) = check.send_proxy {
-        announce::append_local(&mut out, version);
+    http1::ask(&http1::request(&health.path, authority, check.send_proxy), search, stream).await
+}
+
+/// Search for a text in the first part of a body, which arrives in pieces.
+struct TextSearch<'a> {
+    text: &'a [u8],
+    /// The end of the earlier pieces, shorter than the text.
+    tail: Vec<u8>,
+    read: usize,
+    has_found: bool,
+}
+
+impl<'a> TextSearch<'a> {
+    /// The longest part of a body that is searched, in bytes.
+    const MOST: usize = 64 * 1024;
+
+    /// Creates a search. Without a text, it is done from the start.
+    fn new(text: Option<&'a str>) -> Self {
+        let text = text.unwrap_or_default().as_bytes();
+        Self { text, tail: Vec::new(), read: 0, has_found: text.is_empty() }
     }
-    out.extend_from_slice(request.as_bytes());
-    stream.write_all(&out).await.map_err(|error| error.to_string())?;
-    let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), false));
-    let mut head = ResponseHead::default();
-    let mut bytes = Vec::new();
-    loop {
-        match stream.read_buf(&mut bytes).await {
-            Ok(0) => return Err("it closed the connection without an answer".into()),
-            Ok(_) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-        loop {
-            match heads.read(&bytes, &mut head).map_err(|error| error.to_string())? {
-                ReplyStep::Partial => break,
-                ReplyStep::Interim(len) => drop(bytes.drain(..len)),
-                ReplyStep::Final(_) => return Ok(head.status),
-            }
-        }
+
+    fn push(&mut self, data: &[u8]) {
+        let data = &data[..data.len().min(Self::MOST - self.read)];
+        self.read += data.len();
+        self.tail.extend_from_slice(data);
+        self.has_found |= memchr::memmem::find(&self.tail, self.text).is_some();
+        let kept = self.tail.len().min(self.text.len().saturating_sub(1));
+        self.tail.drain(..self.tail.len() - kept);
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_found || self.read == Self::MOST
+    }
+
+    fn has_found(&self) -> bool {
+        self.has_found
     }
 }

@@ -6,13 +6,17 @@ use forebay_wire::fields;
 use forebay_wire::http2::{Cause, Config, Connection, ErrorCode, Event, RequestPseudo};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use super::TextSearch;
+
 /// Size of the input buffer, in bytes. It holds the largest frame that the codec takes whole.
 const INBOX: usize = 32 * 1024;
 
-/// Requests `path` and returns the reply's status, or the reason of a failure.
+/// Requests `path` and returns the reply's status, or the reason of a failure. Reads the reply's
+/// body until `search` is done.
 pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     path: &str,
     authority: &str,
+    search: &mut TextSearch<'_>,
     mut stream: S,
 ) -> Result<u16, String> {
     let mut codec = Connection::client(Config::default());
@@ -25,7 +29,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let fields = fields::of_lines(b"user-agent: forebay (health check)\r\n");
     codec.send_request(&request, fields, true).map_err(|error| error.to_string())?;
-    let mut input = Vec::new();
+    let (mut input, mut answer) = (Vec::new(), Answer::default());
     loop {
         write_out(&mut codec, &mut stream).await?;
         input.reserve(INBOX);
@@ -34,7 +38,8 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),
         }
-        if let Some(status) = take_in(&mut codec, &mut input)? {
+        take_in(&mut codec, &mut input, &mut answer, search)?;
+        if let Some(status) = answer.status.filter(|_| answer.is_complete(search)) {
             codec.goaway(ErrorCode::NO_ERROR);
             // The answer is complete, so an error of the GOAWAY does not matter.
             let _ = write_out(&mut codec, &mut stream).await;
@@ -53,25 +58,52 @@ async fn write_out<S: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Decodes the input. Returns the status after the head of the reply.
-fn take_in(codec: &mut Connection, input: &mut Vec<u8>) -> Result<Option<u16>, String> {
+/// A reply, as far as it has arrived.
+#[derive(Default)]
+struct Answer {
+    status: Option<u16>,
+    has_ended: bool,
+}
+
+impl Answer {
+    fn is_complete(&self, search: &TextSearch<'_>) -> bool {
+        self.status.is_some() && (self.has_ended || search.is_done())
+    }
+}
+
+/// Decodes the input, up to the end of the reply.
+fn take_in(
+    codec: &mut Connection,
+    input: &mut Vec<u8>,
+    answer: &mut Answer,
+    search: &mut TextSearch<'_>,
+) -> Result<(), String> {
     let speaks_http1 = input.starts_with(b"HTTP/1.");
     let mut at = 0;
-    loop {
+    while !answer.is_complete(search) {
         let step = codec.receive(&input[at..], Instant::now()).map_err(|error| {
             if speaks_http1 { "it speaks HTTP/1.1, not HTTP/2".into() } else { error.to_string() }
         })?;
+        let before = at;
         at += step.consumed;
         match step.event {
-            Some(Event::Head { head, .. }) => return Ok(Some(head.status)),
+            Some(Event::Head { head, end, .. }) => {
+                answer.status = Some(head.status);
+                answer.has_ended = end;
+            }
+            Some(Event::Data { stream, data, end }) => {
+                codec.consume(stream, data.len(), Instant::now());
+                search.push(&input[before + data.start..before + data.end]);
+                answer.has_ended = end;
+            }
+            Some(Event::Trailers { .. }) => answer.has_ended = true,
             Some(Event::Reset { cause, .. }) => return Err(refusal(cause)),
             Some(_) => {}
-            None => {
-                input.drain(..at);
-                return Ok(None);
-            }
+            None => break,
         }
     }
+    input.drain(..at);
+    Ok(())
 }
 
 fn refusal(cause: Cause) -> String {
@@ -99,6 +131,11 @@ mod tests {
 
     /// Returns the result for a backend that answers the first bytes with `reply` and then closes.
     async fn asked(reply: Vec<u8>) -> Result<u16, String> {
+        asked_for(None, reply).await.0
+    }
+
+    /// Like [`asked`]. Also returns true if the text was found.
+    async fn asked_for(text: Option<&str>, reply: Vec<u8>) -> (Result<u16, String>, bool) {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let backend = async move |mut theirs: DuplexStream| {
             let mut first = vec![0; PREFACE + 9];
@@ -109,7 +146,20 @@ mod tests {
             // Reads on, so that later writes to it succeed.
             let _ = theirs.read_to_end(&mut first).await;
         };
-        tokio::join!(ask("/healthz", "10.0.0.1", ours), backend(theirs)).0
+        let mut search = TextSearch::new(text);
+        let asking = ask("/healthz", "10.0.0.1", &mut search, ours);
+        let status = tokio::join!(asking, backend(theirs)).0;
+        (status, search.has_found())
+    }
+
+    #[tokio::test]
+    async fn the_text_is_found_across_frames() {
+        let settings = frame(4, 0, 0, b"");
+        let head = frame(1, 4, 1, b"\x88");
+        let (first, last) = (frame(0, 0, 1, b"we"), frame(0, 1, 1, b"ll"));
+        let reply = [settings, head, first, last].concat();
+        assert_eq!(asked_for(Some("well"), reply.clone()).await, (Ok(200), true));
+        assert_eq!(asked_for(Some("welll"), reply).await, (Ok(200), false));
     }
 
     #[tokio::test]

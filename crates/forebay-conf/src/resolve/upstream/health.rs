@@ -1,0 +1,44 @@
+//! Resolves `health`.
+
+use std::time::Duration;
+
+use super::retry::statuses;
+use crate::error::Problem;
+use crate::file::{self, At, Table};
+use crate::plan::{Address, Backend, Health, StatusRanges};
+use crate::resolve::Resolution;
+use crate::resolve::effect::no_effect;
+use crate::resolve::value::{required, text, time_above_zero, within};
+
+pub(super) fn health(typed: &At<Table<file::Health>>, to: &[Backend]) -> Resolution<Health> {
+    let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
+    let target = text(path)?;
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
+    if !target.starts_with('/') || !target.bytes().all(is_plain) {
+        return Err(Problem::new(&path.span, format!("\"{target}\" is not a path"))
+            .help("a path begins with a slash and is percent-encoded: \"/healthz\""));
+    }
+    let times = |typed: &Option<At<u32>>, default| match typed {
+        Some(at) => within(at, 1..=1_000_000),
+        None => Ok(default),
+    };
+    if let Some(at) = &typed.port
+        && to.iter().any(|backend| matches!(backend.address, Address::Unix(_)))
+    {
+        let help = "leave it out: checks use the server's socket";
+        return Err(no_effect(&at.span, "port", "on a Unix socket", help));
+    }
+    Ok(Health {
+        path: target.to_owned(),
+        statuses: match &typed.statuses {
+            Some(at) => statuses(at, 200)?,
+            None => StatusRanges(vec![200..=399]),
+        },
+        body: typed.body.as_ref().map(|at| text(at).map(str::to_owned)).transpose()?,
+        port: typed.port.as_ref().map(|at| within(at, 1..=u16::MAX)).transpose()?,
+        interval: time_above_zero(&typed.interval, Duration::from_secs(5))?,
+        timeout: time_above_zero(&typed.timeout, Duration::from_secs(2))?,
+        rises: times(&typed.rises, 2)?,
+        falls: times(&typed.falls, 3)?,
+    })
+}
