@@ -217,7 +217,9 @@ impl Files {
             _ if !is_read => self.refuse_method(exchange).await,
             Ok(Index::File(path, entry)) => self.send(exchange, &path, entry).await,
             Ok(Index::Listing) => {
-                let page = listing::page(directory, &self.settings, &exchange.request.path)
+                let (path, query) = (&exchange.request.path, exchange.request.query());
+                let query = query.unwrap_or_default();
+                let page = listing::page(directory, &self.settings, path, query)
                     .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
                 exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
             }

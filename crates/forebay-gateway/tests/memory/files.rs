@@ -288,7 +288,12 @@ fn a_directory_without_index_is_403_unless_it_is_listed() {
         let text = page.text();
         assert_eq!(page.status(), 200);
         assert!(!text.contains("<b>") && !text.contains(".hidden"), "{text}");
-        assert!(text.contains("./a%20b%2541%3F%23.txt"), "{text}");
+        assert!(
+            text.contains("./a%20b%2541%3F%23.txt\">a b%41?#.txt</a></td><td>5 B</td>"),
+            "{text}"
+        );
+        let by_size = get(world, "/bare/?sort=size&order=desc", "").await;
+        assert!(by_size.text().contains("order=asc\">Size</a> ↓"), "{}", by_size.text());
         assert_eq!(get(world, "/bare/a%20b%2541%3F%23.txt", "").await.text(), "found");
         assert_eq!(get(world, "/dir/", "").await.text(), "<p>dir", "an index goes first");
     });
