@@ -29,7 +29,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let fields = fields::of_lines(b"user-agent: forebay (health check)\r\n");
     codec.send_request(&request, fields, true).map_err(|error| error.to_string())?;
-    let (mut input, mut answer) = (Vec::new(), Answer::default());
+    let (mut input, mut answer) = (Vec::new(), CheckReply::default());
     loop {
         write_out(&mut codec, &mut stream).await?;
         input.reserve(INBOX);
@@ -60,12 +60,12 @@ async fn write_out<S: AsyncWrite + Unpin>(
 
 /// A reply, as far as it has arrived.
 #[derive(Default)]
-struct Answer {
+struct CheckReply {
     status: Option<u16>,
     has_ended: bool,
 }
 
-impl Answer {
+impl CheckReply {
     fn is_complete(&self, search: &TextSearch<'_>) -> bool {
         self.status.is_some() && (self.has_ended || search.is_done())
     }
@@ -75,7 +75,7 @@ impl Answer {
 fn take_in(
     codec: &mut Connection,
     input: &mut Vec<u8>,
-    answer: &mut Answer,
+    answer: &mut CheckReply,
     search: &mut TextSearch<'_>,
 ) -> Result<(), String> {
     let speaks_http1 = input.starts_with(b"HTTP/1.");
