@@ -89,14 +89,15 @@ async fn one_order(acme: &Acme, proof: &mut Proof<'_>) -> Result<Issued, OrderFa
     fulfil(&mut order, acme, proof).await
 }
 
-/// Creates an order with the saved account, or with a new one if the authority does not know the
-/// saved account.
+/// Creates an order with the saved account. Creates a new account first if none is saved, or if the
+/// authority does not know the saved account.
 async fn new_order(acme: &Acme) -> Result<Order, OrderFailure> {
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
     let wanted = NewOrder::new(&names);
     if let Some(account) = kept_account(acme).await? {
         match account.new_order(&wanted).await {
-            // The authority deleted the account, or its directory URL now names another authority.
+            // The authority deleted the account, or the configured directory URL now names another
+            // authority.
             Err(error) if is_problem(&error, "accountDoesNotExist") => {}
             outcome => return Ok(outcome?),
         }

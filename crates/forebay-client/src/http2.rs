@@ -26,8 +26,8 @@ pub struct Http2Request {
 pub struct Http2<S> {
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
-    /// Stream identifier of each exchange; 0 if the exchange is not active. This list is separate
-    /// from `exchanges`, because `find` searches it for each event.
+    /// Stream identifier of each exchange; 0 if the exchange is not active. `find` searches this
+    /// list for each event. A search is fast because the list is separate from `exchanges`.
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,
@@ -50,8 +50,8 @@ struct Exchange<S> {
     interim: u32,
 }
 
-/// Limit of 1xx replies per request. A server may report progress with 1xx replies, but not without
-/// end.
+/// Maximum number of 1xx replies per request. A server may report progress with 1xx replies. If it
+/// sends more, the request fails.
 pub(crate) const INTERIM_LIMIT: u32 = 16;
 
 /// No request starts while at least this many bytes wait to be written.

@@ -6,7 +6,7 @@ use forebay_wire::reply::{ReplyError, ReplyReader, ReplyStep};
 
 use crate::{Malformed, Sink};
 
-/// Incremental reader of the output of one script.
+/// Reader of the output of one script. The output may arrive in pieces of any size.
 #[derive(Debug)]
 pub struct ScriptReader {
     heads: ReplyReader<ReplyParser>,

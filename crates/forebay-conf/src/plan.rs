@@ -183,7 +183,7 @@ pub struct Timeouts {
     pub body_idle: Duration,
     /// Limit between two reads of a backend's reply, including the wait for its head. Default 60 s.
     pub reply_idle: Duration,
-    /// Limit of the wait to write to a client that reads nothing. Default 60 s.
+    /// Longest time that a write waits for a client that reads nothing. Default 60 s.
     pub write: Duration,
     /// Limit between two requests on one connection. Zero closes the connection after each reply.
     /// Default 75 s.

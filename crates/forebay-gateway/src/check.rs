@@ -1,5 +1,5 @@
-//! Checks if the programs, users, groups and watched paths of a plan exist on this machine. Uses
-//! the functions that start applications.
+//! Checks if the programs, users, groups and watched paths of a plan exist on this machine. The
+//! checks call the functions that `serve` uses to start applications.
 //!
 //! Only the command `check` asks Python for the module of an application (`probe_interpreters`).
 //! With `serve`, the workers import it themselves. A missing path to watch is only a warning: a
@@ -70,8 +70,8 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     Ok((!doubtful.is_empty()).then(|| plan.warn(&doubtful)))
 }
 
-/// Asks the interpreters for the modules of applications, which workers otherwise load at their
-/// start. Runs each interpreter for a moment.
+/// Checks that Python finds the module of each application. Without this check, the error would
+/// appear only when a worker starts. Runs Python for a moment, but no code of the application.
 pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     let wrong = plan.apps.iter().filter_map(|(name, app)| match definition(name, app) {
         Ok(Definition::Workers(spec)) => {

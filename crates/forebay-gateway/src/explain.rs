@@ -98,7 +98,8 @@ impl Explanation {
         let _ = writeln!(self.text, "{label:<10}{}", printable(value));
     }
 
-    /// Appends the keys that other tables have set, each with its table and line.
+    /// Appends the keys that the site or route inherits from `[defaults]`, `[site.defaults]` or
+    /// `[set.NAME]`, with the table and line of each key.
     fn inherited(&mut self, keys: &[Inherited]) {
         for Inherited { key, typed, table, line, file } in keys {
             let file = file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();

@@ -24,14 +24,14 @@ struct Cx<'a> {
     keys: &'a Keys,
     /// The directives outside of virtual hosts.
     main: &'a [Directive],
-    /// The directory of relative paths.
+    /// Base directory of relative paths (`ServerRoot`).
     root: PathBuf,
     draft: Draft,
 }
 
 impl Cx<'_> {
-    /// Adds a note on a directive without a translation. Returns the note as a comment for the
-    /// draft.
+    /// Adds a note: Forebay has no full translation of this directive. Returns the note as a
+    /// comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }

@@ -19,7 +19,7 @@ impl Display for SourceLine {
     }
 }
 
-/// A note on a line without a translation.
+/// A note on a line that Forebay does not translate, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The file, as the command line or an include names it.

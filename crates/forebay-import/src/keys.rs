@@ -15,12 +15,12 @@ impl Keys {
         Self { tables: schema["$defs"].clone() }
     }
 
-    /// Returns true if a table of the schema, such as `Route`, has a key.
+    /// Returns true if a table of the schema, such as `Route`, has the key `key`.
     pub fn has(&self, table: &str, key: &str) -> bool {
         self.tables[table]["properties"].get(key).is_some()
     }
 
-    /// Returns true if a route has a key.
+    /// Returns true if routes may have the key `key` in this version.
     pub fn route(&self, key: &str) -> bool {
         self.has("Route", key)
     }

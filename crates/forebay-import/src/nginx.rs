@@ -36,7 +36,7 @@ struct Cx<'a> {
     keys: &'a Keys,
     /// The block `http`, within the main block.
     http: Scope<'a>,
-    /// The directory of relative paths.
+    /// Base directory of relative paths.
     dir: PathBuf,
     draft: Draft,
     /// The upstreams in use, with their protocols.
@@ -50,8 +50,8 @@ struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Adds a note on a directive without a translation. Returns the note as a comment for the
-    /// draft.
+    /// Adds a note: Forebay has no full translation of this directive. Returns the note as a
+    /// comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &directive.line(), next)
     }

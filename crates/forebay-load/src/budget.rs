@@ -1,12 +1,12 @@
-//! Parts of the number of requests of a run, one for each thread.
+//! Divides the number of requests of a run among its threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Stop;
 
-/// Number of requests that a thread may still send. A run of n requests sends exactly n: each
-/// request that a thread takes becomes a completed or a failed one.
+/// Number of requests that one thread may still send. A run of n requests sends exactly n requests:
+/// each request that a thread takes either completes or fails.
 ///
 /// All threads draw requests from a common stock in batches, which avoids an atomic operation per
 /// request. Batches become smaller towards the end. A thread then does not hold many requests while
@@ -14,7 +14,7 @@ use crate::Stop;
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     held: u64,
-    /// Common stock; `None` for a run that ends after a time and has no limit.
+    /// Common stock of all threads. `None` if a time ends the run, not a number of requests.
     stock: Option<Arc<AtomicU64>>,
     threads: u64,
 }
@@ -52,7 +52,7 @@ impl RequestBudget {
         true
     }
 
-    /// Returns true if the number of requests is limited, and not the time.
+    /// Returns true if a number of requests ends the run, not a time.
     pub fn limited(&self) -> bool {
         self.stock.is_some()
     }

@@ -227,8 +227,9 @@ impl Spec {
         }
     }
 
-    /// Checks the numbers of the settings. The encoding of the requests checks method and header
-    /// fields.
+    /// Checks numbers, and settings that exclude each other: streams and the protocol, TLS options
+    /// and the URL, a think time and a rate. Also checks that all parts use one server. Method and
+    /// header fields are checked when the requests are encoded.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {
@@ -270,7 +271,8 @@ impl Spec {
             return refuse("the timeout must be above zero");
         }
         if let Some(rate) = self.rate {
-            // With more than one request per nanosecond and thread, the gaps would round to zero.
+            // The limit of 1e8 requests per second in total leaves at least 10 ns between two
+            // requests. Gaps below 1 ns would round to zero.
             if !(rate.per_second > 0.0 && rate.per_second <= 1e8) {
                 return refuse("the rate must be above 0 and at most 100 million per second");
             }

@@ -16,7 +16,8 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum length of a chain of root's symbolic links.
+/// Number of paths that `resolve` examines, one after the other. So at most 7 symbolic links may
+/// lead from one to the next.
 const LINKS: usize = 8;
 
 const NOT_REGULAR: &str = "neither a regular file nor a character device; remove it, name another \
@@ -56,7 +57,8 @@ pub fn check(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
-/// Resolves symbolic links that root owns. The last component of the result is no symbolic link.
+/// Follows the symbolic link at `path`, if root owns it, then the link to which it leads, and so
+/// on. Fails at a link that root does not own. The result is no symbolic link.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {

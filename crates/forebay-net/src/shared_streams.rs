@@ -1,8 +1,9 @@
 //! The streams of one HTTP/2 connection, as server or client. Decides which stream may send, and
 //! keeps deadlines and wakers.
 //!
-//! Only one stream may send at a time: it has the turn. The codec decides the order of the turns. A
-//! stream that does not use its turn until the next tick loses the turn.
+//! Only one stream may send at a time. This permission to send is called the turn. The codec
+//! decides which stream gets the next turn. A turn ends at the next tick at the latest (every 100
+//! ms), so that a stream that does not send cannot block the others.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use crate::deadline::{NEVER, Ticks};
 
 /// Wakers of the tasks that wait for a stream, and deadlines.
 pub struct StreamWakers {
-    /// True if the stream has the turn to send. The sending task resets the flag.
+    /// True if the stream got the turn to send. The sending task resets the flag.
     pub has_room: Cell<bool>,
     /// Deadline of the current read.
     pub read_due: Cell<Ticks>,
@@ -135,7 +136,8 @@ impl<S: SharedStream> SharedStreams<S> {
         self.list.borrow_mut().shrink_to_fit();
     }
 
-    /// Gives the turn to send to the next waiting stream, unless another stream has the turn.
+    /// Gives the turn to send to the next stream that waits for it, unless another stream has the
+    /// turn.
     pub fn give_turn(&self, codec: &RefCell<http2::Connection>) {
         while self.turn.get() == 0 {
             let Some(id) = codec.borrow_mut().poll_writable() else { return };
@@ -147,7 +149,7 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Ends the turn of a stream.
+    /// Ends the turn of stream `id`, if it has the turn, and gives the turn to the next stream.
     pub fn end_turn(&self, id: u32, codec: &RefCell<http2::Connection>) {
         if self.turn.get() == id {
             self.turn.set(0);
@@ -164,7 +166,7 @@ impl<S: SharedStream> SharedStreams<S> {
     }
 
     /// Resets the streams whose window the peer has kept closed for `write_limit`. For a tunnel,
-    /// its idle limit applies instead. Call this at each tick.
+    /// the idle limit of the tunnel applies instead. Call this at each tick.
     pub fn end_stalled(
         &self,
         codec: &RefCell<http2::Connection>,

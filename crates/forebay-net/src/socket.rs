@@ -184,13 +184,14 @@ impl Socket {
         self.shared.tunnel.set(true);
     }
 
-    /// Returns true if a deadline has passed.
+    /// Returns true if a deadline has passed, or if the connection was closed to admit another
+    /// connection.
     pub fn is_expired(&self) -> bool {
         self.shared.expired.get()
     }
 
-    /// Returns true if a deadline has passed. Returns false if the connection was closed to admit
-    /// another connection.
+    /// Returns true if a deadline has passed, but not if the connection was closed to admit another
+    /// connection.
     pub fn is_overdue(&self) -> bool {
         self.is_expired() && !self.is_evicted()
     }

@@ -352,7 +352,9 @@ fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> 
     stored
 }
 
-/// Returns true if the origin has failed to answer.
+/// Returns true if the request fails with status 5xx, and the client did not cause the fault. The
+/// fault may come from the origin or from Forebay itself. A request that the origin declines has
+/// not failed.
 fn is_failure(fault: &Fault) -> bool {
     fault.side != Side::Client && fault.status >= 500 && !fault.is_declined()
 }

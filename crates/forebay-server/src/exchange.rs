@@ -25,8 +25,9 @@ pub trait Origin {
     /// accept a partial reply as complete.
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a>;
 
-    /// Answers one request without waiting, if possible: buffers head and body, and the server
-    /// finishes the reply. Returns false, and does nothing, if [`Origin::serve`] has to answer.
+    /// Answers one request without waiting, if possible: buffers the head and body of the reply,
+    /// which the server then finishes. Returns false, and does nothing, if [`Origin::serve`] has to
+    /// answer.
     fn serve_now(&self, _exchange: &mut Exchange) -> bool {
         false
     }

@@ -47,7 +47,8 @@ pub async fn follow<'s>(
     let (method, target, original, asked) =
         (request.head.method, request.head.path_and_query, request.original, request.asked);
     let outcome = follow_all(stream, exchange, origins, redirect, answering).await;
-    // Restore the client's own target for the log.
+    // For the log, restore the client's own method and target, and the members `original` and
+    // `asked`.
     let request = &mut exchange.request;
     (request.head.method, request.head.path_and_query) = (method, target);
     let _ = request.clean_path();

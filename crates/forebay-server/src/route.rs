@@ -316,14 +316,16 @@ impl Site {
         routes.find(|(_, route)| request.take(&route.matcher))
     }
 
-    /// Returns true if rules above route `at` may apply to other paths of a resource that the route
-    /// answers with.
+    /// Returns true if [`Site::rules_above`] can find rules for requests that route `at` answers. A
+    /// resource may have several paths, such as the path of its script and the path of its
+    /// directory.
     pub(crate) fn has_rules_above(&self, at: usize) -> bool {
         self.routes[at].other_paths.is_some()
     }
 
-    /// Returns the rules above route `at` that apply to other paths of the requested resource, but
-    /// not to the request's own path. Returns the number of each rule's route with the path.
+    /// Returns the rules of routes before route `at` that apply to another path of the requested
+    /// resource, but not to the path of the request. Each result is the number of a rule's route,
+    /// and the other path.
     pub fn rules_above(
         &self,
         at: usize,

@@ -25,7 +25,8 @@ use crate::part::{Abort, Accepted, Head, HeadEnd, Part, SharedState};
 mod ajp;
 mod backlog;
 
-/// A stream. Clones refer to the same stream. Body and reply hold one clone each.
+/// One request and its reply, over any protocol. All clones refer to the same request. The
+/// request's body and the reply hold one clone each.
 ///
 /// Futures of HTTP/3 are boxed, so that requests over other protocols need no memory for the timers
 /// of HTTP/3.
@@ -42,7 +43,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Returns the connection.
+    /// Returns the client's connection, which may carry further requests.
     pub fn accepted(&self) -> &Accepted {
         match self {
             Self::Http1(stream) => &stream.accepted,
@@ -342,7 +343,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the client closes the connection or cancels the request.
+    /// Waits until the client disconnects or cancels the request. Over HTTP/1, waits forever if the
+    /// client closes only its sending side while input is unread.
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
@@ -435,7 +437,8 @@ impl Stream {
         }
     }
 
-    /// Reads and drops input for a moment before the connection closes.
+    /// Over HTTP/1, ends the sending direction, then reads and drops input for a moment. Does
+    /// nothing over other protocols. Call this before the connection closes.
     pub async fn linger(&self) {
         match self {
             // Closing a socket with unread bytes makes the kernel send RST, and the client may lose

@@ -68,7 +68,7 @@ fn is_about_prefix(field: &Field, request: &Request) -> bool {
         || name.eq_ignore_ascii_case(DESTINATION) && has_destination(request)
 }
 
-/// Returns true if the request has a `Destination`.
+/// Returns true if the request's method uses the field `Destination`: only MOVE and COPY do.
 pub fn has_destination(request: &Request) -> bool {
     matches!(request.method(), b"MOVE" | b"COPY")
 }

@@ -27,8 +27,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// Returns the script of a route that runs one program for all paths. The part that the `*` of
-    /// the route's path matched is PATH_INFO. For a path in `exact`, PATH_INFO is empty.
+    /// Returns the script of a route that runs one program for all paths. PATH_INFO is the path
+    /// after the mount point, with its leading slash. For a path in `exact`, PATH_INFO is empty.
     pub fn one_for_all(program: &Path, request: &Request, exact: &[Vec<u8>]) -> Self {
         let path_info = if exact.contains(&request.path) {
             0

@@ -95,7 +95,7 @@ pub struct DecodedPart {
 /// Piece of a form. All ranges and spans refer to the input of the call that returned the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// More input is needed.
+    /// The decoder needs more input.
     More,
     /// Start of a part.
     Part(PartHead),
@@ -110,7 +110,7 @@ pub enum Event {
 /// Decoder of one form.
 #[derive(Clone, Debug)]
 pub struct FormDecoder {
-    /// CRLF followed by the delimiter.
+    /// CRLF, two hyphens and the boundary.
     delimiter: memmem::Finder<'static>,
     state: State,
     limits: FormLimits,
@@ -132,7 +132,8 @@ enum State {
     /// After a delimiter.
     Delimited,
     Head,
-    /// Before the CRLF of the blank line, which may be a part of the next delimiter.
+    /// Before the blank line that ends a head. If the part has no content, the CRLF of this line
+    /// may also begin the next delimiter.
     Blank,
     Content,
     Done,

@@ -1,5 +1,5 @@
-//! Reader of the heads of one reply: any number of interim heads (1xx), then the final head. The
-//! heads may have the syntax of HTTP or CGI.
+//! Reader of the heads of one reply: up to 256 interim heads (1xx), then the final head. The heads
+//! may have the syntax of HTTP or CGI.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParse
 pub trait HeadParser: Copy {
     /// Type of the head.
     type Head;
-    /// Type of a violated rule.
+    /// Type of the error, which names the violated rule.
     type Error;
 
     /// Continues to parse a head. `bytes` is everything since the end of the previous head.
@@ -41,7 +41,7 @@ pub enum ReplyStep {
     Final(usize),
 }
 
-/// Rule that the heads of a reply violated.
+/// Error that names the rule that the heads of a reply violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyError<E> {
     /// A single head violated this rule.

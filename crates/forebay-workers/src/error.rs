@@ -92,12 +92,14 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns true for exit code 0 or SIGTERM: the process was asked to end, or had finished.
+    /// Returns true for exit code 0, which means that the process had finished, and for SIGTERM,
+    /// which asks a process to end.
     pub(crate) fn is_orderly(self) -> bool {
         matches!(self, Exit::Code(0) | Exit::Signal(15))
     }
 
-    /// Returns true for SIGKILL and SIGTERM, which usually come from outside.
+    /// Returns true if SIGKILL or SIGTERM ended the process. Usually, another process has sent such
+    /// a signal.
     pub(crate) fn was_killed(self) -> bool {
         matches!(self, Exit::Signal(9 | 15))
     }

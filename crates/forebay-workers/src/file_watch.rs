@@ -7,8 +7,9 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most files and directories that a check includes, and the deepest level of directories.
+/// Maximum number of files and directories that a check reads.
 const MOST: usize = 20_000;
+/// Maximum depth of the directories that a check reads.
 const DEEPEST: usize = 32;
 
 /// Files and directories, and a hash of their state.

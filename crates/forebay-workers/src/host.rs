@@ -18,8 +18,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Returns the host for workers of `spec`. The process `parent` starts the worker, and the
-    /// worker ends together with that process.
+    /// Returns the program (interpreter and script) that the workers of the application `spec` run.
+    /// The process `parent` starts each worker. If `parent` ends, the worker ends as well.
     pub(crate) fn of(spec: &AppSpec, parent: u32) -> Host {
         match &spec.kind {
             Kind::PerlCgi { mode, preload, .. } => perl::host(&spec.name, *mode, preload, parent),

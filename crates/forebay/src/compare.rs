@@ -250,7 +250,8 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Checks before the experiment starts that the results can probably be written at its end.
+/// Creates the output directory. Checks that results can probably be written there and to the file
+/// of `--json`. Called before the experiment starts, so that no results are lost at its end.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;

@@ -40,8 +40,8 @@ pub(crate) const SITE_KEYS: [&str; 11] = [
     "error_pages",
 ];
 
-/// Keys of a route. This type only checks their form, because `merge` has already added them to the
-/// routes.
+/// Keys of a route in `[set.NAME]` or `[site.defaults]`. `merge` has already added these keys to
+/// the routes, so this type checks the form of the values and stores nothing.
 #[derive(Debug, Default)]
 pub struct RouteKeys;
 

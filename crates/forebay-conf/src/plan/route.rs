@@ -253,20 +253,19 @@ pub struct Files {
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,
-    /// The script routes below this route that still run their scripts if this route matches first.
+    /// The later script routes whose scripts run even if this files route matches first.
     pub scripts: ScriptsBelow,
 }
 
-/// The script routes below a files route that still run their scripts.
+/// Selection of the later script routes whose scripts run even if a files route matches first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
-    /// Only script routes that would otherwise never run, because this route matches all their
-    /// requests first.
+    /// Only script routes whose requests all match the files route. They would otherwise never run.
     #[default]
     Covered,
-    /// All of them.
+    /// All later script routes.
     All,
-    /// None of them.
+    /// No script route.
     Nothing,
 }
 

@@ -119,8 +119,9 @@ fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
     Ok(items.iter().map(curve).collect())
 }
 
-/// Returns the host names of a site and the names that `www` redirects. The order is equal for the
-/// site and for the added site that redirects, so both have the same certificate.
+/// Returns the host names of a site, and the names that its key `www` redirects. Forebay adds a
+/// second site that redirects these names. Both sites get the names in the same order, so that they
+/// use the same certificate.
 fn with_other_names(names: &[String]) -> Vec<String> {
     let mut all: Vec<_> = names.iter().flat_map(|name| [name.clone(), other_name(name)]).collect();
     all.sort_by_key(|name| (name.trim_start_matches("www.").to_owned(), name.len()));

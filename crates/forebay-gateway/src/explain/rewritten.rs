@@ -1,4 +1,4 @@
-//! Rewrites of a request's path, and the fields that a route sets in its reply.
+//! Explains rewrites of a request's path, and the fields that a route sets in its reply.
 
 use forebay_conf::{Plan, Rewrite, Route, Site};
 use forebay_net::fault::Fault;
@@ -12,8 +12,9 @@ use forebay_server::route::Instead;
 use super::origin::origin;
 use super::{Explanation, gate};
 
-/// Rewrites the path of the request for route `at`, which also answers the request. Returns true if
-/// a rule for the new path has answered instead.
+/// Rewrites the path of the request for route `at`, and explains which rules apply to the new path.
+/// Returns true if an earlier `respond` or `redirect` route answers the new path instead of route
+/// `at`. Fails if the new path is ambiguous, or if a rule refuses the request.
 pub(super) fn here(
     to: &Rewrite,
     plan: &Plan,
@@ -31,7 +32,8 @@ pub(super) fn here(
         return Err(ambiguous_route());
     }
     if !request.take(&site.routes[at].matcher) {
-        // Look up the path without its leading slash.
+        // If the route's pattern does not match the new path, look up the whole path without its
+        // leading slash.
         request.rest = request.path.len().min(1)..request.path.len();
     }
     let is_rule = |&number: &usize| number < at || number > at && has_gate(&site.routes[number]);

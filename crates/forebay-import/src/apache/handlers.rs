@@ -81,7 +81,9 @@ fn script_route(
     Some(scripts)
 }
 
-/// Returns the route for `AddHandler cgi-script`.
+/// Returns the route for `AddHandler cgi-script`. The route answers 403 if `Options` has no
+/// `ExecCGI`, or if `dir` does not exist. Returns `None` if there is no such handler, or if it has
+/// no extension.
 fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =

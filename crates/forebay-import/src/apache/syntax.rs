@@ -42,7 +42,7 @@ pub fn is(directive: &Directive, name: &str) -> bool {
     directive.name.eq_ignore_ascii_case(name)
 }
 
-/// Returns a directive as one line.
+/// Returns a directive as one line. For a section, returns only the opening tag.
 pub fn line(directive: &Directive) -> String {
     let args = directive.args.join(" ");
     let text = format!("{} {args}", directive.name);
@@ -52,7 +52,7 @@ pub fn line(directive: &Directive) -> String {
 
 struct Parser {
     reader: Reader,
-    /// The directory of relative includes.
+    /// Base directory of relative `Include` paths.
     root: PathBuf,
     defines: HashMap<String, String>,
     /// The modules that `LoadModule` lines name. Empty if there are no such lines.

@@ -19,9 +19,9 @@ enum Meaning {
     Requests(Box<(Matcher, Option<PatternConditions>)>),
     /// The condition is true for all methods except these.
     OtherMethods(Vec<String>),
-    /// The condition is true if the file does not exist.
+    /// The condition is true if the requested file does not exist.
     Missing,
-    /// The condition is true if the file exists.
+    /// The condition is true if the requested file exists.
     Exists,
     Always,
     Never,

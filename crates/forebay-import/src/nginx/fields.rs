@@ -133,7 +133,8 @@ fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Returns the key `compress` of a scope, if replies are compressed.
+/// Returns the value of Forebay's key `compress` for an nginx block. Returns `None` if `gzip` is
+/// off.
 pub fn compress(scope: &Scope<'_>) -> Option<Value> {
     if !scope.is_on("gzip") {
         return None;

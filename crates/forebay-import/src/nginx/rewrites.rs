@@ -166,7 +166,7 @@ fn rewrite<'a>(
             out.push(route.closed(comment));
             phase.is_done = covers;
         }
-        // The content of this location answers the new path.
+        // With `break`, nginx serves the new path from the same location.
         Ok(to) if flag == "break" && covers => phase.rewrite = Some(to),
         Ok(to) if flag == "break" && here.location.directive.is_some() => {
             let narrow = Here {

@@ -3,7 +3,8 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
-/// The largest number of texts that one expression may stand for.
+/// Maximum number of texts into which one part of an expression may expand, as `(a|b)c` expands
+/// into `ac` and `bc`.
 const MOST_TEXTS: usize = 512;
 
 /// A part of an expression.

@@ -1,4 +1,5 @@
-//! Table `[matrix]`: every configuration is measured with each combination of its values.
+//! Parses the table `[matrix]`. Every configuration is measured with each combination of the values
+//! in this table.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,8 +17,8 @@ const MOST_RATE: u32 = 100_000_000;
 /// Placeholders that Forebay defines itself.
 const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
 
-/// Values that a combination sets, in the load and for placeholders. `None` keeps the value of
-/// `[load]`.
+/// One combination of values. The values replace keys of `[load]`, or placeholders. `None` keeps
+/// the value of `[load]`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
     /// Values of the combination as text, which becomes part of configuration names.
@@ -46,7 +47,8 @@ pub struct Cell {
 pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;
 
 impl Reader<'_> {
-    /// Returns the configurations for each combination. Without a matrix, returns them unchanged.
+    /// Returns all configurations once for each combination. Without a matrix, returns them
+    /// unchanged.
     pub(super) fn expand(
         &self,
         matrix: Matrix,

@@ -1,4 +1,5 @@
-//! Side of `forebay compare`: starts a keeper, sends it orders and reads its events.
+//! Client of a keeper, in the process of `forebay compare`: starts a keeper process, sends orders
+//! to it, and reads its events.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,14 +20,15 @@ use crate::watch::Tree;
 /// Time limit for the start of a keeper. A keeper reports at once, but a busy machine may delay the
 /// report.
 const OPENING_PATIENCE: Duration = Duration::from_secs(30);
-/// Time limit for the end of a keeper, in addition to the grace period. The keeper's own limit
-/// after SIGKILL is shorter.
+/// Time limit for the end of a keeper, in addition to the grace period. The limit is longer than
+/// the time that the keeper waits after SIGKILL.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
 /// Number of lines and of bytes of the server's output that an error quotes.
 const QUOTED_LINES: usize = 12;
 const QUOTED_BYTES: u64 = 8 * 1024;
 
-/// Text for a program that ended with exit status 0, after every process that it had started.
+/// Value of `Keeper::ended` if the program ended with exit status 0, and all processes that it had
+/// started have ended as well.
 pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
 
 /// Handle of a running keeper process and its server. Dropping the handle stops the server as
@@ -47,8 +49,8 @@ pub struct Keeper {
 pub struct KeeperError(String);
 
 impl Keeper {
-    /// Starts a keeper, and waits until the trial's directory exists. `program` is the path of the
-    /// running `forebay`.
+    /// Starts a keeper process, and waits until it has created the temporary directory for the
+    /// server. `program` is the path of the running `forebay`.
     pub fn open(program: &Path) -> Result<Self, KeeperError> {
         let mut child = Command::new(program)
             .arg("__keeper")

@@ -32,9 +32,9 @@ pub struct Launch {
 /// Message from the keeper to `forebay compare`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub enum KeeperMessage {
-    /// First message: the trial's directory and control group exist.
+    /// First message: the temporary directory of the server exists, and its control group, if any.
     Open { tmp: PathBuf, cgroup: Option<PathBuf> },
-    /// The keeper cannot supervise processes, or cannot create the trial's directory.
+    /// The keeper cannot supervise processes, or cannot create the server's temporary directory.
     NotOpened { reason: String },
     /// The server's process exists. Its program may still turn out to be missing.
     Started { pid: i32 },

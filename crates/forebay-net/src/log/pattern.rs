@@ -222,8 +222,8 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
 
 /// Appends `bytes` to a quoted field.
 fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    // Quotes, backslashes and unprintable bytes are escaped, so that no client can forge a log
-    // line.
+    // Quotes, backslashes, control characters and all non-ASCII bytes are escaped, so that no
+    // client can forge a log line.
     let mut pieces = bytes.split(|&byte| byte == b'"');
     forebay_process::append_escaped(pieces.next().unwrap_or_default(), out);
     for piece in pieces {

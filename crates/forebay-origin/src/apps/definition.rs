@@ -261,7 +261,7 @@ pub fn env_of_requests(plan: &conf::App) -> BTreeMap<String, String> {
     all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Returns the first files where Python looks for the module of `module:callable`.
+/// Returns the two files in `dir` that can contain the module of `module:callable`.
 fn module_files(module: &str, dir: &Path) -> Vec<PathBuf> {
     let name = module.split(':').next().unwrap_or_default().replace('.', "/");
     vec![dir.join(format!("{name}.py")), dir.join(name).join("__init__.py")]

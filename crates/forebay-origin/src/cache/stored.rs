@@ -53,7 +53,7 @@ pub struct Stored {
     pub freshness: Freshness,
     /// Time of arrival.
     pub arrived: Instant,
-    /// Directives of the reply.
+    /// Cache directives of the reply, from `Cache-Control`.
     pub control: CacheControl,
     /// Request fields that selected the reply.
     pub variant: Variant,
@@ -69,7 +69,7 @@ pub struct Arrival<'a> {
     pub status: u16,
     /// Field lines.
     pub lines: &'a [u8],
-    /// Directives.
+    /// Cache directives of the reply, from `Cache-Control`.
     pub control: ReplyControl,
     /// Age on arrival, and lifetime.
     pub freshness: Freshness,

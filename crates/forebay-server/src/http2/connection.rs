@@ -60,12 +60,13 @@ impl Connection {
         stream
     }
 
-    /// Gives the turn to send to the next waiting stream, unless another stream has the turn.
+    /// Lets the next waiting stream send, unless another stream is sending. `SharedStreams`
+    /// explains these turns.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
 
-    /// Ends the turn of a stream.
+    /// Ends the turn of stream `id` to send, and lets the next waiting stream send.
     pub(crate) fn end_turn(&self, id: u32) {
         self.streams.end_turn(id, &self.codec);
     }
@@ -98,7 +99,8 @@ impl Connection {
         self.streams.all().iter().for_each(|stream| stream.cancel());
     }
 
-    /// Ends overdue streams at a tick, and tunnels that are quiet while the server stops.
+    /// Ends overdue streams. While the server stops, also ends tunnels that carry no bytes. Called
+    /// at every tick of 100 ms.
     pub fn check_deadlines(&self, write_limit: Duration) {
         let now = Self::now();
         self.streams.end_stalled(&self.codec, write_limit, now);

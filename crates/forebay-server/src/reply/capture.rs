@@ -9,10 +9,10 @@ use forebay_net::fault::Fault;
 
 use super::{Length, Reply, ReplyPhase};
 
-/// Decides if a reply is recorded, when its head is complete.
+/// Decides if a reply is recorded. Is asked when the head of the reply is complete.
 pub trait Recorder {
-    /// Returns the treatment of a reply with this status, these field lines and this length. The
-    /// lines do not contain `Content-Length`.
+    /// Returns the treatment of a reply with this status, these field lines and this body length.
+    /// The lines do not contain `Content-Length`.
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep;
 
     /// Appends field lines to a reply that the client gets.
@@ -33,8 +33,8 @@ pub enum Keep {
     No,
     /// The client gets the reply. The cache gets a copy if the body has at most this many bytes.
     Copy(usize),
-    /// Only the cache gets the reply, if the body has at most this many bytes. The cache answers
-    /// the client.
+    /// The cache gets the reply instead of the client, and then answers the client. If the body has
+    /// more than this many bytes, it is discarded.
     Instead(usize),
     /// The reply is discarded. The cache answers the client.
     Drop,
@@ -43,7 +43,7 @@ pub enum Keep {
 /// A reply that the origin has written.
 #[derive(Debug)]
 pub struct Captured {
-    /// Status.
+    /// Status code.
     pub status: u16,
     /// Field lines of the origin, without `Content-Length`.
     pub lines: Vec<u8>,

@@ -276,7 +276,8 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Passes on the 101 whose head was read.
+    /// Sends the backend's reply 101 to the client. Fails with 502 if the client did not request
+    /// the protocol.
     async fn switch(&self, request: &Request, reply: &mut Reply) -> Result<(), Fault> {
         let (backend, head) = (self.attempt.backend(), &*self.head);
         if !upgrade::is_answered(&request.head.fields, &request.bytes, &head.fields, self.inbox) {

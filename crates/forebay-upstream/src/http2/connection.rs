@@ -233,8 +233,8 @@ impl Http2Connection {
         }
     }
 
-    /// Returns true if the connection has carried a reply. If so, its end is not counted as the
-    /// backend's failure.
+    /// Returns true if the connection has carried a reply. If such a connection ends, the end does
+    /// not count as a failure of the backend.
     pub fn has_answered(&self) -> bool {
         self.has_answered.get()
     }

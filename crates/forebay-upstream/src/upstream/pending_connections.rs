@@ -38,7 +38,7 @@ const WEIGHT: i64 = 8;
 pub struct PendingConnections {
     /// Number of connections in `waiting`, readable without the lock.
     count: AtomicUsize,
-    /// Usual wait of requests for their first byte, in microseconds. 0 means unknown.
+    /// Usual time from a request to the first byte of its reply, in microseconds. 0 means unknown.
     usual: AtomicU64,
     /// True while a thread runs [`watch`].
     is_watched: AtomicBool,
@@ -59,7 +59,7 @@ struct PendingState {
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 
-/// Wait of a request for its first byte.
+/// The wait of a request for the first byte of its reply.
 pub enum Wait {
     /// The request is on a new connection.
     New(PendingConnection),

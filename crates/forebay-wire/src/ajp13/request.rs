@@ -138,7 +138,7 @@ impl RequestHead {
         }
     }
 
-    /// Clears the head, but keeps its memory.
+    /// Clears the fields and attributes, but keeps their memory. `read` sets all other members.
     fn clear(&mut self) {
         self.fields.clear();
         self.request_attributes.clear();

@@ -175,8 +175,8 @@ impl Header {
         self.flags & flags == flags
     }
 
-    /// Returns the number of bytes before the content of DATA and HEADERS: the padding length and
-    /// the priority.
+    /// Returns the size of the optional fields before the content of DATA and HEADERS: Pad Length
+    /// (1 byte) and the priority (5 bytes).
     fn prefix(&self) -> usize {
         let priority = self.kind == Kind::Headers && self.has(flags::PRIORITY);
         usize::from(self.has(flags::PADDED)) + if priority { 5 } else { 0 }

@@ -73,8 +73,8 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes received bytes. Returns the price of useless content, which the caller takes from
-    /// the peer's budget (`http2::budget`).
+    /// Processes received bytes. Returns the cost of useless content, which the caller subtracts
+    /// from the peer's budget (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -101,8 +101,8 @@ impl UniDecoder {
         }
     }
 
-    /// Handles the end of the stream. Returns the price of a useless stream. Fails if the stream
-    /// must stay open.
+    /// Handles the end of the stream. Returns the cost of a useless stream, which the caller
+    /// subtracts from the client's budget. Fails if the stream must stay open.
     pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
             None | Some(UniKind::Unknown) => Ok(budget::USELESS),
@@ -137,7 +137,7 @@ impl UniDecoder {
 
     /// Reads the decoder stream. Only one of its instructions is possible: stream cancellation (RFC
     /// 9204 section 4.4). The other two are about entries of the dynamic table, and none was sent.
-    /// The price is low, because each cancelled stream already has a price.
+    /// The returned cost is low, because each cancelled stream already has a cost of its own.
     fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let refused = || {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;

@@ -12,7 +12,8 @@ use super::MultipartError;
 /// Head of a part. All spans are ranges of the decoder's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartHead {
-    /// Name of the form's field, as written between the quotes. [`plain`] removes the escapes.
+    /// Name of the form's field, as written between the quotes. [`plain`] removes the backslashes
+    /// before quotes.
     pub name: Span,
     /// File name, as written between the quotes, if the part is a file. The client chose this name,
     /// so a path in it has no meaning here.

@@ -54,8 +54,9 @@ impl WorkerKind {
         WorkerKind { spec, rules, place, pool, group_reaper: GroupReaper::start().ok() }
     }
 
-    /// Returns true if a CGI script has replaced the process of its worker (`exec`) or ended it
-    /// (`exit`). With one process per script, as in plain CGI, this is the normal end.
+    /// Returns true if a CGI script has ended the process of its worker with exit code 0. The
+    /// script called `exit`, or replaced the process with another program (`exec`). In plain CGI,
+    /// every script ends its process, so this is no error.
     fn is_end_of_script(&self, worker: &WorkerShared, reaped: Exit) -> bool {
         matches!(self.spec.kind, Kind::PerlCgi { .. } | Kind::PythonCgi { .. })
             && worker.state() == WorkerState::Busy

@@ -12,9 +12,9 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most requests in a prefetch queue. If only one could follow, a worker would often finish before
-/// the next arrives. With 64 clients, there were 0.50 context switches of the gateway per request
-/// with a limit of four, and 0.28 with 16.
+/// Maximum number of requests in a prefetch queue. If only one could follow, a worker would often
+/// finish before the next arrives. With 64 clients, there were 0.50 context switches of the gateway
+/// per request with a limit of four, and 0.28 with 16.
 const DEPTH: usize = 16;
 /// A request that takes this much CPU time counts as long. For comparison: a request of 90 us takes
 /// 0.5 ms with cold caches.
@@ -24,11 +24,11 @@ const LONG: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(super) struct Busy {
     pub(super) shared: Arc<WorkerShared>,
-    /// The thread of the current request. Other threads add no requests to the prefetch queue, so
-    /// that the queue does not change between two steps of this thread.
+    /// The gateway thread of the current request. Only this thread adds requests to the prefetch
+    /// queue, so the queue cannot grow while the thread works on it.
     pub(super) thread: ThreadId,
-    /// The requests in the worker's prefetch queue, and those just read from it, in the order of
-    /// the queue.
+    /// Requests that Forebay put into the prefetch queue, in order. The worker may already have
+    /// read the first of them.
     pub(super) queued: VecDeque<Waiting>,
     /// CPU time of the process at the first check for a long request.
     cpu_at_first_look: Option<Duration>,

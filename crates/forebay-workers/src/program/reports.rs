@@ -1,4 +1,5 @@
-//! The reports that a guardian sends about its program, and the wait for the guardian's end.
+//! Reads the reports that a guardian sends about its program, and waits for the guardian's end. A
+//! guardian is the process that starts a server program, and ends all processes of the program.
 
 use super::instance::Instance;
 use crate::error::Exit;
@@ -14,10 +15,11 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Time limit for reading the last reports of a guardian after its end.
+/// Time limit for reading the last reports of a guardian after the guardian has ended.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
-/// Forwards the reports of a guardian while the guardian lives.
+/// Reads the reports of a guardian until the guardian closes its end of `link`. Stores the
+/// program's process id in `instance`, and sends the end of the program to `events`.
 pub(super) async fn report(
     instance: Arc<Instance>,
     link: Rc<UnixStream>,
@@ -64,8 +66,8 @@ impl Report {
     }
 }
 
-/// Waits until the guardian has ended, and reaps it. Then waits until all its reports were
-/// forwarded.
+/// Waits until the guardian has ended, and reaps it. Then waits, for 1 s at most, until `reports`
+/// has read the guardian's last reports.
 pub(super) async fn await_end(
     at_end: OwnedFd,
     guardian: Rc<Child>,

@@ -51,8 +51,9 @@ pub struct WorkDirectories<'a> {
     pub quiet: bool,
 }
 
-/// Adds the earlier forms that `label` names to the plan, if they start the server in another way.
-/// Returns saved results for configurations that start in the same way.
+/// Prepares the comparison with the saved results or the git revision that `label` names. If an
+/// earlier configuration starts its server in another way, adds it to the plan, so that it runs
+/// again. Returns the saved results of configurations that start their server in the same way.
 pub fn prepare(
     plan: &mut Plan,
     label: &str,

@@ -1,4 +1,5 @@
-//! Saves the results of an experiment after every trial.
+//! Saves the results of an experiment each time that the servers of a group have run. The servers
+//! of a group run at the same time. A round has one group, or several.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use forebay_lab::profile::Profile;
 use forebay_lab::{Configuration, Experiment, Group, Progress, Trial, report};
 
-/// Progress output that also writes the JSON report after each trial.
+/// Progress output that also writes the JSON report each time that a group of servers has run.
 pub struct Saving {
     shown: Box<dyn Progress>,
     path: PathBuf,
