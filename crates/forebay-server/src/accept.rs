@@ -68,6 +68,8 @@ impl Accepting {
     }
 }
 
+/// Accepts clients of a TCP listener until `closed` completes. First accepts all connections that
+/// wait in the queue of the listener.
 async fn accept_all(
     context: Rc<FrontContext>,
     listener: Listener,
@@ -140,8 +142,8 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. A drop removes the connections that the thread has not
-/// taken from its count.
+/// Receiver of messages from other threads. When it is dropped, it subtracts the connections that
+/// the thread has not taken from the count of the thread.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,
@@ -152,7 +154,8 @@ impl Drop for Inbox {
         self.messages.close();
         while let Ok(message) = self.messages.try_recv() {
             if let Message::Connection(_) = message {
-                // A stopping thread would wait for this connection, because `hand` has counted it.
+                // `hand` has counted this connection. Without this call, a stopping thread would
+                // wait for its end.
                 self.context.thread.load.leave(self.context.thread.index);
             }
         }
@@ -164,7 +167,8 @@ async fn take_handed(mut inbox: Inbox) {
     while let Some(message) = inbox.messages.recv().await {
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
-                // Let the waiting task ask another thread.
+                // This thread cannot close a connection. Let the task that waits for the close ask
+                // another thread.
                 context.thread.load.pressure.notify();
             }
             continue;
@@ -180,6 +184,7 @@ async fn take_handed(mut inbox: Inbox) {
     }
 }
 
+/// Accepts clients of a Unix socket until `closed` completes. This thread serves all of them.
 async fn accept_unix(
     context: &Rc<FrontContext>,
     listener: UnixListener,

@@ -29,7 +29,7 @@ pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
         if load.has_room() {
             return;
         }
-        // A connection that becomes idle does not notify this task. If no connection could be
+        // A connection that becomes idle does not notify this task. So if no connection could be
         // closed, check again sooner.
         let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
         let _ = tokio::time::timeout(patience, changed).await;

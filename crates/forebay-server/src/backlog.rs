@@ -5,10 +5,10 @@
 //! only the rest is copied. If memory and file are full, the disk is full, or the limit for all
 //! replies is reached, the origin waits for the client.
 //!
-//! By default, only replies of origins that run in processes have a backlog, because a slow client
-//! would occupy a process. By default, a backlog has 64 KiB of memory. The file is a ring buffer.
-//! The request's task writes the backlog to the client while the origin runs (`dispatch.rs`), and
-//! continues after the origin returns.
+//! By default, only replies of origins that run in processes have a backlog. Without it, a slow
+//! client would occupy a process. By default, a backlog has 64 KiB of memory. The file is a ring
+//! buffer. The request's task writes the backlog to the client while the origin runs
+//! (`dispatch.rs`), and continues after the origin returns.
 //!
 //! Replies of `proxy` backends are buffered only if configured, for two reasons. Most backends
 //! accept many connections. Some backends send events faster than a client reads, and buffered old
@@ -36,7 +36,7 @@ const PIECE: u64 = 32 << 10;
 #[derive(Default)]
 pub struct Backlog(pub RefCell<Option<Box<Queue>>>);
 
-/// Reason for a pause in writing a backlog.
+/// Reason to stop writing a backlog for now.
 pub enum PauseReason {
     /// The client accepts no bytes at present.
     Blocked,
@@ -110,7 +110,8 @@ impl Queue {
             let ring = match &mut self.file {
                 Some(ring) => ring,
                 none => {
-                    // Create no file if the limit for all replies leaves no room for a byte.
+                    // Do not create a file if the limit for all replies is reached, because it
+                    // could not store a byte.
                     if self.buffered.bytes() >= self.most_in_all {
                         return Ok(kept);
                     }

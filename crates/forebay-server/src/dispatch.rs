@@ -18,7 +18,7 @@ use crate::stream::Stream;
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
 /// Tries the matching routes in order until an origin does not decline the request. Returns the
-/// route that answered. Also sets `answering` to each route that it tries, for the log.
+/// route that answered. For the log, sets `answering` to the route that it is trying.
 pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -71,7 +71,7 @@ pub async fn try_routes<'s>(
         {
             return Ok(route);
         }
-        // If a rule answers, its gate has already admitted the request in `apply_rules`.
+        // If the route of a rule answers, `apply_rules` has already asked the gate of this route.
         let gate = route.gate.as_deref().filter(|_| !is_rule);
         if !admit(stream, exchange, route, gate).await? {
             return Ok(route);
@@ -89,8 +89,8 @@ pub async fn try_routes<'s>(
             Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        // If the route matched a suffix within the path (`/x.php/y`), the suffix may not be the end
-        // of a script's name. Then the routes below may answer.
+        // A route may have matched a suffix within the path (`/x.php/y`). If no script ends with
+        // this suffix, the routes below may answer.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -113,14 +113,14 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Result of the rules that apply to a request. A rule is a route above the selected route that
-/// also governs the requested resource (see `Rule` in `route.rs`).
+/// Result of the rules that apply to a request. A rule is the effect of a route above the selected
+/// route on the same resource (see `Rule` in `route.rs`).
 enum Ruling<'s> {
     /// The selected route may answer.
     Pass,
-    /// The gate of this rule has answered the request.
+    /// The gate of this rule's route has answered the request.
     Answered(&'s Route),
-    /// This rule must answer instead of the selected route.
+    /// The route of this rule must answer instead of the selected route.
     Answers(&'s Route),
 }
 
@@ -145,7 +145,7 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // If a rewritten path leads to a route below, this route only adds its gate.
+        // If a rewritten path leads to a route below, only the gate of that route applies.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);

@@ -45,7 +45,8 @@ pub trait Origin {
     }
 
     /// Returns true if the server drops the future of `serve` when the client closes the
-    /// connection. Closing only the sending side counts, too, as in nginx for proxied requests.
+    /// connection. This also happens if the client closes only its sending side, as in nginx for
+    /// proxied requests.
     fn ends_with_client(&self) -> bool {
         true
     }
@@ -116,8 +117,8 @@ impl Exchange {
         Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
-    /// Returns an exchange for another request on behalf of the same client. No part of its reply
-    /// may reach the client: call [`Reply::record`] with `is_silent`.
+    /// Returns an exchange for a request that Forebay itself makes on behalf of the same client. No
+    /// part of its reply may reach the client: call [`Reply::record`] with `is_silent`.
     pub fn aside(&self, request: Request) -> Self {
         let stream = self.reply.stream();
         let (body, mut reply) = (Body::new(stream), Reply::new(stream));

@@ -1,9 +1,9 @@
 //! Finds the client's address in the forwarding fields of trusted proxies.
 //!
 //! A proxy that writes `X-Forwarded-For` usually passes on the client's own `Forwarded`, and vice
-//! versa. A fixed preference would let clients choose their address. If a trusted peer sends both
-//! and they differ, Forebay therefore answers 400. The log then names the key `forwarded`, which
-//! selects the field that the proxies write.
+//! versa. If Forebay always preferred one of the two fields, clients could choose their address. If
+//! a trusted peer sends both and they differ, Forebay therefore answers 400. The log then names the
+//! key `forwarded`, which selects the field that the proxies write.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -168,8 +168,8 @@ fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }
 
-/// Returns the addresses of all `X-Forwarded-For` fields from the right, up to the first unreadable
-/// address.
+/// Returns the addresses of all `X-Forwarded-For` fields from right to left, up to the first
+/// unreadable address.
 fn chain(request: &Request) -> Vec<IpAddr> {
     let fields = request.head.fields.iter().rev();
     fields

@@ -56,6 +56,8 @@ pub async fn follow<'s>(
     outcome
 }
 
+/// Follows redirects until an origin answers without one. Fails with 500 after [`REDIRECTS`]
+/// redirects.
 async fn follow_all<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -127,7 +129,7 @@ async fn send_file(
     // A file occupies no process, so do not buffer it.
     reply.set_buffered(false);
     request.become_get(None);
-    // Look up the path without its leading slash.
+    // Look up the whole path, without its leading slash.
     request.rest = 1..path.len();
     request.path = path;
     let rules = route.rules.as_ref().map(|rules| rules.of_request(request));

@@ -1,16 +1,16 @@
 //! The side that clients connect to, and the life of a request.
 //!
 //! The server accepts connections, reads requests, selects the route and passes an
-//! [`Exchange`](exchange::Exchange) to the [`Origin`](exchange::Origin) of the route. It knows
-//! nothing about CGI scripts or FastCGI records: origins are in `forebay-origin` and
+//! [`Exchange`](exchange::Exchange) to the [`Origin`](exchange::Origin) of the route. The crate has
+//! no code for CGI scripts or FastCGI records: the origins are in `forebay-origin` and
 //! `forebay-upstream`.
 //!
 //! `http1`, `http2`, `http3` and `ajp` each have the connections and the streams of one protocol.
-//! All other modules see only a `Stream`. The modules, from the lowest layer up: `part`, the
-//! streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`, `exchange`,
-//! `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`, `internal_redirect`, `request`,
-//! `refusal`; the connections of the protocols, `front`, `admission`, `accept`; `serving`,
-//! `server`.
+//! All other modules see only a `Stream`. The modules, from the lowest layer to the highest:
+//! `part`, the streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`,
+//! `exchange`, `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`,
+//! `internal_redirect`, `request`, `refusal`; the connections of the protocols, `front`,
+//! `admission`, `accept`; `serving`, `server`.
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -1,4 +1,4 @@
-//! A serving thread for tests. Its connections are in memory (`forebay_net::memory`) instead of
+//! A serving thread for tests, whose connections are in memory (`forebay_net::memory`) instead of
 //! sockets.
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Sends configured pages for errors, and while a route is closed.
+//! Sends the configured pages: error pages, and the page of a closed route (`maintenance`).
 
 use std::cell::Cell;
 use std::path::Path;

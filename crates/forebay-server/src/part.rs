@@ -91,12 +91,12 @@ pub struct Part<'a> {
     pub is_chunked: bool,
     /// Trailer fields, as lines, if this part ends the reply.
     pub last: Option<&'a [u8]>,
-    /// True if the bytes may be sent after all ready tasks have run, because the connection
-    /// continues.
+    /// True if the connection continues after this part. The bytes may then be sent later, after
+    /// all ready tasks have run.
     pub may_wait: bool,
 }
 
-/// Properties of the reply that determine the protocol's own fields in the head.
+/// Properties of the reply that determine which fields the protocol adds to the head.
 pub struct HeadEnd {
     /// True if the body is chunked.
     pub is_chunked: bool,

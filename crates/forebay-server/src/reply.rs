@@ -53,10 +53,10 @@ pub struct Reply {
     head_status: u16,
     /// True if `out` contains a head.
     has_head: bool,
-    /// True if the fields of the head may ask a gateway to send a file (`X-Accel-Redirect`,
+    /// True if the head may contain fields that ask a gateway to send a file (`X-Accel-Redirect`,
     /// `X-Sendfile`).
     may_name_files: bool,
-    /// True if the fields of the head may ask for unbuffered delivery.
+    /// True if the head may contain fields that ask for unbuffered delivery.
     may_be_immediate: bool,
     /// Start of the field lines in `out`, while the head is being written.
     fields: usize,
@@ -190,8 +190,8 @@ impl Reply {
         self.body_bytes = 0;
     }
 
-    /// Prepares the refusal of a request with an unreadable head. `method` is empty if it was
-    /// unreadable, too.
+    /// Prepares the refusal of a request whose head could not be parsed. `method` is empty if the
+    /// method could not be parsed either.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
@@ -312,13 +312,13 @@ impl Reply {
         self.drain().await
     }
 
-    /// Announces HTTP/3 on this UDP port to the client, unless the reply has its own `Alt-Svc`.
-    /// With port 0, announces nothing.
+    /// Announces HTTP/3 on this UDP port to the client, unless the origin has set `Alt-Svc`. With
+    /// port 0, announces nothing.
     pub(crate) fn announce_http3(&mut self, port: u16) {
         self.http3_port = port;
     }
 
-    /// Counts body bytes that were not sent by this reply, but through a tunnel.
+    /// Counts body bytes that a tunnel has sent to the client.
     pub(crate) fn count_body(&mut self, bytes: u64) {
         self.body_bytes += bytes;
     }
@@ -405,7 +405,7 @@ impl Reply {
         if !has_date {
             stream.thread().deadlines.clock.append_date(&mut self.out);
         }
-        // The server may have begun to stop after the request arrived.
+        // The server may have begun to stop since the request arrived.
         self.keep_alive &= !stream.thread().is_stopping();
         self.framing = match length {
             Length::Known(length) => {
@@ -463,7 +463,8 @@ impl Reply {
         Length::Unknown
     }
 
-    /// Returns true if a protocol without frames of its own must send the body in chunks.
+    /// Returns true if the body must be sent in chunks, because its length is unknown and the
+    /// protocol has no frames.
     fn is_chunked(&self) -> bool {
         self.framing == Framing::Open && !self.to_http10
     }
@@ -471,7 +472,7 @@ impl Reply {
     /// Replaces this reply by the site's answer for `target`, as if the client had requested
     /// `target` (RFC 3875 section 6.2.2). Further output of the origin is dropped.
     ///
-    /// The answer includes the field lines `carried`, except fields that the answer has itself.
+    /// The answer also gets the field lines `carried`, except fields that it already has.
     pub fn redirect_internally(&mut self, target: &[u8], carried: &[u8]) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         let start = self.carried.len();
@@ -482,15 +483,15 @@ impl Reply {
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 
-    /// Abandons this reply and routes the request again by `path`, which is normalized. Method,
+    /// Abandons this reply and selects the route again, for the normalized path `path`. Method,
     /// target and body do not change. The origin must not have read the body.
     pub fn reroute(&mut self, path: Vec<u8>) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Path(path));
     }
 
-    /// Abandons this reply and routes the request again by `target`. Method and body do not change.
-    /// The origin must not have read the body.
+    /// Abandons this reply and selects the route again, for `target`. Method and body do not
+    /// change. The origin must not have read the body.
     pub fn rewrite(&mut self, target: Vec<u8>) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         self.discard_for_redirect(InternalRedirect::Target(target));

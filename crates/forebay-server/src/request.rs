@@ -120,7 +120,7 @@ fn resolve_client(
 }
 
 /// Checks that the handshake of the connection fits the host. Otherwise returns status 421 (RFC
-/// 9110 section 15.5.20): the client may have meant another server, or has not shown a certificate
+/// 9110 section 15.5.20): the client may have meant another server, or has not sent a certificate
 /// that the host requires. Also returns 421 over HTTP/3 if the host does not offer HTTP/3.
 fn check_certificate(
     context: &FrontContext,
@@ -253,7 +253,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     }
     report(stream, request, &fault);
     reply.restart();
-    // The origin has returned, so nothing would write a backlog.
+    // The origin has returned, so nothing would write a backlog to the client.
     reply.set_buffered(false);
     if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
         // gRPC clients recognize the server's deadline from the reset code.

@@ -2,9 +2,9 @@
 //! declined the request.
 //!
 //! The new path is prepared like the path of a client: it is decoded once and has no dot segments.
-//! If a route only rewrites, the selection starts again with the first route, so that the rules for
-//! the new path apply. If a route rewrites and answers, the rules of the route that the new path
-//! would select apply, too.
+//! If a route only rewrites, Forebay selects a route again from the first route on, so that the
+//! rules for the new path apply. If a route rewrites and answers, the rules of the route that the
+//! new path would select apply as well.
 
 use forebay_conf::{EncodedSlashes, Rewrite};
 use forebay_net::fault::Fault;
@@ -38,7 +38,7 @@ pub fn append_query(target: &mut Vec<u8>, request: &Request) {
     target.extend_from_slice(&fragment);
 }
 
-/// Replaces the reply of a route that declined by the answer for the path of `fallback_to`.
+/// After a route has declined, replaces its reply with the answer for the path of `fallback_to`.
 pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<(), Fault> {
     let target = target(rewrite, &exchange.request);
     if rewrite.has_query {
@@ -57,8 +57,8 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(path)
 }
 
-/// Rewrites the path of a request for route `at`, which also answers it. Returns the rules for the
-/// new path: the number of each rule's route, with the path.
+/// Rewrites the path of a request that route `at` answers. Returns the rules for the new path. Each
+/// result is the number of a rule's route, and the path to which the rule applies.
 pub fn rewrite_here(
     rewrite: &Rewrite,
     (site, at): (&Site, usize),
@@ -80,7 +80,8 @@ pub fn rewrite_here(
     let mut rules: Vec<_> =
         reached.filter(is_rule).map(|number| (number, request.path.clone())).into_iter().collect();
     if !request.take(&site.routes[at].matcher) {
-        // Look up the path without its leading slash.
+        // If the route's pattern does not match the new path, look up the whole path without its
+        // leading slash.
         request.rest = request.path.len().min(1)..request.path.len();
     }
     rules.extend(site.rules_above(at, request, second)?);

@@ -36,7 +36,7 @@ pub struct Table {
     pub challenges: Option<Arc<Challenges>>,
 }
 
-/// First protocol of a connection.
+/// Protocol with which a connection begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Spoken {
     #[default]
@@ -65,8 +65,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Treatment of repeated slashes in paths.
     pub slashes: Slashes,
-    /// Token that is held while a request may use the site. Its reference count shows when the
-    /// site's applications can be stopped.
+    /// Token of the site's configuration. Its reference count shows if requests can still use the
+    /// site. Otherwise, the applications of the configuration can be stopped.
     pub held: Arc<()>,
     /// Number of the access log for requests that no route answers.
     pub log: Option<usize>,
@@ -124,11 +124,12 @@ pub struct Route {
     pub other_paths: Option<Box<dyn OtherPaths>>,
     /// Relation of the origin's answer to the resource that the path names.
     pub instead: Instead,
-    /// Numbers of script routes below that must not run the files that this route matches.
+    /// Numbers of the script routes below this route that must not run the files that this route
+    /// matches.
     pub keeps_from: Vec<usize>,
 }
 
-/// Finder of other paths that may lead an origin to the requested resource.
+/// Finds other paths for which an origin would answer with the requested resource.
 pub trait OtherPaths {
     /// Returns the other paths of the resource that `request` names. The routes above are matched
     /// with these paths. `second` is the current time in seconds. A fault refuses the request.
@@ -143,7 +144,7 @@ pub struct OtherPath {
     /// True if the file system shows that the origin answers with exactly this resource. False for
     /// a guess about a backend that Forebay cannot inspect.
     pub is_certain: bool,
-    /// True if the origin compares paths without regard to case.
+    /// True if the origin ignores upper and lower case in paths.
     pub ignores_case: bool,
 }
 
@@ -158,8 +159,8 @@ pub enum Instead {
     Refuses,
 }
 
-/// Effect of a route on a route below. The effect applies if the upper route matches another path
-/// of the requested resource.
+/// Effect of a route on requests that a route below answers. The effect applies if the upper route
+/// matches another path of the requested resource.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.
@@ -181,8 +182,8 @@ impl Rule {
     ) -> bool {
         let answers = match self.instead {
             Instead::No => false,
-            // A redirection or a successful fixed reply grants no protection, so a guess is not
-            // enough.
+            // A redirection or a successful fixed reply protects nothing, so it applies only to
+            // paths that are certain.
             Instead::Answers => other.is_certain,
             Instead::Refuses => true,
         };
@@ -196,7 +197,7 @@ impl Rule {
 pub struct Sendfile {
     /// Directory that must contain the files that absolute paths name.
     pub root: PathBuf,
-    /// Sends the file below the directory that the request's path names.
+    /// Sends the file that the request's path names, below the directory.
     pub files: Box<dyn Origin>,
 }
 
@@ -309,8 +310,8 @@ pub fn best_site<'a>(
 }
 
 impl Site {
-    /// Returns the first route, from number `from` on, that matches `request`. Sets the part of the
-    /// path that the route looks up.
+    /// Returns the first route, from number `from` on, that matches `request`. Stores in `request`
+    /// the part of the path that the route looks up.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let mut routes = self.routes.iter().enumerate().skip(from);
         routes.find(|(_, route)| request.take(&route.matcher))

@@ -31,7 +31,7 @@ pub use reload::{Prepare, Reload};
 /// Reason why the server could not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// The server cannot listen on an address.
     Listen(ListenError),
     /// The service manager's sockets cannot be used.
     Inherit(InheritError),
@@ -57,7 +57,7 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Time that the threads get to end after their requests have ended or were aborted.
+/// Time limit for the end of the threads after their requests have ended or were aborted.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// Server settings that a reload may change.
@@ -93,8 +93,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the access logs and all sockets that the service manager did not pass. A new log file
-    /// will belong to `identity`.
+    /// Opens the access logs and all sockets that the service manager did not pass. A log file that
+    /// it creates belongs to `identity`.
     pub fn open(
         wanted: Wanted,
         threads: usize,
@@ -138,8 +138,8 @@ impl Server {
         })
     }
 
-    /// Becomes another user permanently. Before that, starts the process that reopens the log as
-    /// root.
+    /// Becomes another user permanently. Before that, starts the process that stays root to reopen
+    /// the log.
     pub fn become_user(&self, identity: &Identity) -> Result<(), StartError> {
         let logs: Vec<_> = self.wanted.log.files().map(|file| file.access).collect();
         let path = |access: &conf::AccessLog| match access {
@@ -153,8 +153,8 @@ impl Server {
         if let Some((user, group)) = identity.numbers().filter(|_| !paths.is_empty()) {
             match Opener::start(&paths, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // Continue: only logs that this user must not open cannot be rotated then. The
-                // start fails without /proc, for example.
+                // Continue without this process, which cannot start without /proc, for example.
+                // Only logs that the new user may not open can then not be rotated.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -164,7 +164,7 @@ impl Server {
         identity.assume().map_err(StartError::Privileges)
     }
 
-    /// Binds thread n to CPU n of the list. Threads beyond the list may run anywhere.
+    /// Binds thread n to CPU n of the list. Threads with no entry in the list may run on any CPU.
     pub fn keep_to(&mut self, processors: Vec<usize>) {
         self.processors = processors;
     }
@@ -308,8 +308,8 @@ impl Server {
     }
 }
 
-/// Returns `wanted`. If `wanted` is the HTTP/3 listener beside a TLS listener, it gets the port
-/// that the kernel chose for the TLS listener.
+/// Returns `wanted`. An HTTP/3 listener that belongs to a TLS listener gets the port that the
+/// kernel chose for the TLS listener.
 fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
     let mut opened = listens.iter().zip(addresses);
@@ -356,8 +356,8 @@ enum Signalled {
 
 /// Signals that are handled as soon as the sockets are open.
 struct EarlySignals {
-    // Applications may take a while to start after the sockets are open. Meanwhile, an unhandled
-    // signal would end the process, which is its default action.
+    // After the sockets are open, applications may take a while to start. Without these handlers, a
+    // signal would end the process in this time.
     reopen: Signal,
     reload: Signal,
     /// SIGXFSZ is only caught, so that it does not end the process.
@@ -404,8 +404,7 @@ fn most_connections(limits: &conf::Limits) -> usize {
     const OTHERS: u64 = 64;
     let descriptors = raise_descriptors();
     match limits.connections {
-        // By default, each client may need a second descriptor for a backend, and some descriptors
-        // are for files.
+        // Each client may need a second descriptor for a backend, and files need some descriptors.
         0 => (descriptors.saturating_sub(OTHERS) / 2).max(1) as usize,
         most => most,
     }

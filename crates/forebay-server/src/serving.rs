@@ -84,7 +84,7 @@ impl ThreadStart {
             .max_io_events_per_tick(EVENTS)
             .event_interval(2 * EVENTS as u32)
             .max_blocking_threads(2)
-            // Threads for blocking work inherit this thread's CPU, but should run anywhere.
+            // Threads for blocking work inherit the CPU of this thread. Let them run on any CPU.
             .on_thread_start(leave_processor)
             .build_local(LocalOptions::default());
         match runtime {
@@ -112,7 +112,7 @@ impl ThreadStart {
                 }
             }
             accepting.stop();
-            // Let the event loop drop the aborted tasks of the listeners, which closes the
+            // Let the event loop drop the aborted tasks of the listeners. This drop closes the
             // listeners.
             tokio::task::yield_now().await;
             thread.stop();
@@ -157,7 +157,8 @@ async fn send(thread: Rc<Thread>) {
     .await;
 }
 
-/// Advances the thread's clock and deadlines while there are connections or memory to trim.
+/// Advances the thread's clock and deadlines while there are connections, or unused memory to
+/// release.
 async fn tick(thread: Rc<Thread>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);

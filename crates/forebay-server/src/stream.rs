@@ -158,8 +158,8 @@ impl Stream {
         matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
     }
 
-    /// Records if the client has sent bytes that are still unused: bytes of a body or of the next
-    /// request.
+    /// Records if bytes of a body or of the next request have arrived, and nothing has used them
+    /// yet.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
@@ -167,7 +167,8 @@ impl Stream {
         }
     }
 
-    /// Ends the stream after its reply, unless the stream is the connection itself.
+    /// Ends the stream after its reply. Does nothing over HTTP/1 and AJP, because the stream is the
+    /// connection there.
     pub fn close(&self) {
         match self {
             Self::Http2(stream) => stream.close(),
@@ -415,7 +416,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if a time limit has passed.
+    /// Returns true if a time limit of the stream has passed.
     pub fn is_expired(&self) -> bool {
         match self {
             Self::Http1(stream) => stream.socket.is_expired(),

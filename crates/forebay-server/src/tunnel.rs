@@ -1,9 +1,9 @@
 //! Relays the bytes of an upgraded connection (RFC 9110 section 7.8) without interpreting them.
 //!
 //! The 101 must name a protocol that the client requested. Bytes that the client sends before the
-//! 101 wait for it. If the reply is not a 101, these bytes are the client's next request. An
-//! upgrade with a body is refused (400), because backends disagree on the start of the tunnel. An
-//! upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
+//! 101 are forwarded after it. If the reply is not a 101, these bytes are the client's next
+//! request. An upgrade with a body is refused (400), because backends disagree on the start of the
+//! tunnel. An upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
 //!
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after a second of
@@ -111,8 +111,8 @@ impl Tunnel {
     /// backend first, and the bytes after the backend's 101 are sent to the client first.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
-    /// bytes, the tunnel still relays its earlier output. A failed connection resets the other one,
-    /// so that no peer takes the failure for a regular end.
+    /// bytes, the tunnel still relays the bytes that this side sent earlier. A failed connection
+    /// resets the other one, so that no peer takes the failure for a regular end.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
@@ -123,7 +123,7 @@ impl Tunnel {
         let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
-            // If a side accepted no more bytes, data was lost, so the end is not a mere idle
+            // If a side accepted no more bytes, data was lost, so do not count this end as an idle
             // timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => {
                 client.thread().counters.count_limit(Limit::TunnelIdle);
@@ -216,7 +216,8 @@ impl<'a> Direction<'a> {
     }
 
     /// Relays bytes until `from` finishes or `to` accepts no more bytes. The second case is not an
-    /// error: the other direction relays the earlier output of `to` and finds its end.
+    /// error: the other direction relays the bytes that `to` sent earlier, and detects the end of
+    /// `to`.
     ///
     /// # Errors
     /// Fails if reading from `from` fails.

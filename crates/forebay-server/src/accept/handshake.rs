@@ -1,9 +1,9 @@
 //! Server side of a TLS handshake.
 //!
 //! The ClientHello is read first, because the site that it names determines the certificate and the
-//! client authentication (`rustls::server::Acceptor`). The costly steps of a thread's handshakes
-//! run one at a time, and other tasks run after each step. Therefore many new clients do not delay
-//! the requests of other clients.
+//! client authentication (`rustls::server::Acceptor`). In each thread, only one handshake at a time
+//! executes its costly steps, and other tasks run after each step. Therefore many new clients do
+//! not delay the requests of other clients.
 
 use std::io;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::context::FrontContext;
 /// 1.8 kB.
 const HELLO: usize = 2048;
 
-/// Reply to a client that speaks HTTP without TLS.
+/// Reply to a client that sends HTTP without TLS.
 const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\n\
     Content-Length: 66\r\n\
@@ -32,7 +32,7 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// Reason for a failed handshake.
 enum HandshakeFailure {
-    /// The client speaks HTTP without TLS.
+    /// The client sent HTTP without TLS.
     Plain,
     /// The connection failed or violated the protocol.
     Broken,

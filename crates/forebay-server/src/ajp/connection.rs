@@ -124,7 +124,7 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until a request packet is complete. Answers pings that precede the packet.
+    /// Reads until a request packet is complete. Answers the pings that arrive before this packet.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
@@ -287,7 +287,8 @@ impl Front<'_> {
     }
 }
 
-/// Compares the request's secret in a time that depends only on the lengths.
+/// Compares the request's secret with the configured one in constant time: the time depends only on
+/// their lengths.
 fn is_known(secret: &Secret, head: &RequestHead) -> bool {
     let (wanted, given) =
         (secret.as_bytes(), head.attribute(Attribute::Secret).unwrap_or_default());

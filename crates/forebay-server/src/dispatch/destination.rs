@@ -16,9 +16,9 @@ pub fn is_written(request: &Request) -> bool {
 }
 
 /// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
-/// answered the request. Route `at` answers the request, and its gate is also applied to the
-/// request's own path. If the `Destination` leads to the same route, applies this gate only if it
-/// decides by path.
+/// answered the request. Route `at` answers the request, and its gate checks the request's own path
+/// separately. If the `Destination` leads to the same route, asks this gate again only if its
+/// decision depends on the path.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {
         let method = exchange.request.method();
@@ -48,7 +48,8 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     Ok(true)
 }
 
-/// Returns the paths that backends may read from each `Destination`. Ignores the host.
+/// Returns the paths that backends may read from each `Destination`. Ignores the host in the
+/// `Destination`.
 fn readings(request: &Request, site: &Site) -> Result<Vec<Vec<u8>>, Fault> {
     let fields = request.head.fields.iter();
     let values = fields

@@ -74,7 +74,7 @@ async fn serve_requests(
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
                 // The event loop reports new connections as readable, although many clients have
-                // sent nothing yet. A connection holds an exchange only after bytes have arrived.
+                // sent nothing yet. So a connection gets an exchange only after bytes have arrived.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     context.keep_exchange(exchange);
                     continue;
@@ -170,10 +170,10 @@ async fn serve_waiting(
 enum NextHead {
     /// A complete head.
     Head,
-    /// The client has closed or sent nothing in time, or the connection is closed for another
-    /// client.
+    /// No head follows: the client has closed the connection or sent nothing in time, or the
+    /// connection is closed to admit another client.
     End,
-    /// The first line of HTTP/2's preface.
+    /// The client has sent the first line of HTTP/2's preface.
     Http2,
 }
 

@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Returns the time that the client may take to accept bytes. The result is `limit`, or the
-    /// shortest idle limit of the tunnels if all streams are tunnels and this is longer.
+    /// shortest idle limit of the tunnels if all streams are tunnels and this idle limit is longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }

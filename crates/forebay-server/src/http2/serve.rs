@@ -99,8 +99,8 @@ struct Front {
     is_idle: bool,
     /// True while the time limit for the rest of a frame runs.
     has_partial: bool,
-    /// True if the client must accept output before more frames are processed. `input` may contain
-    /// complete frames.
+    /// True if no more frames are processed until the client accepts output. `input` may then
+    /// contain complete frames.
     is_held_up: bool,
 }
 
@@ -308,8 +308,8 @@ impl Front {
         self.goaway = Goaway::Sent;
     }
 
-    /// Writes as much output as the socket accepts. If `all`, waits until the socket has accepted
-    /// all output.
+    /// Writes as much output as the socket accepts. If `all` is true, waits until the socket has
+    /// accepted all output.
     async fn write(&self, all: bool) -> io::Result<()> {
         loop {
             let written = {
@@ -415,8 +415,8 @@ impl Front {
         }
     }
 
-    /// Ends the connection after a time limit. Also ends an idle connection if the server stops or
-    /// needs room for another client.
+    /// Ends the connection after a time limit. Also ends an idle connection if the server stops, or
+    /// closes the connection to admit another client.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {
@@ -425,7 +425,8 @@ impl Front {
             thread.counters.count_limit(limit);
         }
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
-        // If another client waits for room, send only what the socket accepts now.
+        // If another client waits for this connection to close, send only the bytes that the socket
+        // accepts now.
         self.write(!is_evicted).await.is_ok()
     }
 }
@@ -447,7 +448,8 @@ pub(crate) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange
     context.keep_exchange(exchange);
 }
 
-/// Returns true if the request is a GET or HEAD that has not ended and announces no length.
+/// Returns true if the request is a GET or HEAD that announces no body length and has not ended
+/// yet.
 pub(crate) fn may_be_a_get_body(request: &Request) -> bool {
     request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
 }
@@ -475,7 +477,7 @@ pub(crate) async fn refuse_stream(answered: Answered, mut exchange: Box<Exchange
     context.keep_exchange(exchange);
 }
 
-/// Closes a stream when its request has been answered, even by a panic.
+/// Closes a stream when the answer to its request ends for any reason, even by a panic.
 pub(crate) struct Answered {
     pub context: Rc<FrontContext>,
     pub stream: Stream,

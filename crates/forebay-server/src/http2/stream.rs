@@ -133,8 +133,8 @@ impl Http2 {
         self.is_closed.set(true);
     }
 
-    /// Returns the code of RST_STREAM if the rest of the reply is not available. For tunnels, see
-    /// RFC 8441 section 5.
+    /// Returns the code for RST_STREAM. It is sent if the rest of the reply is not available. For
+    /// tunnels, see RFC 8441 section 5.
     fn lost_code(&self) -> ErrorCode {
         if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;
@@ -259,7 +259,7 @@ impl Http2 {
     }
 
     /// Ends the stream's turn to send, and wakes the connection's task to write the output.
-    /// Converts the error.
+    /// Converts the codec's error.
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
@@ -352,8 +352,8 @@ impl Http2 {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);
-            // If the file does not end the reply, ask for one byte more, so that the stream stays
-            // open.
+            // If the file does not end the reply, ask for one byte more than the file has, so that
+            // the stream stays open.
             let left = most.saturating_add(usize::from(!ends));
             let mut read = None;
             let fill = |room: &mut [u8]| {

@@ -16,7 +16,8 @@ use tokio::sync::Notify;
 use super::send_fairness::FairSendQueue;
 use crate::part::Accepted;
 
-/// Maximum number of incomplete field sections of the largest size on a connection.
+/// Maximum total size of incomplete field sections on a connection, in sections of the largest
+/// allowed size.
 // Clients usually send one section after the other. Some more must be allowed, because packet loss
 // on one stream does not stop the others.
 const PARTIAL_SECTIONS: usize = 8;
@@ -166,17 +167,17 @@ impl Connection {
         self.head.take();
     }
 
-    /// Charges the client's budget for a stream that the client has reset, or caused this side to
-    /// reset.
+    /// Subtracts from the client's budget the cost of a stream that the client has reset, or that
+    /// Forebay had to reset because of the client.
     pub(crate) fn charge_reset(&self) {
-        // Do not charge if the connection has ended, because this ends its streams without a reset.
+        // If the connection has ended, its streams have ended without a reset, so subtract nothing.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }
     }
 
-    /// Charges the client's budget for input that causes work without use (`http2::budget`). Closes
-    /// the connection if the budget is exhausted.
+    /// Subtracts the cost of input that causes useless work from the client's budget
+    /// (`http2::budget`). Closes the connection if the budget is exhausted.
     pub fn charge(&self, price: u32) {
         if !self.budget.borrow_mut().spend(price, Instant::now()) {
             self.fail(&Http3Error::abuse());

@@ -42,7 +42,8 @@ const STREAMS: u32 = 100;
 /// some of unknown kinds.
 const UNI_STREAMS: u32 = 8;
 
-/// Maximum unread bytes of one stream (as with HTTP/2), and of all streams of a connection.
+/// Maximum number of unread bytes of one stream, as with HTTP/2. `WINDOW` is the limit for all
+/// streams of a connection together.
 // QUIC connections need no descriptors, so only these limits bound the memory of many connections.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 256 * 1024;
@@ -50,8 +51,8 @@ const WINDOW: u32 = 256 * 1024;
 /// Maximum unacknowledged bytes of a connection's streams.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// Time in milliseconds without packets after which a connection ends, and interval between
-/// keep-alive packets.
+/// If no packet arrives for this time in milliseconds, the connection ends. Forebay sends a
+/// keep-alive packet after each `PING`.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
@@ -63,8 +64,8 @@ const TRUSTING: usize = 64;
 /// connection.
 const LARGE: usize = 512;
 
-/// Limits for connections that wait for `accept`: their number, and the bytes of their further
-/// packets per connection and in total.
+/// Maximum number of connections that wait for `accept`. The next two limits apply to the bytes of
+/// their further packets: per connection, and in total.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 16 * 1024;
 const ALL_WAITING_BYTES: u64 = 1024 * 1024;
@@ -107,8 +108,8 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// Returns a byte near `random` whose remainder after division by `count` is `place`. `place` must
-/// be less than `count`.
+/// Returns a byte near `random` that leaves the remainder `place` when it is divided by `count`.
+/// `place` must be less than `count`.
 fn of_place(random: u8, place: u8, count: u8) -> u8 {
     let first = random - random % count;
     first.checked_add(place).unwrap_or_else(|| first - count + place)
@@ -143,8 +144,8 @@ pub async fn accept(
     let mut listening = open(&sites)?;
     // True if the endpoint has had many connections. Its tables never shrink.
     let mut is_large = false;
-    // Each handshake holds a receiver, so that the sender can count the handshakes. Each handshake
-    // also notices when the sender is dropped.
+    // Each handshake holds a receiver, so that the sender can count the handshakes. When the sender
+    // is dropped, all handshakes notice this.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {
@@ -214,7 +215,7 @@ async fn begin(
             tokio::select! {
                 biased;
                 quic = connecting => quic.ok(),
-                // The listener has closed. Abandon connections whose handshake has not finished.
+                // The listener has closed, so abandon connections whose handshake has not finished.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
             }
@@ -307,8 +308,8 @@ fn transport() -> TransportConfig {
     transport
 }
 
-/// Selects the certificate of the site that a client names, by the same rules as TLS over TCP. If
-/// the site does not offer HTTP/3, no certificate is found and the handshake fails.
+/// Selects the certificate of the site that a client names, by the rules that also apply to TLS
+/// over TCP. If the site does not offer HTTP/3, no certificate is found and the handshake fails.
 #[derive(Debug)]
 struct BySite(Vec<Shown>);
 

@@ -14,6 +14,8 @@ use quinn::ReadError;
 use crate::http3::stream::{Arrived, Http3, LOOK};
 
 impl Http3 {
+    /// Completes with the next input of the stream. Reads from QUIC until a body part, a field
+    /// section or the end has been decoded.
     pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
         loop {
             match self.decode() {
@@ -68,7 +70,7 @@ impl Http3 {
         }
         let mut decoder = self.decoder.borrow_mut();
         let (mut read, mut came) = (0, None);
-        // Combine the data of many small DATA frames.
+        // Combine the data of many small DATA frames into one piece.
         while read < raw.len() && matches!(came, None | Some(Arrived::Data)) {
             let rest = &raw[read..];
             let decoded = decoder.decode(rest);

@@ -1,9 +1,9 @@
-//! Lets the streams of one connection that wait to send go by turns.
+//! Decides which of the waiting streams of one connection may send first.
 //!
 //! `quinn` wakes all waiting streams whenever the client has accepted bytes, and wakes the stream
-//! first that began to wait last. Without a rule, this stream would use the whole window each time.
-//! With this queue, one of n streams goes first, usually a different one each time. The others
-//! yield once, so that each stream polls at most twice per wake-up.
+//! first that began to wait last. Without this module, that stream would use the whole window each
+//! time. With this queue, one of n streams goes first, usually a different one each time. The
+//! others yield once, so that each stream polls at most twice per wake-up.
 
 use std::cell::Cell;
 

@@ -107,7 +107,7 @@ impl Front {
     async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
         let Accepted { thread, .. } = &self.connection.accepted;
         let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
-        // Limit the wait, because a client may not allow the control stream.
+        // Limit the wait, because a client may allow no stream, not even the control stream.
         let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
             thread.counters.count_limit(Limit::Head);
             return Ok(());

@@ -274,8 +274,8 @@ impl Http3 {
         }
     }
 
-    /// Completes if the client cancels the stream, or if unread data arrives while `is_full` is
-    /// false.
+    /// Completes if the client cancels the stream. If `is_full` is false, also completes when
+    /// unread data arrives.
     fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
         self.poll_leftover(context);
         // Only a read detects a reset, so read if no unread data is stored.

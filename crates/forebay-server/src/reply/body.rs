@@ -22,7 +22,7 @@ impl Reply {
         self.buffer_lines(status, lines, (body, false), |_| {})
     }
 
-    /// Buffers a complete reply as [`Reply::buffer_reply`] does, but with the `Date` in `lines`.
+    /// Buffers a complete reply as [`Reply::buffer_reply`] does, but uses the `Date` in `lines`.
     /// `append` adds some short lines.
     pub fn buffer_stored(
         &mut self,
@@ -41,7 +41,8 @@ impl Reply {
         (body, has_date): (&[u8], bool),
         append: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        // The head's fixed part and framing need less than the remaining space.
+        // The status line, the server's own fields and the framing need less than the rest of the
+        // space.
         const ROOM: usize = GATHER - BUFFER / 8;
         if self.offer.is_some() || lines.len() + body.len() > ROOM {
             return false;

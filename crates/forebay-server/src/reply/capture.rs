@@ -101,7 +101,8 @@ impl Capture {
         matches!(self.keep, Some(Keep::Instead(_) | Keep::Drop))
     }
 
-    /// Returns a fault if a withheld body is shorter or longer than its head says.
+    /// Returns a fault if the body of a reply that the client does not get is shorter or longer
+    /// than announced.
     fn check_length(&self) -> Result<(), Fault> {
         let Length::Known(length) = self.length else { return Ok(()) };
         let is_kept = self.is_kept && matches!(self.keep, Some(Keep::Instead(_)));
@@ -115,8 +116,8 @@ impl Capture {
 }
 
 impl Reply {
-    /// Lets `recorder` decide about the origin's reply. `is_silent` is true if no client waits for
-    /// the reply.
+    /// Asks `recorder` if the origin's reply is to be recorded. `is_silent` is true if no client
+    /// waits for the reply.
     pub fn record(&mut self, recorder: Rc<dyn Recorder>, is_silent: bool) {
         self.capture = Some(Box::new(Capture {
             recorder,
@@ -179,7 +180,7 @@ impl Reply {
         }
         capture.recorder.append_fields(&mut self.out);
         if matches!(keep, Keep::Copy(_)) {
-            // Other requests may wait for the copy, so this client must not slow it down.
+            // Other requests may wait for the copy, so a slow client must not delay it.
             self.is_buffered = true;
         }
         false

@@ -79,7 +79,7 @@ impl Rules {
         }
     }
 
-    /// Returns the names of all fields that the rules may remove.
+    /// Returns the names of all fields that the rules remove from some replies.
     pub(crate) fn removed(&self) -> Vec<String> {
         [&self.always.remove[..], &self.unless_error.remove].concat()
     }
@@ -122,7 +122,7 @@ pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
     }
 }
 
-/// Returns the field lines of an error reply that an error page in its place must have, too.
+/// Returns the field lines of an error reply that an error page must keep if it replaces the reply.
 pub(super) fn of_error(lines: &[u8]) -> Vec<u8> {
     const KEPT: [&[u8]; 5] =
         [b"www-authenticate", b"proxy-authenticate", b"retry-after", b"allow", b"set-cookie"];

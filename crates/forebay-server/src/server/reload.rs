@@ -2,16 +2,16 @@
 //!
 //! A separate thread loads and checks the configuration, resolves backends and starts changed
 //! applications. Meanwhile the main thread can still stop the server. Then the main thread opens
-//! new listeners and logs. If anything fails, nothing changes. Afterwards every serving thread
-//! builds its own table of sites, and replaces its table, settings and log formats between two
-//! requests.
+//! new listeners and logs. If any of these steps fails, nothing changes. Afterwards every serving
+//! thread builds its own table of sites, and replaces its table, settings and log formats between
+//! two requests.
 //!
-//! A request keeps its site, and each site holds a token of its configuration. When the count of
-//! the old token is zero, no request can reach an old application, and the application is stopped.
-//! An application with an unchanged definition keeps running. A `cgi` route keeps the count of its
-//! processes if the previous route at its position was the same. A named group of backends keeps
-//! its state if a previous group had the same name. A group without a name keeps its state if a
-//! previous one had the same backends.
+//! A request keeps its site, and each site holds a token of its configuration. When nothing holds
+//! the old token any longer, no request can reach an old application, and the application is
+//! stopped. An application with an unchanged definition keeps running. A `cgi` route keeps the
+//! count of its processes if the previous route at its position was the same. A named group of
+//! backends keeps its state if a previous group had the same name. A group without a name keeps its
+//! state if a previous one had the same backends.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -59,8 +59,8 @@ struct New {
 }
 
 impl Server {
-    /// Loads another configuration, or logs the error. Returns a signal that arrived meanwhile and
-    /// is still to be handled.
+    /// Loads another configuration, or logs the error. Returns a signal that arrived in the
+    /// meantime and that the caller must handle.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
@@ -89,7 +89,8 @@ impl Server {
     }
 
     /// Prepares another configuration on a separate thread. The boolean is true if another SIGHUP
-    /// arrived. Returns `None` after a signal to stop. The preparation then ends with the process.
+    /// arrived. Returns `None` after a signal to stop, and lets the preparation continue until the
+    /// process ends.
     async fn prepared(
         &self,
         signals: &mut Signals,
@@ -122,7 +123,7 @@ impl Server {
     /// Applies the configuration, or returns an error and changes nothing.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
-        // Do everything first that may fail.
+        // First do everything that may fail.
         let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
         let accesses =
             |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
@@ -153,8 +154,8 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the Unix sockets whose configured mode or owner has changed. Both are set only when a
-    /// socket is created.
+    /// Logs the Unix sockets whose configured mode or owner has changed. The new values do not
+    /// apply, because both are set only when a socket is created.
     fn name_kept_accesses(&self, wanted: &Wanted) {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
