@@ -247,6 +247,8 @@ impl Server {
         });
     }
 
+    /// Starts the serving threads and, if configured, the thread that serves the admin listener.
+    /// Moves the sockets to the serving threads.
     fn spawn(
         &mut self,
         tables: &Tables,

@@ -35,7 +35,8 @@ pub struct Ajp {
     upstream: Upstream,
     sticky: Option<Sticky>,
     settings: conf::Ajp,
-    /// Activation of each container, as Tomcat names it; empty if all are active.
+    /// Activation of each container, in Tomcat's words (such as `DIS` for disabled). Empty if all
+    /// are active.
     activations: Vec<&'static [u8]>,
     buffers: Rc<FreeList<Box<Buffers>>>,
 }
@@ -62,6 +63,8 @@ impl Ajp {
         outcome
     }
 
+    /// Encodes the head and the first data packet into `buffers`, and sends the request to one of
+    /// the containers.
     async fn forward_with(
         &self,
         exchange: &mut Exchange,
@@ -83,8 +86,8 @@ impl Ajp {
         outcome.map(drop).map_err(|fault| self.unavailable(fault))
     }
 
-    /// Changes the status to 503, as mod_jk does, if no container of the route accepted a
-    /// connection.
+    /// If no container of the route accepted a connection, changes the status of `fault` to 503, as
+    /// mod_jk does.
     fn unavailable(&self, fault: Fault) -> Fault {
         let is_route = !self.settings.upstream.to.is_empty();
         let is_unconnected =
@@ -130,15 +133,15 @@ struct AjpCarrier<'a> {
     wanted: Option<usize>,
     /// True if the request may be sent more than once.
     is_repeatable: bool,
-    /// Length of the head in `buffers.out`, and the framing of the body in it.
+    /// Length of the head in `buffers.out`, and the framing that this head announces for the body.
     head: (usize, RequestFraming),
     packets: Packets,
     buffers: &'a mut Buffers,
 }
 
 impl AjpCarrier<'_> {
-    /// Rewrites the head with the activation of container `index`, unless all containers are
-    /// active.
+    /// Writes the head again with the activation of container `index`. Does nothing if all
+    /// containers are active.
     fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
         let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
         let (length, framing) = self.head;

@@ -5,9 +5,9 @@
 //! that do not describe a script. An application has no script: the path after `mount` is its
 //! PATH_INFO.
 //!
-//! Applications answer with HTTP or with CGI output. The first bytes show which. If a reply has a
-//! length, Forebay reads no further: uWSGI resets a connection if it did not read the request's
-//! body.
+//! Applications answer with HTTP or with CGI output. The first bytes of a reply show which form it
+//! has. If a reply has a length, Forebay reads no further: uWSGI resets a connection if it did not
+//! read the request's body.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -53,7 +53,7 @@ impl AppServer {
         self.forward_with(exchange, &body).await
     }
 
-    /// Sends a request whose whole body has been received, and passes the reply on.
+    /// Sends a request whose whole body has been received, and sends the reply to the client.
     pub async fn forward_with(&self, exchange: &mut Exchange, body: &Spooled) -> Result<(), Fault> {
         let mut out = self.thread.take_buffer();
         append_head(&mut out, &exchange.request, &self.settings, body.length())?;
@@ -101,6 +101,8 @@ pub fn append_head(
     }
 }
 
+/// Passes the CGI variables of the request to `sink`. The `params` of the route replace variables
+/// of the same name.
 fn append_variables(
     request: &Request,
     settings: &conf::AppServer,
@@ -185,7 +187,7 @@ impl Session<'_> {
         upload(&outlet, BodyEncoder::Plain, Source::spooled(body)).await
     }
 
-    /// Reads the reply and passes it on.
+    /// Reads the reply and sends it to the client.
     async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         self.backend.readable(self.socket).await?;
         let mut inbox = self.origin.thread.take_buffer();
@@ -194,7 +196,7 @@ impl Session<'_> {
         outcome
     }
 
-    /// Passes on a reply, up to its length or the end of the connection.
+    /// Sends a reply to the client, up to its announced length or to the end of the connection.
     async fn pass_reply(&self, exchange: &mut Exchange, inbox: &mut Vec<u8>) -> Result<(), Fault> {
         let limit = OutputLimit::new(self.origin.settings.max_output, Fault::backend);
         let output = Output::of_server(&exchange.request, limit);

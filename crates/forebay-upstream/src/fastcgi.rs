@@ -4,7 +4,7 @@
 //! connection. `shared` sends a request over a connection of `mux_connection`, which several
 //! requests share. `mux_pool` holds the shared connections of a thread.
 //!
-//! If a client leaves, Forebay closes the unshared connection to the application and sends no
+//! If a client disconnects, Forebay closes the unshared connection to the application, and sends no
 //! FCGI_ABORT_REQUEST. The application may still answer an aborted request, so the connection could
 //! not be reused anyway.
 //!
@@ -117,8 +117,8 @@ impl Fastcgi {
                 self.run(source.backend, connection, exchange, body, out).await
             }
             RequestConnection::Shared(stream) => {
-                // Not a buffer of the thread: the connection owns these records until it has sent
-                // them.
+                // Allocate instead of taking a buffer of the thread, because the connection owns
+                // these records until it has sent them.
                 let mut out = Vec::new();
                 self.append_head(&mut out, (stream.id(), true), &exchange.request, script, body);
                 let shared = Shared::new(self, source, &stream);
@@ -149,8 +149,8 @@ impl Fastcgi {
         }
     }
 
-    /// Sends one request over `connection`, passes its reply on and keeps the connection if
-    /// possible.
+    /// Sends one request over `connection`, sends its reply to the client, and keeps the connection
+    /// for reuse if possible.
     async fn run(
         &self,
         backend: &Backend,
@@ -192,7 +192,7 @@ impl Fastcgi {
         upload(&outlet, BodyEncoder::Stdin(ID), Source::spooled(body)).await
     }
 
-    /// Reads the reply and passes it on. Returns true if the connection can be kept.
+    /// Reads the reply and sends it to the client. Returns true if the connection can be kept.
     async fn read_reply(
         &self,
         backend: &Backend,
@@ -208,6 +208,8 @@ impl Fastcgi {
         outcome
     }
 
+    /// Decodes the application's records: sends output to the client, and writes error output to
+    /// the log. Returns true if the connection can be kept.
     async fn pass_reply(
         &self,
         backend: &Backend,
@@ -329,8 +331,8 @@ enum RequestConnection {
 }
 
 impl ConnectionSource<'_> {
-    /// Returns a connection for one request. If `fresh` is true, because another connection failed,
-    /// the returned connection is new.
+    /// Returns a connection for one request. If `fresh` is true, opens a new connection: the caller
+    /// sets this after another connection has failed.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool

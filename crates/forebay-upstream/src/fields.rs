@@ -14,7 +14,8 @@ use forebay_wire::http1::{
 pub struct Changes<'a> {
     /// Replaces the client's host.
     pub host: Option<&'a str>,
-    /// Skips the fields that contain paths with the prefix. The caller appends them.
+    /// True if the fields that contain paths with the prefix are skipped, because the caller
+    /// appends them.
     pub skips_prefix: bool,
 }
 

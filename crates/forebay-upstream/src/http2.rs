@@ -17,17 +17,17 @@
 //! error code, the streams that have no reply yet fail at once.
 //!
 //! A backend has not processed the requests that it refuses (REFUSED_STREAM) or that have a stream
-//! id above the last one in its GOAWAY. Forebay resends such a request, whatever its method is, if
-//! the request's body is still available (`upstream/attempts.rs`).
+//! id above the last one in its GOAWAY. Forebay resends such a request if the request's body is
+//! still available, for every method (`upstream/attempts.rs`).
 //!
 //! While bytes arrive, Forebay sends no PING, because gRPC servers count PINGs. If a reply is late
 //! and nothing else arrived on its connection, Forebay sends a PING. Until the answer arrives, the
 //! connection gets no requests. After 5 s without an answer, Forebay closes it.
 //!
 //! Tomcat ends connections with too much overhead: it counts small DATA frames that do not end a
-//! stream, small window updates, resets and PINGs. So the last DATA frame ends the stream if the
-//! length is known, and Forebay updates a window after half of it is used. `:scheme` is `https`
-//! only if the backend connection uses TLS, because Tomcat compares the two.
+//! stream, small window updates, resets and PINGs. So if the length of a body is known, its last
+//! DATA frame ends the stream. Forebay updates a window after half of it is used. `:scheme` is
+//! `https` only if the backend connection uses TLS, because Tomcat compares the two.
 
 mod config;
 mod connection;

@@ -4,7 +4,7 @@
 //! protocol has an origin that carries the request over that connection: `proxy` (with `http1` and
 //! `http2`), `fastcgi`, `app_server` (SCGI and uwsgi) and `ajp`. `script`, `mount` and `params`
 //! compute the variables of a CGI-like application. `output`, `script_reply`, `nph` and
-//! `reply_pump` pass the application's output on.
+//! `reply_pump` send the application's output to the client.
 #![forbid(unsafe_code)]
 
 pub mod ajp;

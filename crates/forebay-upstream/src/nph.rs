@@ -1,8 +1,8 @@
 //! Replies of "non-parsed header" scripts (RFC 3875 section 5), which print complete HTTP, and of
 //! application servers that answer with HTTP over another protocol.
 //!
-//! Forebay parses this output anyway. So the client gets a reply with correct framing, and does not
-//! get bytes that a script prints after the reply.
+//! Forebay parses this output anyway. So the client gets a reply with correct framing, without
+//! bytes that a script prints after the reply.
 
 use forebay_net::fault::Fault;
 use forebay_server::reply::Reply;
@@ -22,7 +22,7 @@ pub struct NphReply {
     closes: bool,
     heads: ReplyReader<NphParser>,
     head: NphHead,
-    /// Output that was not passed on yet.
+    /// Output that was not sent to the client yet.
     output: Vec<u8>,
     /// Decoder of the body. `None` until the head is complete.
     body: Option<BodyDecoder>,
@@ -70,7 +70,7 @@ impl NphReply {
         self.is_unflushed && self.body.is_some()
     }
 
-    /// Processes output.
+    /// Processes the next piece of output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         self.limit.take(output)?;
         self.output.extend_from_slice(output);
@@ -95,7 +95,7 @@ impl NphReply {
         self.pass_body(reply).await
     }
 
-    /// Sends the output so far to the client, because the script pauses.
+    /// Sends the output so far to the client, because the script has printed nothing for a while.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         self.is_unflushed = false;
         reply.flush().await

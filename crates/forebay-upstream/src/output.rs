@@ -48,7 +48,7 @@ impl Output {
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Returns true if no output has arrived; always false for an `nph-` script.
+    /// Returns true if no output has arrived. Always returns false for an `nph-` script.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),
@@ -84,7 +84,7 @@ impl Output {
         }
     }
 
-    /// Processes output.
+    /// Processes the next piece of output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         let mut start = Vec::new();
         if let Self::Undecided(undecided) = self {

@@ -34,15 +34,15 @@ pub fn with_params<S: Sink>(
     sink: &mut S,
     append: impl FnOnce(&mut Replaced<'_, S>),
 ) {
-    // Each name is passed once: SCGI forbids a second occurrence, and applications differ in which
-    // one they use.
+    // Each name is passed once, because SCGI forbids a second occurrence. Some applications would
+    // use the first value, others the last one.
     append(&mut Replaced { sink, by: params });
     for (name, value) in params {
         sink.variable(name.as_bytes(), value.as_bytes());
     }
 }
 
-/// A sink that leaves out replaced variables.
+/// A sink that drops the variables that `by` replaces.
 pub struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a BTreeMap<String, String>,

@@ -60,7 +60,8 @@ impl Proxy {
             let make = || Http2Pool::new(thread.clone(), has_prior_knowledge, idle_time);
             match to.version {
                 conf::HttpVersion::Http11 => None,
-                // Not shared: another route may verify certificates differently.
+                // Do not share this pool, because another route may verify certificates
+                // differently.
                 _ if to.https => Some(Rc::new(make())),
                 _ => Some(pools.of((to.address.to_string(), idle_time), make)),
             }
@@ -101,6 +102,7 @@ impl Proxy {
         self.pools.get(index)?.as_deref()
     }
 
+    /// Sends the request to one of the backends. After a successful upgrade, opens the tunnel.
     async fn forward(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let is_upgrade = upgrade::is_requested(&exchange.request);
         if is_upgrade {
@@ -141,7 +143,7 @@ pub struct ProxyCarrier<'a> {
     pub is_repeatable: bool,
     /// True if a backend requires HTTP/1.1 for the request.
     pub needs_http1: bool,
-    /// True if the shared connection that failed had carried replies before.
+    /// True if the shared connection had carried replies before it failed.
     pub was_proven: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Passes replies on to the client as they arrive. If the client does not read, the pump reads no
-//! more from the backend.
+//! Sends replies to the client as they arrive. If the client does not read, the pump reads no more
+//! from the backend.
 //!
 //! Output of scripts and applications arrives in pieces of any size. Its head, length and end are
 //! known only after parsing. So [`ReplyPump`] holds small pieces back until nothing has arrived for
-//! [`PAUSE`]. Backends with HTTP or AJP frame their replies. [`FramedPump`] passes such replies on
+//! [`PAUSE`]. Backends with HTTP or AJP frame their replies. [`FramedPump`] sends such replies
 //! after each read, directly from the receive buffer and without a timer.
 
 use forebay_net::fault::{Fault, Retry};
@@ -16,7 +16,7 @@ use crate::upstream::Backend;
 
 /// Size of a receive buffer, in bytes.
 const INBOX: usize = 16 * 1024;
-/// Size of a receive buffer for a long body, in bytes: more than the largest AJP packet.
+/// Size of a receive buffer for a long body, in bytes. This is more than the largest AJP packet.
 const LARGE_INBOX: usize = 128 * 1024;
 
 /// Moves the output of a script or application to the client.
@@ -32,8 +32,8 @@ impl<'a> ReplyPump<'a> {
     }
 
     /// Returns the result of `read`. If `read` waits for longer than [`PAUSE`], sends the output so
-    /// far to the client first. This cancels `read` and calls it again, so `read` must lose no data
-    /// when cancelled.
+    /// far to the client first. `next` then cancels `read` and calls it again, so `read` must not
+    /// lose data when it is cancelled.
     pub async fn next<T>(&mut self, mut read: impl AsyncFnMut() -> T) -> Result<T, Fault> {
         if self.output.has_output() {
             tokio::select! {
@@ -46,7 +46,7 @@ impl<'a> ReplyPump<'a> {
         Ok(read().await)
     }
 
-    /// Processes output.
+    /// Processes the next piece of output.
     pub async fn feed(&mut self, output: &[u8]) -> Result<(), Fault> {
         self.output.feed(output, self.reply).await
     }
@@ -81,21 +81,21 @@ impl<'a> ReplyPump<'a> {
     }
 }
 
-/// Passes on a reply from a backend that frames its replies (HTTP or AJP).
+/// Sends a reply to the client that comes from a backend with framed replies (HTTP or AJP).
 pub struct FramedPump<'a> {
     pub backend: &'a Backend,
     pub socket: &'a Socket,
-    /// True if bytes of the reply arrived, so the backend has processed the request.
+    /// True if bytes of the reply have arrived. The backend has then processed the request.
     pub any: bool,
     /// True if the head is not sent before the first bytes of its body.
-    // Head and body then need one write instead of two. If the backend dies in between, the client
-    // gets an error page, not a cut-off reply.
+    // Head and body then need one write instead of two. If the backend fails between them, the
+    // client gets an error page instead of an incomplete reply.
     pub holds_head: bool,
 }
 
 impl FramedPump<'_> {
-    /// Reads more into `inbox`, whose first `used` bytes were passed to `reply`. Sends those to the
-    /// client first, unless the head is held. Returns 0 at the end of the connection.
+    /// Reads more bytes into `inbox`. Its first `used` bytes were passed to `reply`, and are sent
+    /// to the client first, unless the head is held. Returns 0 at the end of the connection.
     pub async fn next(
         &mut self,
         inbox: &mut Vec<u8>,
@@ -118,7 +118,7 @@ impl FramedPump<'_> {
     }
 }
 
-/// Removes the bytes that were passed on. Enlarges the buffer if a body has filled it.
+/// Removes the first `used` bytes. Enlarges the buffer if a body has filled it.
 fn make_room(inbox: &mut Vec<u8>, used: usize) {
     let was_full = inbox.len() == inbox.capacity();
     inbox.drain(..used);

@@ -17,7 +17,7 @@ use crate::params::request_data;
 /// Maximum number of remembered scripts. If it is reached, all are forgotten.
 const REMEMBERED: usize = 10_000;
 
-/// A script that a path names.
+/// The script file that a path names, and the rest of the path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Script {
     /// The file.
@@ -92,8 +92,9 @@ impl Scripts {
         Self { only_scripts, ..self }
     }
 
-    /// Returns the finder, which then requires a name with one of `ends`, unless `ends` is empty.
-    /// The route has checked only that some part of the path has such an ending.
+    /// Returns the finder. It then accepts only scripts whose name has one of the endings `ends`.
+    /// If `ends` is empty, it accepts all names. The route has checked only that some part of the
+    /// path has such an ending.
     pub fn ending_in(self, ends: Vec<String>) -> Self {
         Self { ends, ..self }
     }
@@ -128,8 +129,8 @@ impl Scripts {
     }
 }
 
-/// Returns true if a file with this name and beginning is a script or program, not data. The kernel
-/// can then run it, or its name has the ending of a script language.
+/// Returns true if a file with this name and beginning is a script or program, not data. The file
+/// counts as a script if the kernel can run it, or if its name has the ending of a script language.
 pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
     let end = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
     let ends: [&[u8]; 8] = [b"cgi", b"fcgi", b"pl", b"plx", b"perl", b"py", b"php", b"rb"];

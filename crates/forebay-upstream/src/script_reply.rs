@@ -17,7 +17,7 @@ use forebay_wire::sendfile;
 
 use crate::upgrade;
 
-/// Maximum of bytes to hold until the script ends or pauses, so that a short reply gets a
+/// Maximum number of bytes that are held until the script ends or pauses. A short reply then gets a
 /// `Content-Length` and needs one write.
 const HOLD: usize = 32 * 1024;
 
@@ -25,7 +25,7 @@ const HOLD: usize = 32 * 1024;
 const USUAL_FIELDS: usize = 16;
 
 /// Forebay sends held output when the script has printed nothing for this time.
-// Long enough to wait for the end of a script, which follows its last output within microseconds.
+// This is long enough for the end of a script, which follows its last output within microseconds.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
 /// Function that creates a fault for invalid output and names the side at fault.
@@ -82,15 +82,16 @@ pub struct ScriptReply {
 enum Stage {
     /// The head is incomplete.
     Head,
-    /// The head is complete. Head and body, if any, are still in `output`.
+    /// The head is complete. The head, and the first body bytes if there are any, are still in
+    /// `output`.
     Held,
     /// The reply has begun.
     Streaming,
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. Malformed output is blamed on the same side as output over the
-    /// limit.
+    /// Creates an empty reply. The fault for malformed output names the same side as the fault for
+    /// too much output.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
@@ -125,7 +126,7 @@ impl ScriptReply {
         self.stage == Stage::Held || self.stage == Stage::Streaming && self.is_unflushed
     }
 
-    /// Processes output.
+    /// Processes the next piece of output.
     pub async fn feed(&mut self, output: &[u8], reply: &mut Reply) -> Result<(), Fault> {
         self.limit.take(output)?;
         self.len += output.len() as u64;
@@ -168,7 +169,7 @@ impl ScriptReply {
         Ok(())
     }
 
-    /// Sends the output so far to the client, because the script pauses.
+    /// Sends the output so far to the client, because the script has printed nothing for a while.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         if self.stage == Stage::Held {
             self.start(Length::Unknown, reply).await?;
@@ -188,7 +189,8 @@ impl ScriptReply {
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                // If a script answers HEAD without a body, the length of a GET's body is unknown.
+                // If a script answers HEAD without a body, the length of the body for GET is
+                // unknown.
                 let is_known = length > 0 || !reply.is_to_head();
                 let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;
@@ -198,7 +200,7 @@ impl ScriptReply {
         reply.finish().await
     }
 
-    /// Passes an interim reply on.
+    /// Sends an interim reply to the client.
     async fn inform(&self, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         let mut lines = Vec::with_capacity(head.len);
@@ -216,8 +218,8 @@ impl ScriptReply {
         format!("{what} the script's output, which starts with {start:?}")
     }
 
-    /// Begins the reply and passes on the held body. The script's own `Content-Length` takes
-    /// precedence over `length`.
+    /// Begins the reply and sends the held body. The script's own `Content-Length` takes precedence
+    /// over `length`.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {

@@ -1,7 +1,7 @@
 //! Upgrades (RFC 9110 section 7.8): requests that may turn their connection into a tunnel.
 //!
-//! Upgrades to another HTTP version or to TLS are ignored, which the RFC permits. In such a tunnel,
-//! requests would bypass the routes.
+//! Upgrades to another HTTP version or to TLS are ignored, because requests in such a tunnel would
+//! bypass the routes. The RFC permits this.
 
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;

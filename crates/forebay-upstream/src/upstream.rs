@@ -60,7 +60,7 @@ pub struct Upstream {
     hash_key: Option<Template>,
 }
 
-/// One attempt at a request, with one backend.
+/// One attempt to send a request to one backend.
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,
@@ -77,12 +77,12 @@ pub struct InFlight {
     _active: Active,
 }
 
-/// Earlier use of a connection.
+/// Previous use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOrigin {
     /// Opened for this request.
     New,
-    /// Kept after an earlier request.
+    /// The connection was kept after an earlier request.
     Kept,
     /// Shared with other requests.
     Shared,
@@ -111,7 +111,7 @@ pub trait Carrier {
         exchange: &mut Exchange,
     ) -> Result<Self::Outcome, Fault>;
 
-    /// Returns the availability of the request's body for another attempt.
+    /// Returns how much of the request's body is available for another attempt.
     fn body(&self) -> BodyAtHand;
 
     /// Returns true if the shared connection of the last exchange had carried replies before it
@@ -147,8 +147,9 @@ impl Upstream {
     }
 
     /// Sends a request to the backend `wanted` if it is up, else to the backend that the group
-    /// selects. Tries further backends while the request cannot have been processed or may be
-    /// resent. Also returns a guard that counts the request as active. A tunnel keeps this guard.
+    /// selects. Tries further backends as long as no backend can have processed the request, or the
+    /// request may be resent. Also returns a guard that counts the request as active. A tunnel
+    /// keeps this guard.
     pub(crate) async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
@@ -181,9 +182,9 @@ impl Upstream {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 
-    /// Sends a request to one backend. Resends it over a new connection in two cases. A kept or
-    /// shared connection has died and the request may be resent, or the backend left the request
-    /// unprocessed.
+    /// Sends a request to one backend. Resends it over a new connection in two cases: a kept or
+    /// shared connection has failed and the request may be resent, or the backend has not processed
+    /// the request.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -207,8 +208,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // An old connection may end at any time, so its end is not counted as the
-                        // backend's failure.
+                        // A connection that has carried replies may end at any time, so count only
+                        // the failure of a new one.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }

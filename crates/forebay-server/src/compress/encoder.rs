@@ -56,6 +56,8 @@ impl Gzip {
         Self(Compress::new_gzip(flate2::Compression::new(level), 15))
     }
 
+    /// Compresses all of `input`, and appends the output. If `flush` is `Finish`, also appends the
+    /// end.
     fn run(&mut self, mut input: &[u8], out: &mut Vec<u8>, flush: FlushCompress) -> io::Result<()> {
         loop {
             out.reserve(ROOM);
@@ -101,6 +103,7 @@ struct Brotli {
 }
 
 impl Brotli {
+    /// Runs one operation of Brotli's encoder on all of `input`, and appends the output.
     fn run(
         &mut self,
         input: &[u8],

@@ -373,6 +373,7 @@ impl Front {
         self.is_idle = is_idle;
     }
 
+    /// Waits for the next event. Reads nothing while the codec accepts no input.
     async fn wait(&self) -> Ready {
         let connection = &*self.connection;
         let begun = connection.accepted.thread.deadlines.now();

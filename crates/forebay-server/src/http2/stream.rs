@@ -210,6 +210,8 @@ impl Http2 {
         .await
     }
 
+    /// Moves the received bytes to `buffer`, which opens the client's window again. Returns 0 at
+    /// the end of the request. Fails with `WouldBlock` if no bytes have arrived.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();

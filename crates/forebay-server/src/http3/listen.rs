@@ -276,6 +276,8 @@ impl Sites {
     }
 }
 
+/// Returns the TLS configuration of the listener's QUIC connections. Session tickets have the keys
+/// of the first site that offers HTTP/3.
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
     let mut taken = shown.0.iter().filter(|site| site.takes_http3);
     let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());

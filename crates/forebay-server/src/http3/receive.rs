@@ -149,6 +149,8 @@ impl Http3 {
         self.is_expired.get()
     }
 
+    /// Waits until the stream has input, or the read deadline has passed. While the server stops, a
+    /// tunnel without traffic gets an earlier deadline.
     pub(crate) async fn readable(&self) {
         let thread = &self.connection.accepted.thread;
         loop {

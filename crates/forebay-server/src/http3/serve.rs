@@ -271,6 +271,8 @@ impl Front {
     }
 }
 
+/// Reads one of the client's unidirectional streams to its end, and charges the client for useless
+/// input. Fails if the stream violates the protocol.
 async fn read_uni(
     connection: &Connection,
     mut stream: RecvStream,

@@ -197,6 +197,7 @@ impl Reply {
         Ok(())
     }
 
+    /// Compresses a range of a file in slices, so that other tasks run in between.
     async fn compress_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
         let mut slice = vec![0; SLICE];
         let mut done = 0;

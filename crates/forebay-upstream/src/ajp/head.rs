@@ -76,8 +76,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // Blames the client, because its fields are the usual reason. Only a misconfigured `secret`
-    // could be long enough to be another reason.
+    // Name the client as the cause, because the client's fields are the usual reason. Only a
+    // misconfigured `secret` could be long enough to be another reason.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })
@@ -130,7 +130,8 @@ fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..at], line[at + 1..].trim_ascii()))
 }
 
-/// Returns the key length in bits of a TLS 1.2 or 1.3 cipher suite: AES or ChaCha20.
+/// Returns the key length in bits of a cipher suite of TLS 1.2 or 1.3, all of which use AES or
+/// ChaCha20.
 fn key_size(cipher: &str) -> u16 {
     if cipher.contains("AES128") || cipher.contains("AES_128") { 128 } else { 256 }
 }
@@ -142,6 +143,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
+/// Appends the attributes of the request: the user, the query, the cipher and version of TLS, and
+/// the ports and addresses that have no field of their own.
 fn append_attributes(
     attributes: &mut Attributes<'_>,
     request: &Request,

@@ -32,7 +32,7 @@ pub struct Buffers {
     head: ReplyHead,
 }
 
-/// Use of a connection after the reply.
+/// The use of a connection after the reply.
 pub enum Disposition {
     Keep,
     Close,
@@ -56,8 +56,8 @@ impl Session<'_> {
     }
 
     /// Sends the contents of `buffers`, then reads the reply and sends the packets that the
-    /// container requests. Reads and sends at once, because a container may answer while it still
-    /// reads.
+    /// container requests. Reads and sends at the same time, because a container may answer before
+    /// it has read the whole body.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
@@ -116,7 +116,7 @@ struct ReplyReading<'a> {
 }
 
 impl ReplyReading<'_> {
-    /// Reads the reply and passes it on.
+    /// Reads the reply and sends it to the client.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<Disposition, Fault> {
         let backend = self.session.backend();
         // Containers may send larger packets than they accept.
@@ -144,7 +144,7 @@ impl ReplyReading<'_> {
                     let part = start + range.start..start + range.end;
                     body = join(self.inbox, body, part);
                 }
-                // A flush before the head has no meaning.
+                // A flush before the head of the reply has no meaning.
                 Some(PacketEvent::Flush) => pump.holds_head &= !decoder.has_head(),
                 Some(PacketEvent::WantsBody(length)) if self.demand.raise(length) => {}
                 Some(PacketEvent::WantsBody(_)) => {
@@ -184,6 +184,8 @@ impl ReplyReading<'_> {
         }
     }
 
+    /// Begins the reply to the client: copies the end-to-end fields of the container's head, adds
+    /// the sticky cookie, and ends the head.
     fn begin(&self, reply: &mut Reply) {
         let head = &*self.head;
         reply.begin(head.status, head.reason());
@@ -213,8 +215,8 @@ impl ReplyReading<'_> {
     }
 }
 
-/// Moves the bytes of `part` to the end of `body`, which precedes it. So one write sends all
-/// packets of a read: packets of 8 KB, reads of up to 128 KB.
+/// Moves the bytes of `part` to the end of `body`, which is before it in the buffer. One write then
+/// sends all packets of one read. A packet has up to 8 KB, a read up to 128 KB.
 fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
     if body.is_empty() {
         return part;

@@ -17,7 +17,8 @@ pub struct Packets {
     /// Bytes read from the client. Bytes from `start` on were not sent yet.
     carry: Vec<u8>,
     start: usize,
-    /// True after packets other than the first were sent. Their bytes are not stored.
+    /// True if more than the first packet was sent. The bytes of these further packets are not
+    /// stored.
     is_past_first: bool,
 }
 
@@ -29,7 +30,8 @@ impl Packets {
         Self { framing, most, left, carry: Vec::new(), start: 0, is_past_first: false }
     }
 
-    /// Returns true if at most the first packet was sent, which the caller still has.
+    /// Returns true if the body can be resent: at most the first packet was sent, and the caller
+    /// still has that packet.
     pub fn is_at_hand(&self) -> bool {
         !self.is_past_first
     }
@@ -106,7 +108,7 @@ impl Packets {
         out[header..start].copy_from_slice(&data_header(length));
         self.left = self.left.saturating_sub(length as u64);
         if is_counted && self.left == 0 {
-            // All bytes were read. This call lets `body` notice its end.
+            // All bytes were read. This call lets `body` notice that it has ended.
             body.next().await?;
         }
         Ok(())

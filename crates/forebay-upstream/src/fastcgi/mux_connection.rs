@@ -3,13 +3,13 @@
 //! One task reads and writes the connection. Requests add records to the connection's queue and
 //! take the application's output from their `RequestState`. FastCGI has no flow control. If a
 //! client is slow and too much of its reply waits, Forebay aborts its request, so that the other
-//! requests continue. If a connection carries only one request, Forebay stops reading instead,
-//! which slows the application down.
+//! requests continue. If a connection carries only one request, Forebay stops reading instead, so
+//! that the application waits.
 //!
-//! If a client leaves, Forebay aborts its request and does not reuse its number. The reason is that
-//! fastcgi-mono-server4 ends a request twice if the abort arrives just when the request ends.
-//! Forebay closes the connection if a record's request is neither running nor aborted, because no
-//! request can take the record.
+//! If a client disconnects, Forebay aborts its request, and does not reuse the request's number.
+//! The reason is that fastcgi-mono-server4 ends a request twice if the abort arrives just when the
+//! request ends. Forebay closes the connection if a record has the number of a request that is
+//! neither running nor aborted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -27,7 +27,7 @@ use super::stderr::Stderr;
 use super::{FASTCGI_IDLE, INBOX};
 use crate::upstream::{BackendConnection, Outlet, SharedConnection};
 
-/// Interval of checks if a connection is idle for too long.
+/// Interval at which a connection checks if it has been idle for too long.
 const PRUNING: Duration = Duration::from_millis(500);
 /// Bytes in the queue above which requests wait before they add more.
 const QUEUED: usize = 256 * 1024;
@@ -69,7 +69,7 @@ struct RequestState {
     end: Cell<Option<End>>,
     ready: Notify,
     stderr: Stderr,
-    /// True after the request was abandoned or has ended.
+    /// True if the request has ended, or if Forebay has abandoned it.
     is_left: Cell<bool>,
 }
 
@@ -176,7 +176,8 @@ impl MuxConnection {
         self.live.get() == 0 && (self.is_used_up() || is_idle())
     }
 
-    /// Returns true if the connection takes no more requests because too many were aborted.
+    /// Returns true if the connection takes no more requests because too many of its requests were
+    /// aborted.
     fn is_used_up(&self) -> bool {
         self.aborted.borrow().len() >= ABORTED
     }

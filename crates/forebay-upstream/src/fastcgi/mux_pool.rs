@@ -1,9 +1,9 @@
 //! Shared connections of one thread to an application, if the application supports them.
 //!
 //! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection that it then closes.
-//! If no answer arrives within 250 ms, Forebay does not multiplex for five minutes. Each thread has
-//! an equal part of `max_connections`. Otherwise, a thread without a connection would have to wait
-//! until another thread is idle.
+//! If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after five
+//! minutes. Each thread has an equal part of `max_connections`. Otherwise, a thread without a
+//! connection would have to wait until another thread is idle.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -120,14 +120,14 @@ impl MuxPool {
         Ok(false)
     }
 
-    /// Stops multiplexing, because the application has refused it.
+    /// Stops multiplexing, because the application has refused a second request on a connection.
     pub fn give_up(&self) {
         self.support.set(MuxSupport::No);
         self.connections.capacity_changed().notify_one();
     }
 
-    /// Returns a stream without waiting. `Some(None)` means that the application does not
-    /// multiplex, and `None` means that no connection can take another request.
+    /// Returns a stream without waiting. Returns `Some(None)` if the application does not
+    /// multiplex, and `None` if no connection can take another request.
     fn find(&self) -> Option<Option<RequestStream>> {
         if self.support.get().is_no(Instant::now()) {
             return Some(None);

@@ -38,8 +38,8 @@ pub struct FoundScripts {
 const MOST: usize = 1024;
 
 impl FoundScripts {
-    /// Returns true if the script existed at some time in this second. A deleted script is noticed
-    /// up to a second late. (nginx does not check; the application reports a missing script.)
+    /// Returns true if the script has existed in this second. A deleted script is noticed up to a
+    /// second late. (nginx does not check; the application reports a missing script.)
     fn has(&self, file: &[u8], second: u64) -> bool {
         let mut found = self.found.borrow_mut();
         if self.second.replace(second) != second {
@@ -70,9 +70,10 @@ impl Script {
         }
     }
 
-    /// Splits the path after the first segment that [`script_end`] accepts. If the root is a
-    /// directory on this machine, refuses a missing script, because PHP would look for other
-    /// scripts. Refuses a file without a script's ending, because PHP would run it.
+    /// Finds the script of a path: splits the path after the first segment that [`script_end`]
+    /// accepts. If the root is a directory on this machine, refuses a missing script, because PHP
+    /// would look for other scripts. Refuses a file without a script's ending, because PHP would
+    /// run it.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,
@@ -179,8 +180,8 @@ impl Script {
 }
 
 /// Returns the part of `path` that is looked up below the root: the part after `strip_prefix`.
-/// Returns `None` for a path outside that prefix, which the route declines. So each script has only
-/// one path, and a rule for this path always applies to the script.
+/// Returns `None` for a path outside that prefix, which the route declines. Therefore each script
+/// has only one path, and rules for this path protect it.
 pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'a [u8]> {
     let below = path.strip_prefix(strip_prefix.unwrap_or_default().as_bytes())?;
     (below.is_empty() || below.starts_with(b"/")).then_some(below)

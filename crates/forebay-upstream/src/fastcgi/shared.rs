@@ -1,4 +1,4 @@
-//! Sends one request over a shared connection, and passes its reply on.
+//! Sends one request over a shared connection, and sends its reply to the client.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -34,8 +34,8 @@ impl<'a> Shared<'a> {
         Self { origin, source, stream, is_sent: Cell::new(false) }
     }
 
-    /// Sends the request and passes its reply on. `head` contains the whole request, except a body
-    /// that is in a file.
+    /// Sends the request, and sends its reply to the client. `head` contains the whole request,
+    /// except a body that is in a file.
     pub async fn run(
         &self,
         exchange: &mut Exchange,
@@ -56,6 +56,8 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
+    /// Sends the application's output to the client until the request ends. After the first output,
+    /// a fault allows no retry.
     async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.source.backend.name());
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);
@@ -93,7 +95,8 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Remembers a refusal, so that later requests do not cause it again.
+    /// If the application has refused the request, stops multiplexing or lowers the limit of the
+    /// connection, so that later requests are not refused for the same reason.
     fn learn(&self, status: ProtocolStatus) {
         match (status, self.source.pool) {
             (ProtocolStatus::CantMultiplex, Some(pool)) => {

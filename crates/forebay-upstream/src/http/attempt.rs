@@ -47,14 +47,15 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// Takes buffers. An HTTP/1.1 request without a body takes them when its reply begins, not
-    /// while it waits. Other requests hold theirs from the start.
+    /// Returns buffers for one request. An HTTP/1.1 request without a body takes them only when its
+    /// reply begins. All other requests hold buffers from their start.
     pub fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
     }
 
     pub fn keep_buffers(&self, mut buffers: Box<Buffers>) {
-        // HTTP/2 swaps received data of up to a whole window into `out`. Do not keep that much.
+        // HTTP/2 swaps received data of up to a whole window into `out`. Do not keep a buffer of
+        // that size.
         if buffers.out.capacity() > INBOX {
             buffers.out = Vec::with_capacity(INBOX);
         }

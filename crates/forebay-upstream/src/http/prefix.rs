@@ -18,9 +18,9 @@ pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
     destination(request, prefix, None).map(drop)
 }
 
-/// Appends `X-Forwarded-Prefix`, which has the prefix that a trusted proxy has removed, then
-/// `prefix`. Appends the `Destination` without `prefix`, and with `host`, if given, instead of the
-/// client's host.
+/// Appends `X-Forwarded-Prefix`: the prefix that a trusted proxy has removed, followed by `prefix`.
+/// Appends the `Destination` without `prefix`, and with `host`, if given, instead of the client's
+/// host.
 pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
     let prefix = prefix.trim_end_matches('/');
     let is_removed =

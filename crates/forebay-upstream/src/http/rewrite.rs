@@ -126,7 +126,8 @@ impl Context<'_> {
         (is_path && !is_below).then(|| [origin, prefix, path].concat())
     }
 
-    /// Returns true if a URL names the backend, with the backend's own scheme or the client's.
+    /// Returns true if a URL names the backend. The scheme of the URL may be the backend's or the
+    /// client's.
     fn is_own(&self, scheme: &[u8], authority: &[u8]) -> bool {
         let own = self.rewrite.own.get(self.index).and_then(Option::as_ref);
         own.is_some_and(|(own, by_tls)| {

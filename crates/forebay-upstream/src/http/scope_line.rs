@@ -69,7 +69,7 @@ fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Appends the client's end-to-end fields, except fields that the client may have forged.
+/// Appends the client's end-to-end fields, without those that only a trusted proxy may set.
 fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));

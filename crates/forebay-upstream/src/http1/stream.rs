@@ -22,7 +22,7 @@ use crate::reply_pump::FramedPump;
 use crate::upgrade;
 use crate::upstream::{BackendConnection, BodyEncoder, Source, ToBackend, announce, upload};
 
-/// Use of a connection after the reply.
+/// The use of a connection after the reply.
 pub enum Disposition {
     Keep,
     Close,
@@ -46,7 +46,7 @@ impl ProxyAttempt<'_> {
         append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
     }
 
-    /// Sends one request over `connection` and passes its reply on.
+    /// Sends one request over `connection`, and sends its reply to the client.
     pub async fn run(
         &self,
         connection: &BackendConnection,
@@ -70,9 +70,9 @@ impl ProxyAttempt<'_> {
         let mut buffers = self.proxy.take_buffers();
         let out = &mut buffers.out;
         self.write_head(out, &exchange.request);
-        // `write_soon` writes at the end of the event loop's turn. If that write fails, the read of
-        // the reply finds the end of the connection. If a body follows, it needs its own write at
-        // once, so a delay of the head would gain nothing.
+        // `write_soon` writes after all ready tasks have run. If that write fails, the read of the
+        // reply finds the end of the connection. A body needs a write of its own at once. Then a
+        // delay of the head would gain nothing.
         let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,
             _ => socket.write_all(out).await,
@@ -81,7 +81,7 @@ impl ProxyAttempt<'_> {
         sent.map_err(|error| self.backend().lost(&error))
     }
 
-    /// Passes the reply on, and sends the request's body at the same time.
+    /// Sends the reply to the client, and the request's body to the backend at the same time.
     async fn pass_reply(
         &self,
         connection: &BackendConnection,
@@ -128,8 +128,8 @@ impl<'a> ReplyReading<'a> {
         &self.connection.socket
     }
 
-    /// Sends the body and passes on the reply at the same time. Returns true if the connection can
-    /// be kept, because the whole body was sent and the reply allows reuse.
+    /// Sends the body to the backend, and the reply to the client, at the same time. Returns true
+    /// if the connection can be kept, because the whole body was sent and the reply allows reuse.
     async fn reply_during_upload(
         &mut self,
         body: &mut Body,
@@ -164,8 +164,8 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the reply and passes it on. Returns true if the connection can be kept. Fails if
-    /// another backend should answer and `can_resend` is true.
+    /// Reads the reply and sends it to the client. Returns true if the connection can be kept.
+    /// Fails if another backend should answer and `can_resend` is true.
     async fn reply(
         &mut self,
         reply: &mut Reply,
@@ -182,7 +182,8 @@ impl<'a> ReplyReading<'a> {
         ReplyHead { attempt, request, head, bytes: inbox }
     }
 
-    /// Passes on the reply whose head was read. Returns true if the connection can be kept.
+    /// Sends the reply whose head was read to the client. Returns true if the connection can be
+    /// kept.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.head().begin(reply);
@@ -230,8 +231,8 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the head of the final reply, or of a 101 that was requested. Passes interim replies
-    /// on.
+    /// Reads the head of the final reply, or of a 101 that was requested. Sends interim replies to
+    /// the client.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), to_head));

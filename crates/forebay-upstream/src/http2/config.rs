@@ -6,14 +6,15 @@ use forebay_wire::http2::hpack::ListLimits;
 
 /// Size of the output buffer, in bytes.
 // Servers start with a window of 65,535 bytes. This size holds that much data and its frame heads,
-// so one write sends all of it. With 64 KiB, 35 bytes were left over for a separate DATA frame.
-// Tomcat counts such frames against a connection and answers them with window updates.
+// so one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data needed a
+// separate DATA frame. Tomcat counts such frames against a connection and answers them with window
+// updates.
 const OUTPUT: usize = 128 * 1024;
 
-/// Maximum growth of the windows of all streams together, beyond 1 MB for each stream. Data in
-/// transit to a client does not count.
-// For one large reply, this is as much as the kernel buffers for a socket. With this limit, Tomcat
-// waits for windows less often and uses 0.83 of the CPU time.
+/// Each stream may have a window of 1 MB. This is the maximum of what all streams together may have
+/// in addition. Data in transit to a client does not count.
+// One large reply may then use as much memory as the kernel's buffer of a socket. With this limit,
+// Tomcat waits for windows less often and uses 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

@@ -212,8 +212,8 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Checks if the backend has closed an idle connection before the task has noticed it. Costs a
-    /// system call.
+    /// Checks with a system call if the backend has closed the connection. Only for an idle
+    /// connection, whose task may not have noticed the close yet.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -260,7 +260,8 @@ impl Http2Connection {
         Stream::new(self.clone())
     }
 
-    /// Ends a reservation. `used` is the stream that was opened. `None` gives the reservation back.
+    /// Ends a reservation. `used` is the stream that was opened. `None` means that no stream was
+    /// opened.
     pub fn release(&self, used: Option<Rc<StreamState>>) {
         self.reserved.set(self.reserved.get() - 1);
         match used {
@@ -375,7 +376,8 @@ impl Http2Connection {
                 self.is_settled.set(true);
                 self.settled.notify_waiters();
             }
-            // Only servers get these events, except GOAWAY, which the codec handles itself.
+            // Only servers get these events. An exception is GOAWAY, which the codec handles
+            // itself.
             Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
         }
     }
@@ -415,7 +417,8 @@ impl Http2Connection {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // While there are streams, only the socket's writes have a time limit.
+            // While there are streams, only writes to the socket have a time limit, so a write has
+            // expired.
             _ if self.link.socket.is_expired() => StreamEnd::Stalled,
             true => StreamEnd::ConnectionLost,
             false => StreamEnd::Unsent,
@@ -457,7 +460,7 @@ impl SharedConnection for Http2Connection {
         if !may_begin || !has_room || is_shunned || self.is_broken() {
             return None;
         }
-        // The idle limit is removed here, because it may expire before the task runs.
+        // Remove the idle limit here, because it may expire before the task runs.
         self.link.socket.unlimit_read();
         Some(self.reserve())
     }

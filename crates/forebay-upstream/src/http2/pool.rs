@@ -22,7 +22,7 @@ pub enum AssignedStream {
 }
 
 impl AssignedStream {
-    /// Returns the earlier use of the connection.
+    /// Returns if and how the connection was used before this request.
     pub fn past(&self) -> ConnectionOrigin {
         match self {
             Self::Alone(connection) => connection.past(),
@@ -146,7 +146,7 @@ impl Http2Pool {
     }
 }
 
-/// Retires all connections: each is closed when its requests have ended.
+/// Retires all connections. Each connection closes when its requests have ended.
 impl Drop for Http2Pool {
     fn drop(&mut self) {
         self.connections.connections().iter().for_each(|connection| connection.retire());

@@ -123,8 +123,8 @@ pub struct Failed {
 }
 
 impl ProxyAttempt<'_> {
-    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade.
-    /// Returns a fault together with the stream's state.
+    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade. If
+    /// the request fails, returns the fault and the state of the stream.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
@@ -243,7 +243,7 @@ fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Sends the body to its end, then trailers. The last DATA frame ends the stream if the length is
-/// known and there are no trailers, received or announced.
+/// known and there are neither received nor announced trailers.
 async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Result<(), Fault> {
     let has_trailers =
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
@@ -316,7 +316,7 @@ impl ReplyReading<'_> {
         self.relay_body(reply).await
     }
 
-    /// Reads the head of the final reply and passes interim replies on.
+    /// Reads the head of the final reply. Sends interim replies to the client.
     async fn read_head(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let to_head = self.request.method() == b"HEAD";
@@ -345,12 +345,12 @@ impl ReplyReading<'_> {
         }
     }
 
-    /// Passes on the reply whose head was read.
+    /// Sends the reply whose head was read to the client.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let passes_trailers = self.head().passes_trailers();
         self.head().begin(reply);
-        // One write sends head and body, as with HTTP/1.1. If the backend dies in between, the
-        // client gets an error page, not a cut-off reply.
+        // One write sends head and body, as with HTTP/1.1. If the backend fails between head and
+        // body, the client gets an error page instead of an incomplete reply.
         let ResponseHead { framing, .. } = self.buffers.head;
         let mut holds_head = matches!(framing, ResponseFraming::Length(1..));
         let data = &mut self.buffers.out;
@@ -364,7 +364,7 @@ impl ReplyReading<'_> {
                     let trailers = if passes_trailers { &trailers[..] } else { b"" };
                     return reply.finish_with(trailers).await;
                 }
-                // The codec reports only one head.
+                // The codec reports only one head, which was already read.
                 Some(StreamEvent::Interim(_) | StreamEvent::Head(..)) => {}
                 None => {
                     if !holds_head {

@@ -12,14 +12,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::connection::Http2Connection;
 
-/// Bytes to read at a time: `INBOX` usually, `LARGE_INBOX` after a large read.
+/// Number of bytes to read at a time: usually `INBOX`, and `LARGE_INBOX` after a large read.
 const INBOX: usize = 16 * 1024;
 const LARGE_INBOX: usize = 128 * 1024;
 
 /// Time limit for the answer to a PING, in ticks of 100 ms.
 const PATIENCE: Ticks = 50;
 
-/// Reason why the task continues.
+/// The event for which the task waited.
 enum Ready {
     /// There is data to write, or a stream has ended.
     Woken,
@@ -31,8 +31,8 @@ struct Task<'a> {
     connection: &'a Http2Connection,
     /// Bytes that were read but do not form a whole frame yet.
     input: Vec<u8>,
-    /// True if the last read returned [`INBOX`] bytes or more. More data follows, so later reads
-    /// stay large even after a pause.
+    /// True if the last read returned [`INBOX`] bytes or more. More data probably follows, so later
+    /// reads use the large buffer, even after a pause.
     is_bulk: bool,
     /// True while the idle limit runs.
     is_idle: bool,
@@ -169,7 +169,7 @@ impl Task<'_> {
         if !permit.set_idle() {
             return false;
         }
-        // Waiting requests of this thread are woken already and take the connection first.
+        // Waiting requests of this thread were already woken. Let them take the connection first.
         tokio::task::yield_now().await;
         connection.is_idle() && permit.bequeath()
     }
@@ -197,6 +197,7 @@ impl Task<'_> {
         socket.set_idle(is_idle);
     }
 
+    /// Waits for the next event of the connection, or for another thread that needs its permit.
     async fn wait(&mut self) -> Ready {
         let (connection, nudges) = (self.connection, &mut self.nudges);
         let socket = &connection.link.socket;

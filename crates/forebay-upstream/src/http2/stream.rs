@@ -46,7 +46,7 @@ impl Stream {
         &self.state
     }
 
-    /// Returns true if the connection has carried a reply before.
+    /// Returns true if the connection has carried a reply.
     pub fn is_proven(&self) -> bool {
         self.connection.has_answered()
     }
@@ -136,7 +136,7 @@ impl Stream {
         sent
     }
 
-    /// Returns the fault after a failed send.
+    /// Returns the fault for a send that has failed.
     fn unsendable(&self) -> Fault {
         match self.state.end.get() {
             Some(end) if end != StreamEnd::Whole => self.fault(end),
@@ -267,13 +267,14 @@ impl Stream {
 
 /// The time limit for the reply.
 impl Stream {
-    /// Suspends the time limit: the client has not sent the request's data yet, so the backend has
-    /// nothing to answer.
+    /// Suspends the time limit while Forebay waits for the client's data, because the backend then
+    /// has nothing to answer.
     pub fn suspend_reply_limit(&self) {
         self.state.waits.read_due.set(NEVER);
     }
 
-    /// Starts the time limit: Forebay has sent all of the request that it has received.
+    /// Starts the time limit, because Forebay has sent all data that it has received from the
+    /// client.
     pub fn start_reply_limit(&self) {
         if let Some(limit) = self.state.patience.get() {
             self.state.waits.read_due.set(self.connection.thread.deadlines.due(limit));

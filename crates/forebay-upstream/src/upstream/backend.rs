@@ -47,8 +47,8 @@ pub struct Backend {
 pub struct BackendOptions {
     /// Name for messages.
     pub name: String,
-    /// Maximum of idle connections per thread. `None` keeps as many as were in use at once during
-    /// the last `idle_time`.
+    /// Maximum number of idle connections per thread. With `None`, a thread keeps as many as were
+    /// in use at the same time during the last `idle_time`.
     pub keep: Option<usize>,
     /// Idle limit of a connection.
     pub idle_time: Duration,
@@ -102,7 +102,7 @@ pub struct BackendConnection {
 }
 
 impl BackendConnection {
-    /// Returns the earlier use of the connection.
+    /// Returns the previous use of the connection.
     pub fn past(&self) -> ConnectionOrigin {
         if self.is_reused { ConnectionOrigin::Kept } else { ConnectionOrigin::New }
     }
@@ -114,8 +114,8 @@ impl BackendConnection {
         }
     }
 
-    /// Stops measuring the time to the first byte. Requests share the connection, so the measured
-    /// time does not show how long one request waits.
+    /// Stops measuring the time to the first byte. Called for a connection that requests share,
+    /// because its time does not show how long one request waits.
     pub fn forget_wait(&self) {
         self.wait.take();
     }
@@ -238,6 +238,8 @@ impl Backend {
         self.connect_by(true, Alpn::Http11).await
     }
 
+    /// Returns an idle connection, unless `fresh` is true or there is none. Otherwise opens one
+    /// that offers the versions in `alpn`, if necessary after a wait for a permit.
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
@@ -291,14 +293,14 @@ impl Backend {
     }
 
     /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
-    /// a kept connection just when the request is sent. So a kept connection is checked first. If
-    /// the backend is not known to keep connections, only a connection that has been idle for a
-    /// while is used.
+    /// a kept connection just when the request is sent. So first checks a kept connection. Unless
+    /// the backend is known to keep connections open, uses only a connection that has been idle for
+    /// a while.
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
-        // If connections are limited, each may occupy a process of the backend. So an idle
-        // connection must be used, or closed for the new one, as below.
+        // If connections are limited, each one may occupy a process of the backend. The code below
+        // then uses an idle connection, or closes it before it opens a new one.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
@@ -337,6 +339,8 @@ impl Backend {
         self.open_by(permit, self.alpn).await
     }
 
+    /// Opens a connection within the connect timeout. The fault of a failure allows another
+    /// attempt, because nothing was sent.
     async fn open_by(
         &self,
         permit: Option<ConnectionPermit>,
@@ -388,7 +392,7 @@ impl Backend {
             .limited_by(Limit::MaxConnections)
     }
 
-    /// Opens a connection. Returns true with it if TLS negotiated HTTP/2.
+    /// Opens a connection. Returns the connection, and true if TLS negotiated HTTP/2.
     async fn open_secured(&self, alpn: Alpn) -> io::Result<(Socket, bool)> {
         let socket = self.open_socket().await?;
         let is_http2 = match &self.tls {
@@ -489,7 +493,7 @@ impl Backend {
     }
 
     /// Returns `fault`. If the backend is a process of Forebay that crashed, returns a fault
-    /// without a retry. The request might also crash the next process.
+    /// without a retry, because the request might also crash the next process.
     pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;

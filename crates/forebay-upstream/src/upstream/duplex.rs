@@ -5,14 +5,14 @@ use std::pin::Pin;
 use forebay_net::fault::Fault;
 
 /// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
-/// before the reply ended. A complete reply outweighs a failure to send. If both fail, the send
-/// error counts.
+/// before the reply ended. A complete reply counts as success, even if sending failed. If both
+/// fail, returns the send error.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
-    // Both run at once, because an application may answer while it still reads. An application may
-    // also read no more until its output is read, or not read at all.
+    // Send and read at the same time. An application may answer before it has read everything. It
+    // may also stop reading until its output is read, or never read.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {

@@ -64,6 +64,8 @@ impl Checker {
     }
 }
 
+/// Checks one backend at its interval, until the task is aborted. The state of the backend changes
+/// after `falls` failures or `rises` successes in a row.
 async fn watch(check: HealthCheck, errors: ErrorLog) {
     let HealthCheck { group, index, name, health, .. } = &check;
     let mut ticks = interval(health.interval);
@@ -130,6 +132,8 @@ async fn request(check: &HealthCheck) -> Result<(), String> {
     Ok(())
 }
 
+/// Sends the check's request over `stream`. Returns the status of the reply, or the reason of a
+/// failure.
 async fn request_over<S: AsyncRead + AsyncWrite + Unpin>(
     check: &HealthCheck,
     search: &mut TextSearch<'_>,

@@ -3,7 +3,7 @@
 //!
 //! The routes of a thread share the idle connections to a backend if its address, protocol and pool
 //! options match (`IdlePools`). Threads share no connections. But with `max_connections`, a waiting
-//! request makes other threads give one up.
+//! request makes other threads give up an idle connection.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -30,7 +30,8 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// Connections that were granted to requests. The tasks of these requests have not run since.
+    /// Connections that were granted to requests. The tasks of these requests have not run yet to
+    /// take them.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
     /// New connections to the backend that have not received a reply yet.
     pending: Option<Arc<PendingConnections>>,
@@ -62,7 +63,8 @@ struct Queued<'a> {
 pub struct IdleOptions<'a> {
     /// Name of the backend.
     pub name: &'a str,
-    /// Maximum of idle connections. `None` keeps as many as were in use at once.
+    /// Maximum number of idle connections. With `None`, keeps as many as were in use at the same
+    /// time.
     pub keep: Option<usize>,
     /// Idle limit of a connection.
     pub idle_time: Duration,
@@ -175,11 +177,13 @@ impl IdleConnections {
             Ok(stream) => Grant::Reuse(stream, permit),
             Err(_) => Grant::Open(permit),
         };
-        // Fails if the waiter has left: the connection closes, and its permit passes on.
+        // The send fails if the request no longer waits. The connection then closes, and its permit
+        // goes to the next request.
         let _ = waiter.sender.send(grant);
     }
 
-    /// Passes on, or keeps, a connection whose request has left without taking it.
+    /// Gives a connection to the next request, or keeps it, because its request has ended without
+    /// taking it.
     fn put_back(&self) {
         if let Some((socket, permit)) = self.take_ready() {
             self.put(socket, Some(permit));
@@ -237,7 +241,8 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Closes connections that have been idle for too long, and gives idle ones up on request.
+/// Closes connections that have been idle for too long. Also closes idle connections when another
+/// thread or a new connection needs them.
 async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut nudges: Nudges) {
     enum Why {
         Time,
@@ -265,8 +270,8 @@ async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut n
     }
 }
 
-/// Waits until the next pruning. While the thread sleeps, no connection is open, so none needs
-/// closing.
+/// Waits until the next pruning. While the thread's clock is stopped, no connection is open, so
+/// none needs closing.
 async fn next_look(deadlines: &Deadlines, interval: &mut Interval) {
     deadlines.awake().await;
     interval.tick().await;

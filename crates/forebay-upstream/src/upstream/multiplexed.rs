@@ -46,7 +46,7 @@ pub enum Readiness {
     Known,
 }
 
-/// Maximum of connections that refuse all requests.
+/// Maximum number of connections that may refuse all requests at the same time.
 // The second connection verifies the refusal. If the backend refuses on both, requests wait until
 // it changes its settings.
 const MOST_REFUSING: usize = 2;
@@ -92,8 +92,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns a stream on an open connection. Fills the oldest first, so that surplus connections
-    /// become idle and close.
+    /// Returns a stream on an open connection. Uses the oldest connection first, so that unneeded
+    /// connections become idle and close.
     pub fn find(&self) -> Option<C::Stream> {
         let is_live = |open: &Weak<C>| open.upgrade().is_some_and(|open| !open.is_broken());
         let mut open = self.open.borrow_mut();
@@ -106,8 +106,9 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// Returns the result of `find`, now or later, or the result of `open` with the permit from
-    /// `acquire`. The argument of `acquire` is true if the thread has no connection yet.
+    /// Returns a stream: the result of `find`, at once or after a wait, or the result of `open`
+    /// with the permit from `acquire`. The argument of `acquire` is true if the thread has no
+    /// connection yet.
     ///
     /// # Errors
     /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a
@@ -179,8 +180,9 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the result of `find` when it succeeds. Returns `None` when the thread has lost its
-    /// last connection or got its first, because this changes its right to open one.
+    /// Returns the result of `find` when it succeeds. Returns `None` when the thread loses its last
+    /// connection or gets its first one, because both change the thread's right to open a
+    /// connection.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

@@ -21,11 +21,12 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::{Resolver, TokioResolver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// Bounds of the time between two lookups of a name, whatever its time to live is.
+/// Minimum and maximum time between two lookups of a name. The time to live of the addresses is
+/// limited to this range.
 const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(3600);
 
-/// Bounds of the time between two lookups after a failure.
+/// Minimum and maximum time between two lookups after a failure.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
@@ -38,7 +39,8 @@ const STALE: Duration = Duration::from_secs(3600);
 /// Time to wait for the first answers at the start and at a reload.
 const FIRST_ANSWERS: Duration = Duration::from_secs(3);
 
-/// Maximum number of addresses of a name, so that no DNS reply can make requests try more.
+/// Maximum number of addresses of a name, so that a DNS reply cannot make a request try more
+/// addresses.
 const MOST: usize = 64;
 
 /// Address of a backend.
@@ -77,7 +79,7 @@ struct ResolvedAddresses {
     is_known: bool,
 }
 
-/// Time for which an address is tried last after a connection to it failed.
+/// After a connection to an address has failed, other addresses are tried before it for this time.
 const AVOIDED: Duration = Duration::from_secs(10);
 
 impl Name {
@@ -337,8 +339,8 @@ impl Lookup {
         };
         let dns = builder.and_then(|mut builder| {
             let options = builder.options_mut();
-            // Each lookup happens when the last answer has expired, so a cache would only delay
-            // changes.
+            // Forebay looks up a name only when the last answer has expired, so a cache would only
+            // delay changes.
             options.cache_size = 0;
             options.timeout = Duration::from_secs(2);
             builder.build().ok()

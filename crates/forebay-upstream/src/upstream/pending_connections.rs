@@ -49,12 +49,12 @@ pub struct PendingConnections {
 struct PendingState {
     /// Increasing numbers and start times of the waiting connections.
     waiting: VecDeque<(u64, Instant)>,
-    /// Numbers of new connections that another connection was closed for, and the times of these
-    /// closes.
+    /// Numbers of the new connections for which another connection was closed, and the times of
+    /// these closes.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// Holders were already asked to close an idle connection for each connection with a lower
-    /// number.
+    /// Number of a connection. For all connections with lower numbers, the holders of idle
+    /// connections were already asked to close one.
     asked: u64,
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
@@ -73,8 +73,8 @@ pub struct PendingConnection {
     number: u64,
 }
 
-/// Marks that a thread runs [`watch`]. After the drop, for example when the thread ends, another
-/// thread may run it.
+/// Marks that a thread runs [`watch`]. When this value is dropped, for example because the thread
+/// ends, another thread may run `watch`.
 struct Watch(Arc<PendingConnections>);
 
 impl PendingConnections {
@@ -204,8 +204,8 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection. Returns its wait. If another connection was closed for it, the wait
-    /// is counted from that close.
+    /// Removes the connection from the list. Returns the time that it has waited. If another
+    /// connection was closed for it, this time starts at that close.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

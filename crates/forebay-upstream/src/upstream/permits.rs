@@ -47,7 +47,7 @@ pub struct Waiter {
 pub struct ConnectionPermit {
     permits: Arc<Permits>,
     is_idle: Cell<bool>,
-    /// Request that gets the right before all others.
+    /// Request that gets the permit first when this permit is dropped.
     heir: Cell<Option<Waiter>>,
 }
 
@@ -123,7 +123,7 @@ impl PermitState {
 
 impl ConnectionPermit {
     /// Removes and returns the request that has waited longest. If no request waits, counts the
-    /// connection as idle.
+    /// caller's connection as idle.
     pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();
@@ -141,8 +141,8 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Returns true if a request still waits. That request gets this permit when the permit is
-    /// dropped, so the caller must close the connection.
+    /// Returns true if a request still waits. The caller must then close the connection: when it
+    /// drops this permit, that request gets it.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();
@@ -174,8 +174,8 @@ impl Drop for ConnectionPermit {
             waiter
         };
         if let Some(waiter) = waiter {
-            // If the waiter leaves at this moment, the permit comes back, and its drop passes it
-            // on.
+            // If the request has stopped waiting, the send returns the permit. When the permit is
+            // dropped, it goes to the next request.
             let _ = waiter.sender.send(Grant::Open(self.permits.permit()));
         }
     }

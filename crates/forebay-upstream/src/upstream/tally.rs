@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub struct Tallies {
     threads: Mutex<Vec<Arc<[Tally]>>>,
-    /// Sums of threads that have ended their use, such as those of an earlier configuration.
+    /// Sums of the counters that no thread uses any more, such as those of an earlier
+    /// configuration.
     past: Vec<Tally>,
 }
 

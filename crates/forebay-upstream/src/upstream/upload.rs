@@ -11,7 +11,7 @@ use forebay_wire::http1::encode;
 
 use super::Backend;
 
-/// Bytes of a spooled body to send at a time: fits into a FastCGI record.
+/// Number of bytes of a spooled body that are sent at a time. They fit into one FastCGI record.
 const PIECE: usize = 32 * 1024;
 
 /// Framing of a body.
@@ -57,7 +57,7 @@ pub trait Outlet {
     fn start_reply_limit(&self) {}
 }
 
-/// A backend's connection as a body's destination.
+/// Destination of a body: the connection to a backend.
 pub struct ToBackend<'a> {
     /// The backend.
     pub backend: &'a Backend,

@@ -27,9 +27,10 @@ pub struct Balancing {
 pub struct Rank {
     /// Relative share of the requests among backends of the same tier.
     pub weight: u32,
-    /// True if the backend is used only when all backends that are not backups are down.
+    /// True for a backup: it is used only if all backends that are not backups are down.
     pub backup: bool,
-    /// Backends with a larger distance are used only when all nearer ones are down.
+    /// Distance of the backend. A backend is used only if all backends with a smaller distance are
+    /// down.
     pub distance: u32,
     /// Backend that replaces this one while it is excluded.
     pub redirect: Option<usize>,

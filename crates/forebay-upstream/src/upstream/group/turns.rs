@@ -9,7 +9,7 @@ use super::balancing::mix;
 use super::slow_start::Ramp;
 use super::{Group, Set, bit, bits};
 
-/// The last round that a thread computed, preceded by the round's set of backends.
+/// The set of backends for which a thread last computed a round, and the round itself.
 #[derive(Default)]
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
@@ -43,7 +43,8 @@ impl Group {
                 });
                 tried & bit(index) == 0 && is_least
             })
-            // Another thread may have raised the lowest load meanwhile. Then any backend is taken.
+            // Another thread may have changed the loads in the meantime, so that no backend has the
+            // lowest load found above. Then take any backend.
             .or_else(|| bits(set & !tried).next())
     }
 
@@ -90,7 +91,7 @@ impl Group {
             for (_, weight, current) in &mut shares {
                 *current += *weight;
             }
-            // Of several backends with the highest value, the first is next.
+            // If several backends have the highest value, the first of them is next.
             let best =
                 shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((index, _, current)) = best {
@@ -102,7 +103,7 @@ impl Group {
     }
 }
 
-/// Active requests in relation to the weight.
+/// Number of active requests, and the weight. Loads are compared by the ratio of the two.
 #[derive(Clone, Copy)]
 struct Load(u64, u64);
 
