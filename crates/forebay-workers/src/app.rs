@@ -30,7 +30,7 @@ pub struct App {
 }
 
 impl App {
-    /// Starts the workers and returns when the first one is ready. After an error no worker is
+    /// Starts the workers and returns when the first one is ready. If this fails, no worker is
     /// left. `log` receives each line of the workers' standard error, and the supervisor's
     /// messages. Several threads may call `log` at the same time. Blocks, so call this before the
     /// server accepts requests.
@@ -73,8 +73,8 @@ impl App {
     }
 
     /// Returns a worker for this request, as [`checkout`](App::checkout) does. The request may wait
-    /// in the prefetch queue of a busy worker, which then finds it there after the previous
-    /// request. Call [`send`](Lease::send) with the same arguments.
+    /// in the prefetch queue of a busy worker. The worker then reads the request after the previous
+    /// one. Call [`send`](Lease::send) with the same arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
         checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await
@@ -114,7 +114,8 @@ impl App {
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// Ends all workers without a grace period, for callers without an event loop. Blocks.
+    /// Ends all workers without a grace period, for callers without an event loop. Blocks until all
+    /// workers have ended.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();

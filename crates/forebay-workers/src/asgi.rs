@@ -24,20 +24,20 @@ pub struct Asgi {
     pub module: String,
     /// Path of the interpreter; `None` for `python3` from PATH.
     pub python: Option<PathBuf>,
-    /// Most requests and WebSockets of each process at the same time.
+    /// Maximum number of concurrent requests and WebSockets of each process.
     pub connections: usize,
-    /// Longest WebSocket message in bytes.
+    /// Maximum length of a WebSocket message in bytes.
     pub max_message: u64,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
 }
 
-/// Returns the specification of a program that runs the ASGI application. The caller sets all
-/// fields that do not depend on `asgi`.
+/// Returns the specification of a program that runs the ASGI application. The caller must set the
+/// other fields, which do not depend on `asgi`.
 pub fn asgi(name: &str, asgi: &Asgi) -> ProgramSpec {
     let python = asgi.python.as_ref().map(|python| python.to_string_lossy());
-    // Remaining requests get 80 % of the time. The shutdown of the application (lifespan) gets the
-    // rest.
+    // The current requests get 80 % of the time to finish. The rest is for the shutdown of the
+    // application (lifespan).
     let grace = asgi.stop_timeout.mul_f64(0.8).as_secs_f64();
     let run = [
         python.as_deref().unwrap_or("python3"),

@@ -1,4 +1,4 @@
-//! The pause before the next start if workers end right after their start.
+//! Computes the pause before the next start if workers end right after their start.
 
 use std::time::Duration;
 

@@ -33,6 +33,7 @@ pub(crate) async fn checkout(
     }
 }
 
+/// Returns the worker that the pool has given, or waits for one in the queue.
 async fn await_turn(
     shared: &Arc<AppShared>,
     taken: Taken,
@@ -54,15 +55,17 @@ async fn await_turn(
     outcome
 }
 
-/// The place of a waiting request: in the pool's queue, or in a worker's prefetch queue.
+/// The position of a waiting request: in the pool's queue, or in a worker's prefetch queue.
 struct QueuePlace<'a> {
-    /// Delivers the worker. `None` after the end of the wait.
+    /// Receives the worker. `None` after the wait has ended.
     turn: Option<Turn>,
     mark: Mark,
     shared: &'a Arc<AppShared>,
 }
 
 impl QueuePlace<'_> {
+    /// Waits until the pool delivers a worker, at most `queue_timeout`. While the request is in a
+    /// prefetch queue, asks the pool regularly for an idle worker instead.
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
         let limit = begun + self.shared.spec.queue_timeout;
@@ -94,8 +97,8 @@ impl QueuePlace<'_> {
 }
 
 /// Ends the wait of a request that is not wanted any more. If a worker was assigned to the request
-/// meanwhile, the next request gets that worker. But if the worker has read the request, or is
-/// about to read it, the request still runs.
+/// in the meantime, that worker goes to the next request. But if that worker has read this request,
+/// or is about to read it, this request still runs.
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };

@@ -77,8 +77,8 @@ fn digest() -> String {
     digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns possible directories for the assembly, the best first. These are the cache directories
-/// of the service manager, the system and the user, and a temporary directory.
+/// Returns possible directories for the assembly, the best first: the cache directories of the
+/// service manager, the system and the user, and a temporary directory.
 fn places() -> Vec<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = geteuid();
@@ -140,12 +140,13 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     fs::set_permissions(room.path().join(ASSEMBLY), Permissions::from_mode(0o644))?;
     fs::set_permissions(room.path(), Permissions::from_mode(0o755))?;
     match fs::rename(room.path(), dir) {
-        // Another process has compiled the same sources at the same time.
+        // Another process has compiled the same sources at the same time, so use its result.
         Err(_) if dir.join(ASSEMBLY).exists() => Ok(()),
         outcome => outcome,
     }
 }
 
+/// Runs the compiler in `dir` for a limited time. Returns its output as the error if it fails.
 fn run(mut command: Command) -> io::Result<()> {
     let mut said = tempfile::tempfile()?;
     let (stdout, stderr) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));

@@ -5,15 +5,15 @@ use std::fs::File;
 /// Size of the two lengths before a request, in bytes: environment (4) and body (8). Both are
 /// big-endian.
 const LENGTHS: usize = 12;
-/// Size of the mark in bytes. The mark follows the lengths.
+/// Size in bytes of the [`Mark`] that follows the lengths.
 pub(crate) const MARK: usize = 16;
 /// Size of the head in bytes. The head precedes the environment of a request.
 pub(crate) const HEAD: usize = LENGTHS + MARK;
 /// Size of each message from a worker, in bytes.
 pub(crate) const REPLY: usize = 4;
 
-/// Largest request in a prefetch queue, in bytes. The hosts have buffers of this size. The buffer
-/// of the queue's socket has space for two such requests.
+/// Maximum size of a request in a prefetch queue, in bytes. The hosts have buffers of this size.
+/// The buffer of the queue's socket has space for two such requests.
 pub(crate) const LARGEST: usize = 64 * 1024;
 
 /// Random bytes that identify the end of a request's output. Output cannot contain them by chance,
@@ -27,7 +27,7 @@ impl Mark {
         let mut mark = [0; MARK];
         rng.fill(&mut mark);
         // A lease holds back output that may be the start of the mark. UTF-8 text never contains
-        // this byte, so such text is never held back.
+        // the byte 0xff, so such text is never held back.
         mark[0] = 0xff;
         Mark(mark)
     }
@@ -40,8 +40,8 @@ pub enum Body<'a> {
     Empty,
     /// The body is in memory.
     Bytes(&'a [u8]),
-    /// The body is the first bytes of a file; the number says how many. The file's position does
-    /// not matter.
+    /// The body is the first bytes of a file. The number is their count. The read position of the
+    /// file does not matter.
     File(&'a File, u64),
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn parts<'a>(
 pub(crate) enum Reply {
     /// The worker has started or cleaned up, and accepts requests.
     Ready,
-    /// The worker has written output. It is about to wait for a request or to clean up, or it has
-    /// written a part of a longer reply.
+    /// The worker has written output. The worker now waits for a request or cleans up, or continues
+    /// a longer reply.
     Waiting,
     /// The script ended by itself.
     Ended(Then),

@@ -12,10 +12,10 @@ pub enum Unavailable {
     QueueFull,
     /// No worker became free in time.
     QueueTimeout,
-    /// The workers end right after their start. Contains the reason and the last lines of their
+    /// The workers end right after each start. Contains the reason, and the last lines of their
     /// standard error.
     CrashLoop(String),
-    /// The worker that had already read the request was killed because of another request.
+    /// A worker had already read the request, but was killed because of another request.
     WorkerLost,
     /// [`App::shutdown`](crate::App::shutdown) was called.
     ShuttingDown,

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The reason why a program cannot be run, and the remedy.
+/// The reason why a program cannot be run, and a remedy for the user.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub(crate) what: String,
@@ -49,7 +49,7 @@ pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Resul
     })
 }
 
-/// Returns true if a file may exist despite the error.
+/// Returns true if the file may exist although it could not be inspected.
 fn is_hidden(error: &std::io::Error) -> bool {
     !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

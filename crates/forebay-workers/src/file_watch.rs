@@ -29,7 +29,7 @@ impl Changes {
         Changes { paths: paths.to_vec(), known: state, last: state }
     }
 
-    /// Returns true once for each change.
+    /// Returns true if the files have changed since the last call.
     pub(crate) fn look_once(&mut self) -> bool {
         let state = state(&self.paths);
         std::mem::replace(&mut self.known, state) != state

@@ -1,10 +1,10 @@
 //! One request on one worker.
 //!
 //! In the first millisecond of a request, the gateway does not watch the output socket. Only a
-//! message on the control socket wakes it: the worker reports that its prefetch queue is empty. The
-//! gateway then reads the output of all requests that were in this queue. After 1 ms without a
-//! message, the gateway looks for output, and then watches the output socket. Most requests have
-//! ended before that.
+//! message on the control socket wakes the gateway. With this message, the worker reports that its
+//! prefetch queue is empty. The gateway then reads the output of all requests that were in this
+//! queue. After 1 ms without a message, the gateway looks for output, and then watches the output
+//! socket. Most requests have ended before that.
 
 mod cleanup;
 mod receive;
@@ -33,7 +33,7 @@ pub use tunnel::Tunnelled;
 const SHOWN: usize = 16;
 /// [`Lease::read`] returns this many bytes of output without waiting for more.
 const ENOUGH: usize = 64 * 1024;
-/// Time limit for the rest of a script after its reply is not wanted any more.
+/// Time for which a script may continue after no client waits for its reply any more.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 /// The result of [`Lease::read`].
@@ -51,8 +51,8 @@ pub enum EndKind {
     /// The script ended by itself.
     Ok,
     /// The script could not be run, or died. Contains the HTTP status for a reply without output;
-    /// the log has the reason. Output before the death counts, as with CGI and mod_perl: if the CGI
-    /// header is complete, send that reply.
+    /// the log has the reason. If the script has printed a complete CGI header before, send that
+    /// reply, as CGI and mod_perl do.
     Status(u16),
     /// The script failed in the middle of a reply, so the reply must not be treated as complete.
     Aborted,
@@ -73,12 +73,13 @@ pub struct Lease {
     any_output: bool,
     /// Bytes that may be the start of an end marker.
     held: Vec<u8>,
-    /// A message from the control socket, kept until the output before it was read.
+    /// A message from the control socket. The lease keeps the message until it has read the output
+    /// that the worker wrote before it.
     pending_control: Option<Reply>,
     /// The end of the script. When this is set, the lease has no worker any more.
     end: Option<EndKind>,
-    /// Set after the worker has closed its control socket. True if the worker had not read all
-    /// bytes in this socket.
+    /// Set after the worker has closed its control socket. The value is true if the worker had not
+    /// read all bytes in this socket.
     closed: Option<bool>,
     /// True if the worker has announced output.
     is_waiting: bool,
@@ -140,8 +141,8 @@ impl Lease {
 
     /// Waits for output or for the end of the script, and appends output to `buf`. Returns output
     /// when the script has ended or pauses, or when there are at least 64 KiB. A script blocks
-    /// while its output is not read. The future may be dropped: `buf` then contains the output so
-    /// far, and no later event counts these bytes.
+    /// while its output is not read. The future may be dropped. `buf` then contains the output so
+    /// far, and later events do not count these bytes.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let start = buf.len();
         loop {
@@ -219,8 +220,8 @@ impl Lease {
         Ok((socket, Tunnelled::new(self)))
     }
 
-    /// Lets the script run for at most one second although its reply is not wanted any more. Most
-    /// scripts cost less than the start of a new worker.
+    /// Lets the script run for at most one second although no client waits for its reply any more.
+    /// Most scripts then take less CPU time than the start of a new worker.
     pub async fn abandon(mut self) {
         if self.has_request
             && let Some(worker) = &self.worker
@@ -261,7 +262,7 @@ impl Lease {
             worker.output.forget_readiness();
         }
         match end_marker::find(&buf[start..], self.mark) {
-            // At the end of the socket, held bytes stay held. Only the exit code of the process
+            // At the end of the socket, keep the held bytes. Only the exit code of the process
             // shows if these bytes are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
             MarkerSearch::Nothing => {}
@@ -296,7 +297,7 @@ impl Lease {
 
     /// Takes back the requests that follow in the prefetch queue, because this request takes long
     /// or its client is slow. If the worker has already read one of them, the worker has finished
-    /// this request. Then the rest of the output is in the socket, and this function reads all of
+    /// this request. The rest of its output is then in the socket, and this function reads all of
     /// it.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
@@ -331,8 +332,8 @@ impl Lease {
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
-                // Rare: after the end marker, the worker has already reported the end of its
-                // cleanup.
+                // This is rare: the worker has already reported the end of its cleanup after the
+                // end marker.
                 Some(Reply::Ready) => {}
                 Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
@@ -368,7 +369,7 @@ impl Lease {
         }
         self.worker = None;
         self.end = Some(EndKind::Ok);
-        // A complete mark is no coincidence: the host ended while it wrote the end marker.
+        // Output contains a complete mark only if the host has ended while it wrote the end marker.
         if self.held.is_empty() || self.held.len() >= MARK {
             return Ok(LeaseEvent::End(EndKind::Ok));
         }
@@ -407,8 +408,8 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // If the worker already runs the next request, `go_on` finishes this one and the worker
-        // stays.
+        // If the worker already runs the next request, `go_on` finishes this request and the worker
+        // continues.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

@@ -1,4 +1,4 @@
-//! Waits for the two events in the life of a worker: it is ready, and it has ended.
+//! Waits for two events in the life of a worker: the worker becomes ready, and its process ends.
 
 use crate::control::Reply;
 use crate::error::Exit;

@@ -2,7 +2,7 @@
 //! uses the worker. The output socket is registered only if a reply takes long.
 //!
 //! The hot path calls the kernel directly and uses the runtime only to wait. Sockets are registered
-//! only for reading. If they were also registered for writing, this side would wake each time a
+//! only for reading. If they were also registered for writing, the gateway would wake each time a
 //! worker reads a request.
 
 use crate::sys;
@@ -101,7 +101,8 @@ impl Output {
         self.watched = None;
     }
 
-    /// Resolves when there may be something to read; never while the socket is not watched.
+    /// Resolves when there may be something to read. Never resolves while the socket is not
+    /// watched.
     pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.watched {
             Some(fd) => fd.poll_read_ready(context).map_ok(|_| ()),

@@ -34,7 +34,7 @@ if sys.argv[1:]:
 
 /// Time limit for the answer of the interpreter.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Longest answer in bytes.
+/// Maximum length of the interpreter's answer in bytes.
 const LONGEST: u64 = 1024;
 
 impl AppSpec {
@@ -57,7 +57,7 @@ impl AppSpec {
 
 /// Returns an error as an exit code and a sentence. Returns `None` if there is no error, or if the
 /// interpreter does not answer. Also returns `None` if this process may not become the
-/// application's user. The workers still can, through the helper.
+/// application's user. The workers can still do so through the helper.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),

@@ -4,8 +4,9 @@ use crate::compiled_host::{ASSEMBLY, CompiledHost};
 use crate::program::{Listening, ProgramSpec};
 use std::path::PathBuf;
 
-/// Files of an application whose change requires a new process, in all spellings that ASP.NET
-/// accepts. ASP.NET itself would end the application at once, together with its current requests.
+/// Files of an application, in all spellings that ASP.NET accepts. If one changes, Forebay starts a
+/// new process. ASP.NET itself would end the application at once, together with its current
+/// requests.
 const WATCHED: [&str; 10] = [
     "bin",
     "web.config",
@@ -22,14 +23,15 @@ const WATCHED: [&str; 10] = [
 /// The configuration keys of an ASP.NET application that the host needs.
 #[derive(Debug, Clone)]
 pub struct Mono {
-    /// Most requests of each process at the same time.
+    /// Maximum number of concurrent requests of each process.
     pub threads: usize,
     /// The URL path of the application, for example `/shop`.
     pub virtual_path: String,
 }
 
 /// Returns the specification of a program that runs the ASP.NET application in its `dir`. The
-/// caller sets all fields that do not depend on `mono`. The paths in `watch` are relative to `dir`.
+/// caller must set the other fields, which do not depend on `mono`. The paths in `watch` are
+/// relative to `dir`.
 pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     let threads = mono.threads.to_string();
     let assembly = format!("{{host}}/{ASSEMBLY}");

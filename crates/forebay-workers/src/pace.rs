@@ -1,14 +1,14 @@
 //! Limits the number of workers that run at the same time if requests only compute.
 //!
-//! Such requests gain nothing from more workers than processors: the processes evict each other's
-//! caches. A script that prints the time takes twice as many cycles with ten running workers as
-//! with two. So a request waits for a worker that will finish soon, instead of waking another. If
-//! requests sleep (for example, while they wait for a database), each request gets an idle worker
-//! at once.
+//! Such requests gain nothing if more workers than processors run: the processes evict each other's
+//! data from the CPU caches. A script that prints the time takes twice as many cycles with ten
+//! running workers as with two. So a request waits for a worker that will finish soon, instead of
+//! waking another. If requests sleep (for example, while they wait for a database), each request
+//! gets an idle worker at once.
 //!
-//! The kernel counts the sleeps of each process, which shows the difference. A worker sleeps
-//! between two requests. If its requests only compute, it sleeps no more often, however busy the
-//! machine is.
+//! The number of sleeps of each process, which the kernel counts, shows which kind of requests it
+//! runs. A worker sleeps between two requests. If its requests only compute, it never sleeps within
+//! a request, however busy the machine is.
 
 use crate::worker::{Window, WorkerShared, WorkerState};
 use std::fs::File;
@@ -24,8 +24,7 @@ use tokio::time::Instant;
 pub(crate) const MOMENT: Duration = Duration::from_millis(5);
 /// Size of a window: the number of a worker's requests between two readings of its sleeps.
 const WINDOW: u64 = 32;
-/// A window of requests that only compute may contain this many sleeps besides those between
-/// requests.
+/// Number of sleeps within requests that a window may contain if its requests only compute.
 const FEW: u64 = 2;
 /// From this score on, requests wait for busy workers. Each window in which requests only computed
 /// adds 1 to the score, up to `MOST`. Each other window subtracts `LESS`.

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct Php {
     /// Number of PHP's child processes.
     pub children: Workers,
-    /// Most requests of each child process; PHP then replaces the process.
+    /// Maximum number of requests of a child process. PHP then replaces the process.
     pub max_requests: Option<u64>,
     /// Time limit of a request.
     pub request_timeout: Duration,
@@ -30,8 +30,8 @@ pub struct Php {
     pub version: Option<String>,
 }
 
-/// Returns the specification of a program that runs PHP scripts. The caller sets all fields that do
-/// not depend on `php`.
+/// Returns the specification of a program that runs PHP scripts. The caller must set the other
+/// fields, which do not depend on `php`.
 pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     let version = php.version.as_deref();
     let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);

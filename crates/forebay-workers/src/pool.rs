@@ -29,8 +29,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use waiting::Waiting;
 
-/// Longest time that an unread request stays in a prefetch queue. In this time, several other
-/// processes have each had a time slice of 3 to 4 ms.
+/// Maximum time that an unread request stays in a prefetch queue. In this time, the kernel can run
+/// several other processes for one time slice of 3 to 4 ms each.
 const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
@@ -59,14 +59,14 @@ pub(crate) struct Given {
     pub(crate) has_request: bool,
 }
 
-/// Delivers the worker to a request when its turn comes.
+/// Receives the worker for a waiting request.
 pub(crate) type Turn = oneshot::Receiver<Result<Given, Unavailable>>;
 
 /// The immediate answer to a request for a worker.
 pub(crate) enum Taken {
     Worker(Worker),
-    /// The request has to wait, and calls [`Pool::hurry`] after a moment. `soon` is true if a busy
-    /// worker should become free soon.
+    /// The request has to wait, and must call [`Pool::hurry`] later. `soon` is true if a busy
+    /// worker will probably become free soon.
     Wait {
         turn: Turn,
         soon: bool,
@@ -131,10 +131,10 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// Returns a worker for the request with this mark, which has `waited` for one. Takes the
-    /// request back if it is in a prefetch queue, and does not put it there again. But the request
-    /// stays there, for at most [`LONGEST_PREFETCHED`], if its worker has begun to read the
-    /// prefetch queue or gets no processor time.
+    /// Returns a worker for the request with this mark, which has already waited for the time
+    /// `waited`. Takes the request back if it is in a prefetch queue, and does not put it there
+    /// again. But the request stays there, for at most [`LONGEST_PREFETCHED`], if its worker has
+    /// begun to read the prefetch queue or gets no processor time.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);
@@ -185,7 +185,8 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that its lease will not return. Its unread requests wait for other workers.
+    /// Forgets a worker that its lease will not return. Unread requests in the worker's prefetch
+    /// queue wait for other workers.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
@@ -204,7 +205,7 @@ impl Pool {
     }
 
     /// Takes back the requests that follow in the prefetch queue, because the current request takes
-    /// long. Returns true if the worker has already read some of them.
+    /// long. Returns true if the worker has already read at least one of them.
     pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
         let mut state = self.lock();
         let Some(busy) = state.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
@@ -330,7 +331,7 @@ impl Pool {
         self.lock().waiters.count()
     }
 
-    /// Returns the number of waiting requests that exceed the idle workers.
+    /// Returns the number of waiting requests minus the number of idle workers, or 0.
     pub(crate) fn missing(&self) -> usize {
         let waiting = self.waiting();
         waiting.saturating_sub(self.lock().idle.len())
@@ -353,7 +354,7 @@ pub(crate) struct Contents {
     pub(crate) idle: Vec<u64>,
     /// The ids of busy workers, with the number of requests in their prefetch queues.
     pub(crate) busy: Vec<(u64, usize)>,
-    /// The time that each wanted request in the queue has waited.
+    /// The time that each request in the queue has waited, if its client still waits.
     pub(crate) waiting: Vec<Duration>,
     /// True if as many requests as processors have begun within the given time.
     pub(crate) is_full: bool,

@@ -2,26 +2,27 @@
 //! ends, so that it can also take requests back.
 //!
 //! Forebay can put a request into the queue while the worker still runs the previous one. So the
-//! worker need not sleep between the two. If the current request takes long, Forebay takes back the
-//! next request, unless the worker has already read it.
+//! worker need not sleep between the two requests. If the current request takes long, Forebay takes
+//! back the next request, unless the worker has already read it.
 //!
 //! The queue holds up to 16 requests. Their tasks check each millisecond, and take the requests
 //! back unless the worker has read one of them. The tasks also wait if other processes use the
-//! worker's processor. This is so if the worker is in state R and has used less than 2 ms of CPU
-//! time since the first check. This wait costs less than a second worker on the same processor
-//! would, and ends after 20 ms.
+//! worker's processor. They assume this if the worker is in state R and has used less than 2 ms of
+//! CPU time since the first check. This wait ends after 20 ms. It costs less than a second worker
+//! on the same processor.
 //!
 //! Each request has a task in the gateway. If the output of the current request reaches 64 KiB, or
 //! pauses for 1 ms, its task takes the other requests back at once. If the worker has already read
-//! one of the others, the end of the current request is in the output socket. The task then reads
-//! all output, so that a slow client does not delay the other requests.
+//! one of them, it has finished the current request, whose end marker is then in the output socket.
+//! The task then reads all output, so that a slow client does not delay the other requests.
 //!
 //! When the worker dies, unread requests go to other workers. After a request was taken back from a
 //! living worker, prefetch queues stay empty for 100 ms. All requests in a queue belong to one
-//! thread, so the queue does not change between two steps of this thread.
+//! thread, so other threads never add requests to the queue.
 //!
-//! If a worker blocked in a read of the queue, it would wake for 70 % of the requests when Forebay
-//! reads the last reply. So a worker reads without blocking, and waits with `select` or `poll`.
+//! If a worker waited for requests in a blocking read of the queue, a read by Forebay would wake
+//! it, for 70 % of the requests. So a worker reads without blocking, and waits with `select` or
+//! `poll`.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -95,7 +96,7 @@ impl PrefetchQueue {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
-                // Less than a head: a script has shut down the socket.
+                // The message is shorter than a head, because a script has shut down the socket.
                 Ok(_) | Err(_) => return None,
             }
         }

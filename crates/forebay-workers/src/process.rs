@@ -3,8 +3,8 @@
 //! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is
 //! descriptor 1, the script's standard output. The prefetch queue is descriptor 3, which
 //! `sys/spawn.rs` passes on. The control socket is descriptor 0. This socket carries requests that
-//! do not fit the prefetch queue, and reports of the worker, for example that the worker is ready.
-//! The socket closes when either side ends.
+//! do not fit into the prefetch queue, and reports of the worker, for example that it is ready. The
+//! socket closes when either side ends.
 //!
 //! After the output of a request, the worker writes an end marker, which contains 16 random bytes
 //! from the request. Output and end marker use the same socket, so the output of the next request
@@ -41,7 +41,7 @@ pub(crate) struct Process {
     pub(crate) control: OwnedFd,
     pub(crate) output: OwnedFd,
     pub(crate) prefetch: PrefetchQueue,
-    /// Non-blocking.
+    /// The reading end of the worker's standard error, in non-blocking mode.
     pub(crate) stderr: OwnedFd,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> 
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
     if let Some(identity) = place.identity.as_ref().filter(|identity| identity.helper().is_none()) {
-        // Changes the owner so that a script can open /dev/stderr. A helper does this itself.
+        // Change the owner so that a script can open /dev/stderr. A helper does this itself.
         fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
     }
     // The message fits the socket's buffer, so this call does not wait for the process.
@@ -77,6 +77,7 @@ pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> 
     Ok(Process { child, at_end, control, output, prefetch, stderr })
 }
 
+/// Starts the worker as a child of this process, without the helper.
 fn start_here(
     command: &Command,
     spec: &AppSpec,
@@ -103,7 +104,7 @@ fn start_by(
     place: &Confinement,
     descriptors: &[OwnedFd; DESCRIPTORS],
 ) -> io::Result<(Child, OwnedFd)> {
-    // Reports a missing program as an error of the start, as without a helper.
+    // Report a missing program as an error of the start, as without a helper.
     program(command, spec)?;
     let mut launch = launch_of(command, spec, place);
     launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());
@@ -138,7 +139,7 @@ pub(crate) fn launched(command: Command, spec: &AppSpec, place: &Confinement) ->
 fn environment(spec: &AppSpec) -> impl Iterator<Item = (OsString, OsString)> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-    // If two variables have the same name, the later one counts.
+    // If two variables have the same name, the later one replaces the earlier one.
     let all: BTreeMap<OsString, OsString> =
         inherited.chain(spec.env.iter().map(|(name, value)| (name.into(), value.into()))).collect();
     all.into_iter()

@@ -63,7 +63,7 @@ pub struct ProgramSpec {
     pub listen: Listening,
     /// Number of processes.
     pub workers: Workers,
-    /// Most requests of each process at the same time. Each request has its own connection.
+    /// Maximum number of concurrent requests of each process. Each request has its own connection.
     pub connections: usize,
     /// A process is replaced after this many requests, up to a tenth earlier.
     pub max_requests: Option<u64>,
@@ -77,11 +77,11 @@ pub struct ProgramSpec {
     pub max_cpu: Option<Duration>,
     /// A process that is idle for this long ends, unless only `workers.min` processes are left.
     pub idle_timeout: Duration,
-    /// Most requests that wait for a permit; further ones are refused.
+    /// Maximum number of requests that wait for a permit. Further requests are refused.
     pub queue: usize,
-    /// Longest time that a request waits for a permit.
+    /// Maximum time that a request waits for a permit.
     pub queue_timeout: Duration,
-    /// Longest time from the start of a process until it listens.
+    /// Maximum time from the start of a process until it listens.
     pub start_timeout: Duration,
     /// Time from SIGTERM to SIGKILL.
     pub stop_timeout: Duration,
@@ -144,7 +144,7 @@ struct Shared {
 
 impl Program {
     /// Starts the processes and returns when the first one listens. Returns at once if
-    /// `workers.min` is 0. After an error no process is left. `log` receives the output of the
+    /// `workers.min` is 0. If this fails, no process is left. `log` receives the output of the
     /// processes and the supervisor's messages. Several threads may call `log` at the same time.
     /// Blocks, so call this before the server accepts requests.
     ///
@@ -202,7 +202,7 @@ impl Program {
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // If a permit is granted at this moment, dropping the receiver returns the permit.
+            // If a permit arrives at this moment, the drop of the receiver returns it.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
@@ -325,7 +325,8 @@ impl ProgramSpec {
         if let Some(host) = &self.host {
             host.check(&self.name, &env, &self.dir)?;
         }
-        // The program's path may contain placeholders, whose values are not known before a start.
+        // The path of the program may contain placeholders, whose values are unknown until a
+        // process starts.
         if !program.contains('{')
             && let Err(absent) = executable::find(&program, &env, &self.dir)
         {

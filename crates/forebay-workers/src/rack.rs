@@ -24,14 +24,15 @@ pub struct Rack {
     pub file: PathBuf,
     /// Path of the interpreter; `None` for `ruby` from PATH.
     pub ruby: Option<PathBuf>,
-    /// Most requests of each process at the same time.
+    /// Maximum number of concurrent requests of each process.
     pub threads: usize,
-    /// Most connections to each process, including those that requests have taken over.
+    /// Maximum number of connections to each process, including those that requests have taken
+    /// over.
     pub connections: usize,
 }
 
-/// Returns the specification of a program that runs the Rack application. The caller sets all
-/// fields that do not depend on `rack`.
+/// Returns the specification of a program that runs the Rack application. The caller must set the
+/// other fields, which do not depend on `rack`.
 pub fn rack(name: &str, rack: &Rack) -> ProgramSpec {
     let ruby = rack.ruby.as_deref().unwrap_or(Path::new("ruby"));
     let run = [

@@ -9,7 +9,7 @@ use crate::worker::{Killed, Worker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// An application, shared by its handles and leases.
+/// The data that all handles and leases of an application share.
 pub(crate) struct AppShared {
     pub(crate) spec: AppSpec,
     pub(crate) pool: Arc<Pool>,
@@ -20,7 +20,8 @@ pub(crate) struct AppShared {
 }
 
 impl AppShared {
-    /// Prepares a worker for this thread. Returns `None` if the worker is unusable.
+    /// Prepares a worker for this thread. Returns `None` if the worker cannot be used, because it
+    /// has sent something without a request.
     pub(crate) fn settled(&self, worker: Worker) -> Option<Worker> {
         let shared = worker.shared.clone();
         match worker.settle() {
@@ -57,7 +58,7 @@ impl AppShared {
         self.pool.give(worker);
     }
 
-    /// Counts and logs a worker that has reported that it cannot do its work.
+    /// Counts and logs the failure of a worker that has reported that it cannot serve requests.
     pub(crate) fn count_unfit(&self, worker: &Worker) {
         self.pool.count_crash();
         let pid = worker.shared.pid.as_raw_nonzero();

@@ -23,9 +23,9 @@ pub struct AppSpec {
     pub max_requests: Option<u64>,
     /// If a request takes longer, its worker and the processes that the script started are killed.
     pub request_timeout: Duration,
-    /// Most requests that wait for a worker; further ones are refused.
+    /// Maximum number of requests that wait for a worker. Further requests are refused.
     pub queue: usize,
-    /// Longest time that a request waits for a worker.
+    /// Maximum time that a request waits for a worker.
     pub queue_timeout: Duration,
     /// Environment variables of the workers, besides PATH, TZ, PERL5LIB, PYTHONPATH and
     /// LD_LIBRARY_PATH, which they inherit.
@@ -111,8 +111,8 @@ pub enum Kind {
         dir: PathBuf,
         /// Mode of execution.
         mode: PerlMode,
-        /// Absolute paths of files, and names of modules, that a worker loads when it starts. The
-        /// modes with one process per request take none.
+        /// Absolute paths of files, and names of modules, that a worker loads when it starts. In
+        /// the modes with one process per request, this list must be empty.
         preload: Vec<String>,
     },
     /// A PSGI application, loaded once by each worker.
@@ -206,6 +206,6 @@ pub enum PythonMode {
 pub struct Workers {
     /// Number of workers that run at all times.
     pub min: usize,
-    /// Most workers, except while one worker replaces another.
+    /// Maximum number of workers. There may be one more while it replaces another.
     pub max: usize,
 }

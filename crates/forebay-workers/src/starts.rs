@@ -22,8 +22,8 @@ pub(crate) struct Starts {
 pub(crate) enum Failed {
     /// A pause follows.
     Paused,
-    /// The first start failed, or so many starts failed that requests should not wait any more.
-    /// Contains the reason.
+    /// The first start failed, or several starts failed one after the other, so that requests
+    /// should not wait any more. Contains the reason.
     Loop(String),
 }
 
@@ -46,7 +46,7 @@ impl Starts {
         (self.sink)(&format!("[{}] {text}", self.app));
     }
 
-    /// Reports success: a process is ready, or none is needed for now.
+    /// Reports success, because a process is ready or none is needed for now.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
     }
@@ -77,12 +77,12 @@ impl Starts {
         self.not_before.is_some()
     }
 
-    /// Returns the end of the pause.
+    /// Returns the time at which the pause ends.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.not_before
     }
 
-    /// Ends the pause if its time is over.
+    /// Ends the pause if its end has come. Returns the state of the pause.
     pub(crate) fn resume(&mut self, now: Instant) -> Pause {
         match self.not_before {
             None => Pause::None,
@@ -108,7 +108,7 @@ pub(crate) fn a_little_less(most: u64) -> u64 {
 }
 
 /// Returns the time at which a process that starts now is too old. Its age is then `max_age`,
-/// reduced as in [`shortened`].
+/// reduced by [`shortened`].
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 const LINES_KEPT: usize = 20;
-/// Most bytes that are read before other tasks run.
+/// Maximum number of bytes that are read before other tasks run.
 const BURST: usize = 256 * 1024;
 
 /// The function that logs the lines of all workers of an application.

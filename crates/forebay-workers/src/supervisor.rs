@@ -32,7 +32,7 @@ pub(crate) use kind::{End, Fault, New, ProcessKind, Rules, Snapshot, Stage, Star
 /// Interval of the checks of age, memory, CPU time and files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Commands of the gateway's threads to the supervisor.
+/// A command from one of the gateway's threads to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A request waits, and more processes may be started.
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Leaves(u64),
     /// A retired process has finished its last request.
     Drained,
-    /// The configuration was read again: replace the processes if their files have changed.
+    /// The configuration was reloaded: replace the processes if their files have changed.
     Reloaded,
     /// Replace all processes, by request of an administrator.
     Restart,
@@ -85,7 +85,7 @@ struct Supervisor<K: ProcessKind> {
     closing: Option<Closing>,
 }
 
-/// One process.
+/// One process of the application, with the state of its replacement and of its end.
 struct ProcessEntry<P> {
     process: P,
     stderr: Rc<Stderr>,
@@ -94,7 +94,8 @@ struct ProcessEntry<P> {
     /// True after a replacement has been started.
     is_being_replaced: bool,
     started: Instant,
-    /// The process is replaced after this many requests, at this time, or after this CPU time.
+    /// The process is replaced after this many requests. The next two fields are its limits of age
+    /// and CPU time.
     limit: u64,
     replace_at: Option<Instant>,
     max_cpu: Option<Duration>,
@@ -144,6 +145,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
+    /// Handles commands and events until the application is closed and all its processes have
+    /// ended.
     async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
         let rules = self.kind.rules();
         if rules.first_alone {
@@ -172,6 +175,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
+    /// Carries out a command of the gateway's threads.
     fn obey(&mut self, command: Command) {
         match command {
             Command::RequestWaits | Command::Drained => {}
@@ -201,6 +205,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
+    /// Starts a process, in place of the process `replaces` if given. A failed start pauses further
+    /// starts.
     fn start_process(&mut self, replaces: Option<u64>) {
         self.last_id += 1;
         let id = self.last_id;
@@ -296,7 +302,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.renew(now);
         match self.starts.resume(now) {
             Pause::Lasts => return,
-            // With a minimum of 0, only a waiting request can cause the next start.
+            // With a minimum of 0 workers, only a waiting request can cause the next start.
             Pause::Over if self.kind.rules().workers.min == 0 => self.kind.let_wait(),
             Pause::Over | Pause::None => {}
         }
@@ -322,8 +328,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the next time at which a step may be due. A time limit that begins in the pool after
-    /// this moment cannot end before the returned time.
+    /// Returns the next time at which a step may be due. If a time limit begins in the pool after
+    /// this call, it ends after the returned time.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let rules = self.kind.rules();

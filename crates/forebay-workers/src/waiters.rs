@@ -13,7 +13,7 @@ pub(crate) trait Waiter {
     fn refuse(self, why: Unavailable);
 }
 
-/// Waiting requests, the next one first.
+/// Waiting requests. The first one is the next to be served.
 #[derive(Debug)]
 pub(crate) struct Waiters<W> {
     pub(crate) requests: VecDeque<W>,

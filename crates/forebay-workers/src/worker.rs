@@ -16,7 +16,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Most bytes of an environment block that are kept, to show the current request in the status.
+/// Maximum number of bytes of an environment block that are kept, to show the current request in
+/// the status.
 const KEPT_OF_REQUEST: usize = 16 * 1024;
 
 /// A worker that is idle or leased. Dropping this value closes the control socket, and the process
@@ -98,7 +99,7 @@ impl Worker {
     }
 
     /// Returns the kind of input that the worker sent without a request, if any. If `look` is
-    /// false, makes no system call unless the runtime has reported readiness.
+    /// false, makes a system call only if the runtime has reported readiness.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -106,7 +107,8 @@ impl Worker {
         loop {
             match self.hear() {
                 Heard::Nothing => return None,
-                // The worker sent this after a request whose output was read earlier.
+                // The worker sent this message after an earlier request, whose output was already
+                // read.
                 Heard::Said(Reply::Waiting) => {}
                 Heard::Said(_) | Heard::Nonsense(..) => return Some(Noise::Bytes),
                 Heard::Closed { .. } => return Some(Noise::HungUp),
@@ -137,8 +139,8 @@ pub(crate) enum Heard {
     Said(Reply),
     /// Contains bytes that are no valid message, and their number.
     Nonsense([u8; REPLY], usize),
-    /// The worker has closed the socket. `unread` is true if the worker had not read all bytes in
-    /// the socket.
+    /// The worker has closed the socket. The field `unread` is true if the worker had not read all
+    /// bytes in the socket.
     Closed {
         unread: bool,
     },
@@ -223,7 +225,7 @@ pub(crate) struct WorkerShared {
     child: Child,
     pub(crate) started: Instant,
     pub(crate) prefetch: PrefetchQueue,
-    /// True if more requests may be put into the prefetch queue, after the current one.
+    /// True if requests may be put into the prefetch queue, to run after the current request.
     pub(crate) open: AtomicBool,
     /// The worker is replaced after this many requests.
     pub(crate) limit: u64,

@@ -140,8 +140,8 @@ impl ProcessKind for WorkerKind {
         self.pool.retire(worker);
     }
 
-    /// Closes the sockets of an idle worker. The sockets of a starting or busy worker are not in
-    /// the pool, so this returns false for it.
+    /// Closes the sockets of an idle worker. Returns false for a starting or busy worker, because
+    /// its sockets are not in the pool.
     fn request_stop(&self, worker: &Arc<WorkerShared>) -> bool {
         self.pool.retire(worker)
     }
@@ -214,7 +214,7 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         requests: worker.requests.load(Ordering::Relaxed),
         under_way: match state {
             WorkerState::Starting => 0,
-            // A retired worker in this state is assigned to a request that is about to begin.
+            // A retired worker in this state was assigned to a request that is about to begin.
             WorkerState::Idle => usize::from(is_retired),
             WorkerState::Busy | WorkerState::Ending => 1,
         },

@@ -26,8 +26,8 @@ const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
 const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
 /// Perl code that reads the host from the control socket, which is standard input, and runs it. The
-/// code reads a length of 4 bytes and the source, and no byte more. It uses no lexical variables,
-/// because scripts would see them.
+/// code reads exactly 4 bytes with a length, and the source. It uses no lexical variables, because
+/// scripts would see them.
 pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\

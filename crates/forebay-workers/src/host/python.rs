@@ -28,7 +28,7 @@ const WSGI_HOST: &str = concat!(
 );
 
 /// Python code that reads the host from the control socket, which is standard input, and runs it.
-/// The code reads a length of 4 bytes, then sources separated by NUL, and no byte more.
+/// The code reads exactly 4 bytes with a length, and then the sources, which are separated by NUL.
 const BOOTSTRAP: &str = "\
 def start():
     import os, sys

@@ -6,7 +6,7 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A full buffer grows by this many bytes.
+/// Number of bytes by which a full buffer grows.
 const READ_AT_ONCE: usize = 64 * 1024;
 /// A buffer with less free space than this, in bytes, counts as full.
 const LEAST_ROOM: usize = 8 * 1024;

@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 const BODY_CHUNK: usize = 64 * 1024;
 
-/// The reason why a request could not be sent.
+/// The reason why a request could not be sent to the worker.
 pub(super) enum SendFault {
     TooBig,
     Body(io::Error),
@@ -42,6 +42,7 @@ pub(super) async fn stream(
     }
 }
 
+/// Sends the first `length` bytes of `file` as the body of the request, in pieces.
 async fn send_file(worker: &Worker, file: &File, length: u64) -> Result<(), SendFault> {
     let mut chunk = vec![0; BODY_CHUNK.min(usize::try_from(length).unwrap_or(BODY_CHUNK))];
     let mut at = 0;

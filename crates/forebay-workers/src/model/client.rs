@@ -40,6 +40,8 @@ impl ClientPlan {
     }
 }
 
+/// Runs one request as its plan says, with up to three attempts. Fails the test if a fault that
+/// allows a retry comes after the request has run.
 pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: Attempts) {
     let body = vec![b'x'; plan.body];
     for _ in 0..3 {
@@ -68,6 +70,7 @@ pub(super) async fn client(shared: Arc<AppShared>, plan: ClientPlan, attempts: A
     }
 }
 
+/// Reads the reply, and checks that each byte of it belongs to this request.
 async fn take_reply(
     mut lease: Lease,
     plan: ClientPlan,

@@ -46,6 +46,7 @@ enum Work {
 }
 
 impl Host {
+    /// Creates a worker with its sockets. Its process is simulated by the test.
     pub(super) fn start(id: u64, limit: u64, replaces: Option<u64>) -> Host {
         let pair = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -113,6 +114,8 @@ impl Host {
         }
     }
 
+    /// Reads the next request from the prefetch queue, or else from the control socket. Reports
+    /// first that the prefetch queue is empty.
     fn take_request(&mut self, attempts: &Attempts) {
         let ends = self.ends.as_ref().unwrap();
         let mut message = vec![0; control::LARGEST];
@@ -136,6 +139,7 @@ impl Host {
         }
     }
 
+    /// Begins a request: checks that it has not run before, and chooses a random reply and end.
     fn begin(&mut self, request: &[u8], attempts: &Attempts) {
         assert_eq!(request.len(), request_length(request), "two requests in one, or half of one");
         let mark = request[HEAD - 16..HEAD].to_vec();
@@ -154,6 +158,8 @@ impl Host {
         self.work = Work::Replying(left, then);
     }
 
+    /// Writes a random piece of the reply and of the end marker. After the last piece, does what
+    /// the marker announces.
     fn reply(&mut self) {
         let (Some(ends), Work::Replying(left, then)) = (&self.ends, &mut self.work) else { return };
         let piece = fastrand::usize(1..=left.len().min(self.longest_piece));

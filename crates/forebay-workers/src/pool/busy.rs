@@ -47,7 +47,7 @@ impl Busy {
         self.queued.iter().any(|request| request.mark == mark)
     }
 
-    /// Takes back all requests that the worker has not read, and returns them, the last first.
+    /// Takes back all requests that the worker has not read. Returns them in reverse order.
     pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
         let unread = self.shared.prefetch.take_back(&marks);
@@ -68,7 +68,8 @@ impl Busy {
             && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 
-    /// Returns true if the process waits for a processor, and has hardly run since the first call.
+    /// Returns true if the process waits for a processor, and has used less than [`LONG`] of CPU
+    /// time since the first call.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
         activity.is_runnable && activity.cpu.saturating_sub(first) < LONG

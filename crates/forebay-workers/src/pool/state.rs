@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. Without this exception, all requests of 128 clients waited so long,
-/// and workers changed threads with each request.
+/// thread has a running worker. Without the condition about the running worker, all requests of 128
+/// clients waited this long, and workers changed threads with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Time without prefetching after a request had to be taken back. The reason is that some requests
-/// of the application take long, or have long replies.
+/// Time without prefetching after a request had to be taken back. Some requests of the application
+/// then take long, or have long replies.
 const RESPITE: Duration = Duration::from_millis(100);
-/// Number of requests at the front of the queue among which the pool looks for one on the worker's
-/// own thread.
+/// Number of requests at the front of the queue that the pool searches for one of the worker's own
+/// thread.
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct PoolState {
     pub(super) is_pinned: bool,
     /// No request is put into a prefetch queue before this time.
     respite: Option<Instant>,
-    /// Every worker that is not reaped.
+    /// All workers whose process has not been reaped.
     pub(super) all: Vec<Arc<WorkerShared>>,
     pub(super) starts: u64,
     pub(super) crashes: u64,
@@ -212,8 +212,8 @@ impl PoolState {
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
         // If a request that has waited long may not be put into the prefetch queue, no other
         // request is put there. The waiting request then gets the worker once its prefetch queue is
-        // empty. The rule applies to the first request of this thread, and to the first of all
-        // threads if it is urgent.
+        // empty. This rule applies to the first request of this thread. It also applies to the
+        // first request of all threads, if that one is urgent.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -313,7 +313,7 @@ impl PoolState {
     }
 
     /// Returns true if a free worker should run this request. If requests only compute and all
-    /// processors are busy, the worker should stay idle. Otherwise one more worker would run with
+    /// processors are busy, the worker should stay idle. If it ran, too, the workers would have
     /// cold caches for as long as requests wait.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);

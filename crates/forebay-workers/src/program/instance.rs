@@ -1,9 +1,9 @@
-//! One process of a program. The supervisor and the permits share this data.
+//! One process of a program. The supervisor and the holders of permits share this data.
 //!
 //! A process counts as hung if nothing was read from it on any of its connections within the time
 //! limit. One unanswered request says little about a process that has a hundred requests. Each read
-//! from the process stores the time. Reads from a tunnel do not, because they happen outside of the
-//! code that handles replies.
+//! from the process stores the time. Reads from a tunnel do not store the time, because the code
+//! that handles replies does not make them.
 
 use super::ProcessAddress;
 use crate::error::Exit;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Most bytes of a request's target that are kept for the status.
+/// Maximum number of bytes of a request's target that are kept for the status.
 const KEPT_OF_REQUEST: usize = 1024;
 
-/// Time limit for the report of the end if the process is exiting, because the kernel has to finish
-/// the exit first.
+/// If the process is exiting, time limit for the report of its end. The kernel has to finish the
+/// exit first.
 const REPORT_OF_END: Duration = Duration::from_secs(1);
-/// Time limit for the report if the process is not exiting. A child of the program may have ended,
-/// and the program may end after it.
+/// If the process is not exiting, time limit for the report of its end. A child of the program may
+/// have ended, so that the program ends soon.
 const REPORT_OF_NONE: Duration = Duration::from_millis(50);
 
 /// The life of a process: the time of its last sign of life on any connection, and its end.
@@ -42,7 +42,8 @@ pub struct Life {
 pub(super) enum InstanceEnd {
     /// The process was asked to end, or stopped by itself.
     Orderly,
-    /// The process failed: any exit code but 0, any signal but SIGTERM.
+    /// The process failed: it ended with an exit code other than 0, or by a signal other than
+    /// SIGTERM.
     Crash,
 }
 
@@ -69,8 +70,8 @@ impl Life {
     }
 
     /// Returns true if the process, which has just closed a connection, has crashed. The connection
-    /// breaks before the guardian reports the end, so this waits for the report. The limit is 1 s
-    /// if the process is exiting, else 50 ms.
+    /// closes before the guardian reports the end, so this function waits for the report: at most 1
+    /// s if the process is exiting, else at most 50 ms.
     pub async fn has_crashed(&self) -> bool {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };

@@ -102,6 +102,8 @@ impl InstancePool {
         Ok(Taken::Wait(receiver))
     }
 
+    /// Takes a permit of the process `wanted`, if it has a free one, or else of the least busy
+    /// process. Returns `None` if no process has a free permit.
     fn permit(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Permit> {
         let count = inner.entries.len();
         let turn = inner.turn;
@@ -125,7 +127,7 @@ impl InstancePool {
         Some(Permit { pool: self.clone(), instance, began: Instant::now() })
     }
 
-    /// Grants free permits to waiting requests.
+    /// Gives free permits to waiting requests.
     pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
@@ -143,7 +145,7 @@ impl InstancePool {
             let Some(permit) = self.permit(&mut inner, None) else { return };
             let next = inner.waiters.requests.pop_front();
             drop(inner);
-            // If the request is not wanted any more, the permit is dropped and so returned.
+            // If the request no longer waits, the permit is dropped, which returns it.
             if let Some(next) = next {
                 let _ = next.send(Ok(permit));
             }
@@ -335,8 +337,8 @@ impl Permit {
     }
 
     /// Reports that the request got no answer within `limit`. If the process gave no sign of life
-    /// on any connection in this time, it counts as hung and is replaced. Silence before the start
-    /// of this request does not count.
+    /// on any connection in this time, it counts as hung and is replaced. Time before the start of
+    /// this request does not count as silence.
     pub fn was_silent(&self, limit: Duration) {
         let then = Instant::now().checked_sub(limit);
         let since = then.map_or(self.began, |then| then.max(self.began));
@@ -344,8 +346,8 @@ impl Permit {
             return;
         }
         let id = self.instance.id;
-        // Retires the process at once, because the next request may come before the supervisor
-        // acts. Then reads the number of its requests, which cannot grow any more.
+        // Retire the process at once, because the next request may come before the supervisor acts.
+        // After that, the number of its requests cannot grow, so read it now.
         self.pool.retire(id);
         let has_others = self.pool.lock().entry(id).is_some_and(|entry| entry.under_way > 1);
         self.pool.send(Command::Hung { id, has_others });

@@ -1,6 +1,6 @@
 //! The supervisor's operations on instances, which are the processes of a program. An instance is
 //! ready when it listens. Requests connect to it directly. Each instance has a guardian, which
-//! forwards the supervisor's orders.
+//! carries out the supervisor's orders.
 
 use super::instance::{Instance, InstanceEnd};
 use super::instance_pool::InstancePool;
@@ -153,7 +153,7 @@ impl ProcessKind for InstanceKind {
     }
 
     fn program_ended(&self, process: &mut Process, exit: Exit, was_stopped: bool) {
-        // Prevents requests to a socket on which no process listens.
+        // Send no further requests to a socket on which no process listens.
         self.pool.retire(process.instance.id);
         process.exit = Some(exit);
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
@@ -181,7 +181,7 @@ impl ProcessKind for InstanceKind {
 
     fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
         // The guardian may have been killed together with its program, for example because their
-        // control group has no memory left. Then it has reported no end.
+        // control group has no memory left. It has then reported no end.
         process.instance.life.ended(InstanceEnd::of(reaped, !crashed));
         self.pool.remove(process.instance.id, crashed);
     }
@@ -200,8 +200,8 @@ impl ProcessKind for InstanceKind {
 }
 
 /// Sends an order of one byte. The byte always fits, because the guardian reads orders at once.
-/// Calls the kernel directly, because the runtime knows only after a poll that a socket is
-/// writable.
+/// Calls the kernel directly, because the runtime would need a poll first to know that the socket
+/// is writable.
 fn order(link: &UnixStream, order: u8) {
     use rustix::net::{SendFlags, send};
     let _ = send(link, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

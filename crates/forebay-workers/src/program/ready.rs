@@ -13,8 +13,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A process with an inherited socket counts as ready after this time.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens. Never returns if the process does not listen. Calls `share` if
-/// this user may not connect to the socket.
+/// Waits until the process listens. Never returns if the process does not listen. If this user may
+/// not connect to the socket, calls `share`, which makes the guardian allow it.
 pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = connect(place).await {
@@ -27,8 +27,8 @@ pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
 }
 
 /// Waits until the process accepts connections from its inherited socket, but at most [`LIVED`].
-/// The kernel lets clients connect from the start, so this opens an empty connection and waits
-/// until the process closes it.
+/// The kernel lets clients connect before the process accepts. So this function opens an empty
+/// connection, and waits until the process closes it.
 pub(super) async fn takes_connections(place: &ProcessAddress) {
     let closed = async {
         match connect(place).await {

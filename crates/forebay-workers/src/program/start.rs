@@ -37,7 +37,7 @@ const INHERITED: [&str; 13] = [
     "PYTHONPATH",
     "NODE_PATH",
 ];
-/// Longest path of a Unix socket in bytes, without the NUL at its end.
+/// Maximum length of a Unix socket's path in bytes, without the NUL at its end.
 const LONGEST_PATH: usize = 107;
 
 /// A started process of a program.
@@ -87,7 +87,7 @@ pub(super) fn start(
                 give(&file, identity)?;
             }
             if let Some(identity) = identity {
-                // Changes the owner so that the program can open /dev/stderr, as many programs do.
+                // Change the owner so that the program can open /dev/stderr, as many programs do.
                 fchown(&its_log, identity.user.as_ref().map(|user| user.0), identity.group)?;
             }
             let descriptors = Descriptors { link: its_link, listener, log: its_log };
@@ -109,6 +109,8 @@ pub(super) fn start(
     Ok(Started { guardian, at_end, link, log, place, room })
 }
 
+/// Starts the guardian of the process: as a child of this process, or through the helper if another
+/// user owns the process.
 fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>) -> Launch {
     let spec = words.spec;
     let mut launch = Launch {
@@ -127,7 +129,7 @@ fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>)
 }
 
 /// Returns the environment variables of the program. If two variables have the same name, the later
-/// one counts.
+/// one replaces the earlier one.
 fn environment(words: &Words<'_>, identity: Option<&Identity>) -> BTreeMap<OsString, OsString> {
     let inherited =
         INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
@@ -157,8 +159,8 @@ fn start_here(
         .current_dir(&words.spec.dir)
         .spawn()?;
     let pid = Pid::from_child(&guardian);
-    // The guardian takes some time to start the program, so the program starts with the limit that
-    // is set here.
+    // The guardian needs some time to start the program. The program therefore starts with the
+    // limit that this call sets.
     forebay_process::give_back_descriptors(pid);
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => Ok((Child::Own(pid), pidfd)),
@@ -194,8 +196,8 @@ fn start_by(
     helper.launch_program(&request, room, files.collect(), listens)?.child()
 }
 
-/// Creates a directory for sockets, which only the user of the process can enter. The path has to
-/// be short.
+/// Creates a directory for sockets that only the user of the process can enter. Its path must be
+/// short, because the paths of sockets are limited.
 fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
     // Processes of another user cannot enter XDG_RUNTIME_DIR.
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! Ends processes, and handles their ends, requested or not.
+//! Ends processes. Also handles the end of each process, whether it was requested or not.
 
 use super::{Ending, Fault, ProcessEntry, ProcessKind, Stage, Supervisor};
 use crate::error::Exit;
@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 /// A process that ends within this time and has had no request counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
-/// Time between two kills: a guardian takes up to 10 s to end its processes.
+/// Time between two attempts to kill a process. It is longer than the 10 s that a guardian may need
+/// to end its processes.
 const FORCE: Duration = Duration::from_secs(12);
 
 /// The next step to end a process.
@@ -37,8 +38,8 @@ impl<K: ProcessKind> Supervisor<K> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
     }
 
-    /// Replaces a process that does not answer. Its other requests get time to finish, since it may
-    /// have been slow with only one of them.
+    /// Replaces a process that does not answer. Gives its other requests time to finish, because it
+    /// may be slow with only one of them.
     pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
         let limit = self.drain_end();
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -162,6 +163,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
+    /// Takes `step` to end process `id`, and sets the time of the next step.
     fn take(&mut self, id: u64, step: Step, now: Instant) {
         let stop_timeout = self.kind.rules().stop_timeout;
         let Some(entry) = self.entries.get_mut(&id) else { return };

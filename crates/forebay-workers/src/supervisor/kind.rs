@@ -25,7 +25,7 @@ pub(crate) trait ProcessKind: 'static {
     /// Returns the rules for starting, replacing and ending processes.
     fn rules(&self) -> &Rules;
 
-    /// Starts a process. The error names what cannot be started.
+    /// Starts a process. The error names the program that cannot be started.
     fn start(&mut self, new: New<Self::Ready>) -> io::Result<Started<Self>>
     where
         Self: Sized;
@@ -51,8 +51,8 @@ pub(crate) trait ProcessKind: 'static {
     /// Stops the pool from assigning requests to the process.
     fn retire(&self, process: &Self::Process);
 
-    /// Asks a process to end, because it is idle or its time is over. Returns false if the process
-    /// cannot be asked and has to be killed.
+    /// Asks a process to end, because it is idle or has no time left for its requests. Returns
+    /// false if the process cannot be asked and has to be killed.
     fn request_stop(&self, process: &Self::Process) -> bool;
 
     /// Kills the process.
@@ -101,12 +101,12 @@ pub(crate) struct Rules {
     pub(crate) start_timeout: Duration,
     /// Limit from the request to end until the process is killed.
     pub(crate) stop_timeout: Duration,
-    /// True if `stop_timeout` may continue after the grace period of a shutdown.
+    /// True if the time limit `stop_timeout` may end after the grace period of a shutdown.
     pub(crate) stop_outlasts_grace: bool,
     /// Time in which a retired process may finish its requests; `None` for no limit.
     pub(crate) drain_timeout: Option<Duration>,
-    /// A process is ended if its request takes longer. `None` if the sender of the request enforces
-    /// a limit.
+    /// A process is ended if its request takes longer than this. `None` if the sender of the
+    /// request enforces a limit.
     pub(crate) request_timeout: Option<Duration>,
     pub(crate) watch: Vec<PathBuf>,
     /// Files that are checked after a reload of the configuration.
@@ -130,7 +130,7 @@ pub(crate) struct Started<K: ProcessKind> {
     pub(crate) stderr: OwnedFd,
     /// The process id in the prefix of its log lines.
     pub(crate) stderr_name: u32,
-    /// Resolves when the process is ready, or with `None` if it will not become ready.
+    /// Resolves when the process is ready. Resolves with `None` if it will never become ready.
     pub(crate) ready: Pin<Box<dyn Future<Output = Option<K::Ready>>>>,
     /// Resolves after the process has ended and was reaped.
     pub(crate) reaped: Pin<Box<dyn Future<Output = Exit>>>,

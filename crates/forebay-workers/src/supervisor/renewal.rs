@@ -5,7 +5,7 @@ use super::{LOOK_INTERVAL, ProcessEntry, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// Starts a replacement of process `id`, unless starts pause after a failure.
+    /// Starts a replacement of process `id`, except during the pause after a failed start.
     pub(super) fn replace(&mut self, id: u64) {
         let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
@@ -95,7 +95,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Marks all processes for replacement.
+    /// Marks all processes for replacement, one after the other. Logs the reason `why`.
     pub(super) fn outdate(&mut self, why: &str) {
         self.starts.log(&format!("{why}: its {} are replaced", K::NOUN.1));
         self.outdated = self.entries.keys().copied().collect();

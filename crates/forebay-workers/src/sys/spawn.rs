@@ -1,10 +1,10 @@
 //! Starts a process with a fourth descriptor, without `fork`.
 //!
 //! `fork` copies the page tables of this process, and causes a page fault for each page that any
-//! thread writes afterwards. In a test program with 1 GB resident, a start took 47 ms of CPU with
-//! `fork` and 0.4 ms without it. The standard library avoids `fork`, but only with three
-//! descriptors and without code between fork and exec. So this module calls `posix_spawn` as the
-//! standard library does, with one more descriptor.
+//! thread writes afterwards. In a test program with 1 GB of resident memory, a start took 47 ms of
+//! CPU time with `fork`, and 0.4 ms without it. The standard library avoids `fork`, but only with
+//! three descriptors and without code between fork and exec. So this module calls `posix_spawn` as
+//! the standard library does, with one more descriptor.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::Pid;
@@ -76,8 +76,8 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// Returns the descriptors. Copies those below [`DESCRIPTORS`] to higher numbers, so that the new
-/// ones do not replace them.
+/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies lower ones, so that the
+/// descriptors of the new process do not replace them.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| {
