@@ -20,8 +20,8 @@ pub enum Io {
 }
 
 impl Io {
-    /// Returns the file descriptor. Returns a link in memory as the error, because it has no
-    /// descriptor.
+    /// Returns the file descriptor. For a link in memory, which has no descriptor, returns the link
+    /// as the error.
     pub fn fd(&self) -> Result<BorrowedFd<'_>, &Link> {
         match self {
             Self::Tcp(stream) => Ok(stream.as_fd()),
@@ -103,14 +103,14 @@ impl Io {
     }
 
     /// Clears the write readiness that tokio has recorded. Call this after a write failed with
-    /// `WouldBlock`, because the record may be older than the write.
+    /// `WouldBlock`, because the recorded readiness may be older than the write.
     pub fn forget_room(&self) {
         let _ = self.try_io(Interest::WRITABLE, || {
             Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock))
         });
     }
 
-    /// Calls `action`, unless the event loop knows that it would block. Clears the recorded
+    /// Calls `action`, unless the event loop knows that `action` would block. Clears the recorded
     /// readiness if `action` returns `WouldBlock`.
     pub fn try_io<R>(
         &self,

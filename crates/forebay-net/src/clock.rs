@@ -10,7 +10,7 @@ pub struct Clock {
 }
 
 impl Default for Clock {
-    /// Creates a clock with the current time.
+    /// Creates a clock that shows the current time.
     fn default() -> Self {
         let clock = Self { second: Cell::new(0), date: RefCell::default() };
         clock.tick();

@@ -8,8 +8,8 @@
 //!
 //! A thread without connections does not tick ([`Deadlines::rest`]). Each tick would wake tokio's
 //! event loop three times: twice for the timer, and once for tokio's eventfd. After a rest, the
-//! tick number continues from its last value. A jump would shorten the time limits that tasks set
-//! just before the jump.
+//! tick number continues from its last value. If the number jumped ahead, time limits that tasks
+//! had just set would end too early.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -100,8 +100,8 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future` at most `after`. The sweep checks the limit, because a timer for each
-    /// request in a queue would cost too much.
+    /// Waits for `future` at most `after`. The sweep checks the limit. A timer for each request in
+    /// a queue would cost too much.
     ///
     /// # Errors
     /// Returns `Overdue` if the future takes longer than `after`. The error comes up to 0.2 s late.
@@ -154,8 +154,8 @@ impl Deadlines {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
 
-    /// Waits for [`Deadlines::resume`]. The caller does not tick meanwhile. Call this only if
-    /// [`Deadlines::is_empty`] returns true.
+    /// Waits for [`Deadlines::resume`]. The caller must not tick during this wait. Call this only
+    /// if [`Deadlines::is_empty`] returns true.
     pub async fn rest(&self) {
         self.is_resting.set(true);
         self.awake().await;
@@ -219,7 +219,8 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Drop outside of the borrow: a waker may own a task whose drop drops another `Wait`.
+        // Drop after the borrow has ended, because a waker may own a task whose drop drops another
+        // `Wait`.
         drop(wait);
     }
 }

@@ -18,30 +18,30 @@ pub enum Side {
     Backend,
     /// An application that Forebay runs failed.
     App,
-    /// Forebay itself, or the machine.
+    /// Forebay itself or the machine failed.
     Us,
 }
 
 /// Advice on sending the request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// No, because the request may have been processed.
+    /// Do not send the request again, because it may have been processed.
     No,
-    /// Only if the connection was reused and ended without a byte of the reply.
+    /// Send the request again only if the connection was reused and ended without a byte of the
+    /// reply.
     IfReused,
-    /// Yes, because the request was not processed.
+    /// Send the request again, because it was not processed.
     Yes,
-    /// As `Yes`, and the retry may use any connection to the same backend. The backend refused one
-    /// of several requests on a connection, or closed the connection before it processed this
-    /// request.
+    /// Send the request again, over any connection to the same backend. The backend refused one of
+    /// several requests on a connection, or closed the connection before it processed this request.
     Unprocessed,
-    /// Yes, by another backend. The status of the reply requires it, and the request may be sent
-    /// twice.
+    /// Send the request to another backend. The status of the reply requires this, and the request
+    /// may be sent twice.
     OtherBackend,
 }
 
-/// The routes that may answer a request instead of the origin that declined it. An origin declines
-/// only before it touches the body or the reply.
+/// The routes that may answer a request that an origin has declined. An origin declines only before
+/// it touches the body or the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decline {
     /// No route. Forebay sends the error reply of the fault.

@@ -52,8 +52,8 @@ pub struct Request {
     pub https: bool,
     /// TLS handshake of the connection.
     pub tls: Option<Rc<Handshake>>,
-    /// CGI variables about the client's connection, sent by a web server in front of Forebay. TLS
-    /// variables have the names of Apache's mod_ssl.
+    /// CGI variables about the client's connection, sent by the web server from which Forebay
+    /// receives requests (AJP). TLS variables have the names of Apache's mod_ssl.
     pub announced: Vec<(&'static str, String)>,
     /// Field line that passes the subject of the client's certificate to backends.
     pub subject_field: Option<Vec<u8>>,
@@ -267,8 +267,8 @@ impl Request {
         outcome
     }
 
-    /// Clears values that a route set for an earlier request on the connection. If that request was
-    /// cancelled, its values remain until this call.
+    /// Clears values that a route set for an earlier request on the connection. Values of a
+    /// cancelled request remain until this call.
     pub fn forget_route(&mut self) {
         self.asked = None;
         self.changed = None;

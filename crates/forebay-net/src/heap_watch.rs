@@ -13,7 +13,8 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if a connection was open since memory was last returned with no connection open.
+    /// True if a connection has been opened since the last time that memory was returned while no
+    /// connection was open.
     was_used: AtomicBool,
 }
 
@@ -28,8 +29,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if a connection was open since memory was last returned with no connection
-    /// open.
+    /// Returns true if a connection has been opened since the last time that memory was returned
+    /// while no connection was open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

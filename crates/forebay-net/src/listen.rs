@@ -1,7 +1,7 @@
 //! Listening sockets, and the distribution of connections among threads.
 //!
-//! Each thread has its own socket per address, with SO_REUSEPORT, until the configuration no longer
-//! names the address. A removed listener is closed when its queue is empty. Sockets with
+//! For each address, each thread has its own socket (SO_REUSEPORT), until the configuration no
+//! longer names the address. A removed listener is closed when its queue is empty. Sockets with
 //! SO_REUSEPORT share an address with other processes silently. Therefore a socket without the
 //! option is bound first, to detect that the port is in use.
 //!
@@ -38,11 +38,11 @@ use crate::sys::datagrams::attach_reuseport_filter;
 const BACKLOG: i32 = i32::MAX;
 
 /// Maximum number of unsent bytes in the kernel per connection.
-// By default the kernel buffers megabytes per connection. This takes 3 ms of kernel time if the
-// client's window is small (measured with slowhttptest -X).
+// By default the kernel buffers megabytes per connection. If the client's window is small, this
+// takes 3 ms of kernel time (measured with slowhttptest -X).
 const UNSENT: u32 = 128 * 1024;
 
-/// Reason why an address cannot be listened on.
+/// Reason why the server cannot listen on an address.
 #[derive(Debug)]
 pub struct ListenError {
     /// The address.
@@ -96,8 +96,8 @@ pub enum Listener {
 /// The UDP socket of one thread. The sockets of all threads have the same address.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
-    /// The socket receives packets whose connection ID starts with a byte that equals `place`
-    /// modulo `count`.
+    /// The socket receives packets whose connection ID starts with a byte that leaves the remainder
+    /// `place` when it is divided by `count`.
     pub place: u8,
     pub count: u8,
     /// Keeps the sockets of all threads open while this thread expects packets.
@@ -111,7 +111,7 @@ pub struct SocketGroup {
     _sockets: Vec<Socket>,
 }
 
-/// An address, with a listener for each thread.
+/// An address that was opened, with a listener for each thread.
 pub type Opened = (Listen, Vec<Listener>);
 
 /// Mode and owner of each Unix socket, by path.
@@ -172,8 +172,8 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     Ok((address, listeners))
 }
 
-/// Size in bytes of the kernel's receive and send buffers of a UDP socket. They hold a burst of the
-/// bytes that a connection may send.
+/// Size in bytes of the kernel's receive and send buffers of a UDP socket. A buffer of this size
+/// holds a burst of packets.
 const RECEIVED: usize = 2 << 20;
 
 /// Opens a UDP socket for each thread. The order of binding determines the positions of the sockets
@@ -224,7 +224,8 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Opens a Unix socket. Replaces the socket file of a dead process, but not that of a live one.
+/// Opens a Unix socket. Replaces the socket file of a process that has ended, but not that of a
+/// running process.
 fn open_unix(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -279,8 +280,8 @@ pub enum Message {
     MakeRoom,
 }
 
-/// A connection that is passed to a thread with fewer connections, and that is already counted
-/// there.
+/// A connection that was passed to a thread with fewer connections. It is already counted for that
+/// thread.
 pub struct Handed {
     pub stream: std::net::TcpStream,
     pub peer: SocketAddr,
@@ -290,7 +291,7 @@ pub struct Handed {
 /// The number of connections of each thread, and a channel to pass connections to the thread.
 ///
 /// The kernel distributes connections by hash. With few long-lived connections, one thread may get
-/// many more of them than another thread, which then idles.
+/// many more of them than another thread, which then has nothing to do.
 pub struct Loads {
     threads: Vec<ThreadLoad>,
     most: AtomicUsize,

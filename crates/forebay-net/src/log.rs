@@ -72,7 +72,7 @@ impl LogQueue {
         self.sender.send(message).map_err(|error| error.0)
     }
 
-    /// Sends a command to the writer. Commands have size 0, so even a full queue accepts them.
+    /// Sends a command to the writer. Commands count as 0 bytes, so even a full queue accepts them.
     fn order(&self, message: Message) {
         let _ = self.send(message);
     }

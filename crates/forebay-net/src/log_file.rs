@@ -53,7 +53,7 @@ pub fn check(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let path = if geteuid().is_root() { &resolve(path)? } else { path };
-    // The later attempt to open the file reports that it is inaccessible.
+    // If the file is inaccessible, the later attempt to open it reports this.
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
@@ -118,9 +118,10 @@ pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<
     }
 }
 
-/// Duplicates standard output or error if `path` names it.
+/// Returns a copy of the descriptor of standard output or error, if `path` names one of them.
 fn standard_output(path: &Path) -> Option<io::Result<OwnedFd>> {
-    // A pipe or a socket cannot always be opened by this name.
+    // If the output is a pipe or a socket, the process cannot always open it by its name, so copy
+    // the descriptor.
     match path.to_str()? {
         "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => {
             Some(io::stdout().as_fd().try_clone_to_owned())

@@ -1,11 +1,11 @@
 //! Reopens access logs for a server that has given up root.
 //!
-//! Before the server gives up root, it starts this process, which stays root. The process does one
-//! thing. Each byte on its socket is the index of a log file: the process opens this file for
-//! appending and sends the descriptor back. The paths of the files are fixed at start. The process
-//! opens the directory of each log once, before the server gives up root. Later it follows no link.
-//! Therefore an attacker who controls the server can obtain only these log files. The process ends
-//! when the socket closes, and ignores the usual signals.
+//! Before the server gives up root, it starts this process, which stays root. The process only
+//! opens logs. Each byte that it receives on its socket is the index of a log file. It opens this
+//! file for appending, and sends back the descriptor. The paths of the files are fixed at start.
+//! The process opens the directory of each log once, before the server gives up root. Later it
+//! follows no link. Therefore an attacker who controls the server can obtain only these log files.
+//! The process ends when the socket closes, and ignores the usual signals.
 //!
 //! The process refuses files with a second hard link, because the log's directory, or a parent, may
 //! belong to the unprivileged user. At start, the process follows a symbolic link at the path of
@@ -97,8 +97,9 @@ impl Opener {
         };
         let answer = socket.write_all(&[number]).and_then(|()| receive(socket));
         if answer.is_err() {
-            // A late answer would be taken for the answer to the next request. Dropping the socket
-            // is not enough: a program that starts at this moment holds a copy of the socket.
+            // Otherwise, a late answer would be taken for the answer to the next request. Dropping
+            // the socket is not enough, because a program that starts at this moment holds a copy
+            // of it.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }

@@ -34,6 +34,7 @@ impl Request {
         true
     }
 
+    /// Returns true if the request meets every condition in `when`.
     fn meets_all(&self, when: &When) -> bool {
         let method = self.method();
         let is_method =

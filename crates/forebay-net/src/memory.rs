@@ -3,8 +3,8 @@
 //! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. Each
 //! direction holds a limited number of bytes and ends separately. Closing a link with unread bytes
 //! resets the connection. Backends listen for such connections on a [`Network`]. `MemoryGateway` of
-//! `forebay-server` serves client connections as a serving thread does. Thus a scripted client, the
-//! server, an origin and a scripted backend run in one thread. If tokio's clock is paused, time
+//! `forebay-server` serves client connections as a serving thread does. Thus one thread runs a
+//! scripted client, the server, an origin and a scripted backend. If tokio's clock is paused, time
 //! passes only when all tasks wait, and then jumps to the next deadline.
 
 use std::cell::{Cell, RefCell};
@@ -280,7 +280,7 @@ impl Network {
         receiver
     }
 
-    /// Leaves attempts to connect to `destination` without an answer from now on.
+    /// From now on, gives attempts to connect to `destination` no answer.
     pub fn fall_silent(&self, destination: Destination) {
         self.listeners.borrow_mut().insert(destination, None);
     }

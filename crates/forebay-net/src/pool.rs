@@ -1,7 +1,7 @@
 //! Idle connections to one backend, for reuse.
 //!
-//! The number of kept connections follows their use. The pool is a stack: the connection at depth n
-//! is taken only when n connections are in use at the same time. A connection that was not taken
+//! The number of kept connections adapts to the load. The pool is a stack: the connection at depth
+//! n is taken only when n connections are in use at the same time. A connection that was not taken
 //! for `idle_time` was not needed even at the peak of that time, and is closed. Requests therefore
 //! need neither counters nor a clock.
 //!
@@ -68,11 +68,11 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
 const CLOSE_AT_LEAST: usize = 16;
-/// Divisor of the number of idle connections. A call closes this share if it is more than the
-/// minimum. Closing 1,000 connections takes 38 calls, or 19 s.
+/// Divisor of the number of idle connections. A call of [`Pool::prune`] closes one part in this
+/// many, if that is more than the minimum. Closing 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
-/// Divisor of the descriptor limit. The result is the limit on idle connections. Half of the
+/// The limit on idle connections is the descriptor limit, divided by this number. Half of the
 /// descriptors are for clients, and a quarter for busy connections to backends.
 const DESCRIPTOR_SHARE: u64 = 4;
 
@@ -96,8 +96,8 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
-    /// been idle so long that the backend did not close it because of the last reply. Drops
-    /// connections that the backend has closed.
+    /// been idle for more than [`GRACE`]. The backend then does not close it because of the last
+    /// reply. Drops connections that the backend has closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -158,7 +158,7 @@ impl<H: 'static> Pool<H> {
             true
         };
         let old: Vec<_> = self.idle.borrow_mut().extract_if(.., is_old).collect();
-        // Drop outside of the borrow, because the drop of `H` may call the pool.
+        // Drop after the borrow has ended, because the drop of `H` may call the pool.
         drop(old);
     }
 
@@ -180,7 +180,8 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Records that a connection was still open when it was reused, or a second after a reply.
+    /// Records that the backend left a connection open: when the connection was reused, or a second
+    /// after a reply.
     pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),
@@ -246,7 +247,7 @@ impl<H> CloseOldest for RefCell<Vec<Idle<H>>> {
         let mut idle = self.borrow_mut();
         let closed = most.min(idle.len());
         let oldest: Vec<_> = idle.drain(..closed).collect();
-        // Drop outside of the borrow, because the drop of `H` may call the pool.
+        // Drop after the borrow has ended, because the drop of `H` may call the pool.
         drop((idle, oldest));
         closed
     }

@@ -10,11 +10,11 @@ use tokio::sync::futures::Notified;
 /// Minimum interval between log messages about the limit.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Value in [`Pressure::oldest`](Pressure) of a thread that has no connection to close.
+/// Value in the list `oldest` for a thread that has no connection to close.
 const NONE: u64 = u64::MAX - 1;
 
-/// Value of a thread that has not scanned its connections since the number of connections came near
-/// the limit.
+/// Value in the list `oldest` for a thread whose rank is unknown: it has not scanned its
+/// connections since their number came near the limit.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The thread that must close the next connection.

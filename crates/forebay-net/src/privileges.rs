@@ -40,8 +40,9 @@ impl std::error::Error for PrivilegeError {}
 /// user.
 ///
 /// Without the protection, a script of the same user could read `/proc/PID/mem` and
-/// `/proc/PID/environ`. An exec and each change of user undo the protection. Measuring tools of an
-/// unprivileged user need access, so `forebay compare` starts servers without the protection.
+/// `/proc/PID/environ`. An exec and each change of the user end the protection. `forebay compare`
+/// starts servers without the protection, because measuring tools of an unprivileged user need
+/// access.
 pub fn hide_memory() {
     if std::env::var_os(MAY_BE_MEASURED).is_none() {
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);

@@ -4,10 +4,10 @@
 //! these changes. After the origin, the client's fields are restored for the log and for other
 //! routes.
 //!
-//! A client must not shadow a field that a rule sets. Therefore the client's fields of this name
-//! are removed. Letter case is ignored, and any mark counts as `-`, because CGI and its successors
-//! do not distinguish them. A client cannot remove a rule's field by naming the field in
-//! `Connection`.
+//! A client must not be able to send a field that a rule sets. Therefore the client's fields of
+//! this name are removed. Letter case is ignored, and any mark counts as `-`, because CGI and its
+//! successors do not distinguish them. If a client names such a field in `Connection`, the field of
+//! the rule stays.
 
 use std::rc::Rc;
 
@@ -84,8 +84,9 @@ impl RequestFields {
         request.changed = former.changed;
     }
 
-    /// Removes the client's fields that a rule replaces. If a rule adds to a field, the client's
-    /// lines of this name get the `KnownField` of the added line. CGI then joins all lines.
+    /// Removes the client's fields that a rule replaces. If a rule adds a line to a field, the
+    /// client's lines of this name get the same `KnownField` as the added line, so that CGI joins
+    /// all lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for RequestField { name, change } in &self.changes {

@@ -158,7 +158,7 @@ impl<S: SharedStream> SharedStreams<S> {
     }
 
     /// Returns the time that the peer may take to accept bytes. The result is `limit`, or the
-    /// shortest idle limit of the tunnels if all streams are tunnels and this is longer.
+    /// shortest idle limit of the tunnels if all streams are tunnels and this idle limit is longer.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let idle = list.iter().map(|stream| stream.waits().tunnel_idle.get()).min().flatten();

@@ -2,8 +2,8 @@
 //!
 //! A request needs one read. A read that does not fill the buffer has emptied the socket, so the
 //! readiness is cleared without a second read. A write is tried without waiting for readiness
-//! first. A request on a kept-alive connection costs one `recv`, one `send` and its share of
-//! `epoll_wait` on each side.
+//! first. A request on a kept-alive connection costs one `recv` and one `send` on each side.
+//! Several requests share an `epoll_wait`.
 //!
 //! Reading has priority over writing. Small output is queued and sent after all ready tasks have
 //! run (`write_soon`). A task that writes more output first lets all ready tasks run
@@ -109,7 +109,7 @@ impl Socket {
     }
 
     /// Detaches the connection from this thread. Fails if the connection uses TLS, because a TLS
-    /// session cannot be passed on.
+    /// session cannot move to another thread.
     pub fn detach(self) -> io::Result<Detached> {
         if self.is_tls() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -154,8 +154,8 @@ impl Socket {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets the activity, which decides if the connection may be closed at any time or for a new
-    /// connection.
+    /// Sets the activity. It decides if the connection may be closed at any time, or only to admit
+    /// another connection.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
@@ -257,7 +257,7 @@ impl Socket {
 
     /// Waits until the peer has closed its sending side. Bytes that arrived before the close can be
     /// read afterwards. A close is detected after the next tick at the earliest. Most requests are
-    /// answered by then, and need no further registration with the event loop.
+    /// answered by then, so they cause no further registration with the event loop.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {

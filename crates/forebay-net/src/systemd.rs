@@ -153,8 +153,9 @@ impl Inherited {
         Ok(claimed.into_iter().map(same).collect())
     }
 
-    /// Returns listeners for `threads` threads on the manager's sockets with this address or name.
-    /// All threads share each socket. Returns an empty list if the manager passed no such socket.
+    /// Returns listeners on the manager's sockets with this address or name, for each of `threads`
+    /// threads. All threads share each socket. Returns an empty list if the manager passed no such
+    /// socket.
     fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
         let is_meant = |passed: &mut Passed| match listen {
             Listen::Named(name) => passed.name == *name,
@@ -176,6 +177,7 @@ impl Inherited {
 /// Maximum plausible number of sockets.
 const MOST: i32 = 1000;
 
+/// Returns the socket and its address. Fails if the descriptor is not a listening stream socket.
 fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let socket = Socket::from(fd);

@@ -98,7 +98,7 @@ impl Request {
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
             (Escape::Target, UrlPart::Query(begins)) => match is_path {
-                // The escapes of the path remain, so that an application decodes the parameter to
+                // Keep the escapes of the path. An application that decodes the parameter then gets
                 // the decoded path.
                 true => append_parameter(&encoded, true, out),
                 false if begins && *value == Placeholder::Query => append_escaped(&encoded, out),
@@ -152,8 +152,8 @@ impl Request {
         }
     }
 
-    /// Returns the percent-encoded path that a backend receives. Returns the replacing path if a
-    /// route has replaced the path.
+    /// Returns the percent-encoded path that a backend receives. If a route has replaced the path,
+    /// returns the new path.
     fn encoded_path(&self) -> Cow<'_, [u8]> {
         if self.is_rerouted {
             return encode_path(&self.path).into();

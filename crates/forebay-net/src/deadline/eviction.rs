@@ -67,7 +67,7 @@ impl Deadlines {
 
     /// Closes the first candidate to make room. Returns false if there is none.
     pub(crate) fn evict(&self) -> bool {
-        // Candidates may have become busy since the scan. A second scan finds others.
+        // Candidates may have become busy since the scan. If so, a second scan finds others.
         for _ in 0..2 {
             loop {
                 let candidate = self.candidates.found.borrow_mut().pop();
@@ -89,7 +89,7 @@ impl Deadlines {
                 let candidate = self.candidates.found.borrow().last().copied();
                 let Some((rank, key)) = candidate else { break };
                 if let Some(now) = self.rank(key).filter(|now| now.since == rank.since) {
-                    // 60 bits have room for the nanoseconds of 36 years.
+                    // The low 60 bits hold the nanoseconds of 36 years.
                     return Some(u64::from(now.class) << 60 | now.since.nanoseconds());
                 }
                 self.candidates.found.borrow_mut().pop();
@@ -99,6 +99,8 @@ impl Deadlines {
         None
     }
 
+    /// Scans the connections of this thread, and stores the [`AT_ONCE`] with the smallest ranks as
+    /// candidates.
     fn find_candidates(&self) {
         let mut first = BinaryHeap::with_capacity(AT_ONCE + 1);
         let mut consider = |rank: Option<Rank>, key| {

@@ -8,8 +8,8 @@ use super::{Deadlines, Ticks};
 
 /// Minimum age of a connection in ticks (1 s). A younger connection is closed only after all older
 /// candidates.
-// A new client needs several round trips before its first request. Meanwhile, connections with
-// partial heads must not displace the new client.
+// A new client needs several round trips before its first request. During this time, connections
+// with partial heads must not displace the new client.
 const YOUNG: Ticks = 10;
 
 /// Activity of a client connection.
@@ -24,8 +24,8 @@ pub enum Activity {
     Busy,
 }
 
-/// The activity of a connection, the start time of this activity, and the order to close the
-/// connection.
+/// The activity of a connection, the start time of this activity, and the mark that the connection
+/// must close.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,
@@ -43,8 +43,8 @@ pub struct Since {
     tick: Ticks,
 }
 
-/// Time zero of [`Since::nanoseconds`], the same for all threads. The first connection of a process
-/// sets it.
+/// Start of the count of [`Since::nanoseconds`], the same for all threads. The first connection of
+/// a process sets it.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Since {

@@ -2,8 +2,8 @@
 //!
 //! Reading has priority over writing. A task copies a small request or reply to the queue, and
 //! continues with its next wait. After all ready tasks have run, one task sends the queue. The
-//! writes then follow each other closely, and fewer of them wake a sleeping peer (4 to 6 % less CPU
-//! for a proxied request). No task is polled again only to write.
+//! writes then follow each other closely, so fewer of them wake a sleeping peer. A proxied request
+//! needs 4 to 6 % less CPU time. No task is polled again only to write.
 //!
 //! If the kernel has no room, a separate task writes the rest within the socket's time limit. Until
 //! the rest is written, nothing else is written to the socket (`Watched::has_rest`). A failed write
@@ -37,7 +37,8 @@ struct Queue {
     writes: Vec<Write>,
 }
 
-/// A write of one socket: the bytes from the end of the previous write to `end`.
+/// A queued write of one socket. Its bytes start at the end of the previous write, and stop at
+/// `end`.
 struct Write {
     socket: Rc<Watched>,
     end: usize,

@@ -146,6 +146,7 @@ impl Pattern {
     }
 }
 
+/// Appends the value of one of Apache's `%` directives. Appends `-` if there is no value.
 fn append_directive(letter: u8, entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
     match letter {
@@ -232,6 +233,7 @@ fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the line of `entry` as a JSON object.
 fn append_json(entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
     let host = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();

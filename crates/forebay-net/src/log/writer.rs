@@ -16,7 +16,7 @@ use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
 
-/// Maximum time that Forebay waits before it exits, until the writer has written all queued
+/// Before Forebay exits, it waits this long at most until the writer has written all queued
 /// messages.
 // The writer can block forever if its output is a full pipe that no process reads.
 const ENDING: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the logs and starts the thread. A new log file will belong to `owner`.
+    /// Opens the logs and starts the thread. A log file that it creates belongs to `owner`.
     pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = LogQueue::new();
         let targets = open_all(log, owner)?;
@@ -125,6 +125,8 @@ impl Target {
         }
     }
 
+    /// Opens the file again, through `opener` if this process lacks the permission. After an error,
+    /// keeps the old file.
     fn reopen(&mut self, opener: Option<&mut Opener>) {
         if let Self::File(path, _) = self {
             let opener = opener.filter(|opener| opener.is_for(path));
@@ -198,7 +200,7 @@ fn outputs(targets: Vec<Target>) -> Vec<(Target, Troubles)> {
 #[derive(Default)]
 struct Troubles {
     lost: usize,
-    /// True if the file may end in the middle of a line.
+    /// True if the last write was incomplete, so that the file may end in the middle of a line.
     is_torn: bool,
 }
 

@@ -47,8 +47,8 @@ impl Challenges {
     ) -> Result<(), rustls::Error> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let key = provider.key_provider.load_private_key(key)?;
-        // Do not check that key and certificate match, because rustls rejects the certificate's
-        // critical extension.
+        // Do not let rustls check that key and certificate match, because it would reject the
+        // critical extension of the certificate.
         let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

@@ -95,7 +95,7 @@ impl TicketKeys {
     }
 }
 
-/// Error or warning about a site's TLS configuration.
+/// An error or a warning about the TLS configuration of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// Key in `[site.tls]`.
@@ -251,6 +251,8 @@ impl Clients {
         })
     }
 
+    /// Returns the verifier of client certificates. If the site does not require certificates,
+    /// clients may connect without one.
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -285,7 +287,8 @@ fn certified(
     })?;
     let mut certified = CertifiedKey::new(chain, loaded);
     match certified.keys_match() {
-        // For some key types, rustls cannot compare. Then the first handshake reveals a mismatch.
+        // For some key types, rustls cannot check if key and certificate match. The first handshake
+        // then shows a mismatch.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
         Err(Error::InconsistentKeys(_)) => return Err(wrong_key(certificate, key)),
         Err(error) => return Err(not_a_certificate("certificate", certificate, &error)),
@@ -307,6 +310,7 @@ pub fn certificates(
     }
 }
 
+/// Reads a private key from a PEM file. The error explains how to decrypt an encrypted key.
 pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read(key, path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {

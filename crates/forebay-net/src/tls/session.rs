@@ -22,7 +22,7 @@ pub struct TlsSession(RefCell<State>);
 struct State {
     connection: Connection,
     /// Number of plaintext bytes that are encrypted, but not yet reported as written. The writer
-    /// retries with the same bytes until the kernel has accepted all encrypted bytes.
+    /// retries with the same plaintext until the kernel has accepted all encrypted bytes.
     promised: usize,
     /// True if the connection ends without `close_notify`, so that the peer recognizes the data as
     /// incomplete.
