@@ -11,7 +11,7 @@ use crate::matcher::Matcher;
 use crate::print::render;
 use crate::value::Table;
 
-/// The largest number of routes that are tried one after the other.
+/// Maximum number of routes that are checked one by one.
 const MOST_TRIED: usize = 300;
 
 /// Closes the routes that Forebay refuses, and removes settings that it refuses.
@@ -67,7 +67,7 @@ fn head(site: &mut DraftSite, keys: &Keys) {
     };
     let Some(why) = try_one(site) else { return };
     site.comments.push(format!("A part of this site has no translation: {why}"));
-    // The site must not answer for other hosts instead.
+    // Without a host name, the site would answer for other hosts.
     site.hosts = vec!["not-translated.invalid".into()];
     if try_one(site).is_some() {
         site.keys = Table::default();

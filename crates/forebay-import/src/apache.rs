@@ -249,7 +249,7 @@ fn is_read(name: &str) -> bool {
     READ.iter().chain(NEEDLESS).any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Returns the next step for a directive without a translation.
+/// Returns the next step for the user if a directive has no translation.
 fn next_step(name: &str) -> &'static str {
     let lower = name.to_ascii_lowercase();
     match lower.as_str() {

@@ -21,13 +21,14 @@ use syntax::Directive;
 /// The state of a translation.
 struct Cx<'a> {
     keys: &'a Keys,
-    /// The directory of relative paths.
+    /// Base directory of relative paths.
     dir: PathBuf,
     draft: Draft,
 }
 
 impl Cx<'_> {
-    /// Adds a note on a line without a translation. Returns the note as a comment for the draft.
+    /// Adds a note: Forebay has no full translation of this line. Returns the note as a comment for
+    /// the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }

@@ -28,7 +28,7 @@ pub struct Note {
     pub line: usize,
     /// The directive, shortened.
     pub directive: String,
-    /// The reason or the effect, and the next step.
+    /// The reason why there is no translation, or its effect, and the next step for the user.
     pub next: String,
 }
 
@@ -111,7 +111,7 @@ pub struct DraftRoute {
     pub matcher: Matcher,
     /// The keys of the route, without its conditions.
     pub keys: Table,
-    /// True if the keys for changes to replies have been added.
+    /// True if the keys that change replies have been added.
     pub is_decorated: bool,
 }
 

@@ -3,7 +3,7 @@
 use crate::draft::{DraftRoute, DraftSite};
 use crate::value::Value;
 
-/// The largest number of tests of a site.
+/// Maximum number of tests of a site.
 const MOST: usize = 50;
 
 /// Returns the tests of a site as lines of the key `expect`.

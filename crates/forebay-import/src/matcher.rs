@@ -84,8 +84,8 @@ impl Matcher {
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
-    /// Returns true if the matcher takes every request that `other` takes. May return false even if
-    /// the matcher takes them all.
+    /// Returns true if the matcher takes every request that `other` takes. The result may be false
+    /// although the matcher takes all of them.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -153,6 +153,7 @@ fn path_covers(ours: &str, theirs: &str) -> bool {
     }
 }
 
+/// Returns path patterns for the paths that both lists match. Returns `None` if there are none.
 fn intersection(ours: &[String], theirs: &[String]) -> Option<Vec<String>> {
     let mut both = Vec::new();
     for own in ours {

@@ -45,7 +45,8 @@ struct Cx<'a> {
     site_compress: Option<Value>,
     /// The limit on bodies of the whole site.
     site_max_body: Option<String>,
-    /// The number of named locations that are being translated, each reached from the previous one.
+    /// Number of named locations that are being translated at present. Each of them was reached
+    /// from the previous one.
     depth: usize,
 }
 

@@ -7,7 +7,8 @@ use crate::keys::Keys;
 use crate::matcher::Matcher;
 use parts::{Part, parts};
 
-/// More alternatives than this are harder to read than an expression.
+/// Maximum number of alternatives. With more, the conditions would be harder to read than the
+/// expression.
 const READABLE: usize = 12;
 
 /// The conditions for an expression.
@@ -149,7 +150,8 @@ pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
     None
 }
 
-/// Returns conditions without `path_regex`, if all branches have conditions of the same kind.
+/// Returns conditions without `path_regex`. Returns `None` unless all branches give conditions of
+/// the same kind.
 fn simple(branches: &[Vec<Part>], of: Use) -> Option<PatternConditions> {
     let mut all: Option<PatternConditions> = None;
     for branch in branches {
@@ -183,6 +185,8 @@ enum Tail {
     Open,
 }
 
+/// Returns the conditions for one branch of an expression. Returns `None` if only a regular
+/// expression can express it.
 fn of_branch(branch: &[Part], of: Use) -> Option<PatternConditions> {
     let (starts, rest) = match branch {
         [Part::Start, rest @ ..] => (true, rest),

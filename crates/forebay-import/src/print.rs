@@ -10,10 +10,10 @@ use crate::pattern::group_name;
 use crate::value::{Key, Table, Value};
 use crate::{Imported, Note};
 
-/// `forebay check` compares each route of a site with this many routes at the top of the site.
+/// Number of routes at the top of a site with which `forebay check` compares each other route.
 const MOST_COMPARED: usize = 1000;
 
-/// The longest line of a comment, in characters.
+/// Maximum length of a comment line, in characters.
 const WIDTH: usize = 100;
 
 /// Returns the configuration and its notes.
@@ -82,6 +82,7 @@ fn table(out: &mut String, name: &str, keys: &Table) {
     keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
 }
 
+/// Prints a site with its tests. `mark` precedes each line of the tests, to make them comments.
 fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str) {
     out.push('\n');
     site.comments.iter().for_each(|line| comment(out, "", line));
@@ -102,6 +103,7 @@ fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str)
     site.routes.iter().for_each(|route| print_route(out, route));
 }
 
+/// Prints a route, with the line that it translates as a comment.
 fn print_route(out: &mut String, route: &DraftRoute) {
     out.push('\n');
     comment(out, "  ", &format!("{}: {}", route.place, route.source));

@@ -7,15 +7,15 @@ use std::rc::Rc;
 
 use crate::draft::SourceLine;
 
-/// The largest file, in bytes. Configurations of real sites have some hundred kilobytes.
+/// Maximum size of a file in bytes. Configurations of real sites have a few hundred kilobytes.
 const LARGEST: u64 = 4 * 1024 * 1024;
-/// The largest size of all files together, in bytes.
+/// Maximum size of all files together, in bytes.
 const LARGEST_TOTAL: u64 = 32 * 1024 * 1024;
-/// The largest number of files that are read.
+/// Maximum number of files that are read.
 const MOST_FILES: usize = 2_000;
-/// The largest depth of files that include files.
+/// Maximum depth of includes within included files.
 pub const DEEPEST_INCLUDE: usize = 20;
-/// The largest depth of blocks within blocks.
+/// Maximum depth of blocks within blocks.
 pub const DEEPEST_BLOCK: usize = 40;
 
 /// A configuration that cannot be imported.
@@ -101,7 +101,7 @@ impl Reader {
             return Err(ImportError::at(&place, "a zero byte is no text", HELP));
         }
         self.open.push(real);
-        // Replaces bytes that are not UTF-8, because comments in old files are often in Latin-1.
+        // Replace bytes that are not UTF-8, because comments in old files are often in Latin-1.
         let text = String::from_utf8_lossy(&bytes).into_owned();
         Ok(Text { name: name.into(), text })
     }

@@ -62,8 +62,8 @@ impl RequestBudget {
             self.held = u64::MAX;
             return true;
         };
-        // Each thread could draw eight batches from the remaining stock. Batches therefore become
-        // smaller with the stock.
+        // The size of a batch leaves eight batches for each thread in the stock. Batches therefore
+        // become smaller with the stock.
         let batch = |left: u64| left.min((left / (self.threads * 8)).clamp(1, BATCH_LIMIT));
         let drawn = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             (left > 0).then(|| left - batch(left))

@@ -2,7 +2,7 @@
 //!
 //! Each step loads the server at one rate, in an open loop, and compares the outcome with the
 //! goals. Near the limit, chance decides if a step passes. A plain bisection would never recover
-//! from a step that chance decided wrongly.
+//! from a step with a wrong result.
 //!
 //! This search keeps a probability for each possible limit instead. The next rate is the median of
 //! these probabilities. The search ends when an interval with 95 % of the probability is narrow.
@@ -19,7 +19,8 @@ use crate::{Control, Error, Goal, Judgement, Outcome, Rate, Spec, Stop, Turns};
 /// Settings of a search.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// Goals. A step passes if it meets all of them and sends its requests at the planned rate.
+    /// Goals of each step. A step passes if it meets all goals and sends its requests at the
+    /// planned rate.
     pub goals: Vec<Goal>,
     /// Duration of a step. Steps at low rates take longer, because a percentile needs enough
     /// requests.
@@ -64,12 +65,13 @@ const FEWEST_STEPS: usize = 5;
 /// Ratio of the interval's ends at or below which the search ends.
 const NARROW: f64 = 1.05;
 
-/// Share of the planned rate that a step may miss. A server that is overloaded by 2 % misses as
-/// much.
+/// Share of the planned rate that a step may miss. If a server is overloaded by 2 %, the step
+/// misses 2 %.
 const SHORTFALL: f64 = 0.02;
 
-/// Highest and lowest limit that the search considers, as factors of the closed loop's rate.
+/// Highest rate that the search considers, as a multiple of the closed loop's rate.
 const HIGHEST: f64 = 1.5;
+/// Lowest rate that the search considers, as a multiple of the closed loop's rate.
 const LOWEST: f64 = 1.0 / 50.0;
 /// Factor between neighbouring limits that the search considers.
 const GRID: f64 = 1.005;
@@ -83,8 +85,8 @@ const BLUNDER: f64 = 0.03;
 /// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
 /// is called after each step.
 ///
-/// # Errors
-/// Fails as [`run`](crate::run()) does. An interrupted search returns the steps so far.
+/// # Errors Fails as [`run`](crate::run()) does. If the search is interrupted, returns the steps so
+/// far.
 pub fn find_rate(
     spec: &Spec,
     search: &Search,
@@ -200,7 +202,7 @@ impl Belief {
         self.weights.iter_mut().for_each(|weight| *weight /= sum);
     }
 
-    /// Returns the rate below which the limit is with the probability `p`.
+    /// Returns the rate `r` for which the limit is below `r` with the probability `p`.
     fn quantile(&self, p: f64) -> f64 {
         let mut sum = 0.0;
         for (limit, weight) in self.limits.iter().zip(&self.weights) {

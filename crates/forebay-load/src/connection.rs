@@ -42,8 +42,8 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
 enum Phase {
     /// Waits until the next request is due.
     Resting,
-    /// Waits for the end of the connect and handshake, or for space in the backlog of a Unix
-    /// socket.
+    /// Waits until the connection and its handshake are complete, or until the backlog of a Unix
+    /// socket has space.
     Connecting,
     /// Has a request to write or a reply to read.
     Exchanging,
@@ -67,7 +67,7 @@ struct Exchange {
     write_error: Option<Errno>,
 }
 
-/// First bytes of a TLS alert: the answer of a TLS server to plain text.
+/// First bytes of a TLS alert. A TLS server answers with an alert if the client sends plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
@@ -356,8 +356,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Handles the end of the connection. The end completes the reply, or belongs to an idle
-    /// connection, or is a failure of the request.
+    /// Handles the end of the connection. The end may complete the reply. It may also come while
+    /// the connection is idle. Otherwise the request has failed.
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {

@@ -12,7 +12,7 @@ use crate::target::Dialled;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::ThreadState;
 
-/// Number and start of failed attempts to connect since the last success.
+/// The failed attempts to connect since the last success: their number, and the time of the first.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     count: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Refusals {
     attempt: usize,
 }
 
-/// Action after a failed attempt to connect.
+/// The action that follows a failed attempt to connect.
 pub(crate) enum Next {
     /// Connects to the server's next address at once. The attempt does not count as failed.
     Address,
@@ -81,10 +81,11 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // A run that ends after a time ends anyway. The server may recover before that.
+            // A run that a time ends needs no other end, and the server may recover before.
             state.budget.limited() && now - since >= state.timeout
         } else {
-            // A further attempt would meet the same certificate and protocols.
+            // A further attempt would fail in the same way, because certificate and protocols do
+            // not change.
             let is_final =
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData);
             is_final || self.count >= FIRST_ATTEMPTS

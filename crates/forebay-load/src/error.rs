@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-/// Error that prevents a run. A failed request is no such error; the outcome counts it.
+/// Error that prevents a run. A failed request is no such error, but is counted in the outcome.
 #[derive(Debug)]
 pub enum Error {
     /// The settings of the run are invalid. The text says why.
@@ -22,8 +22,8 @@ pub enum Error {
         source: io::Error,
     },
     /// The TLS handshake failed: the server does not speak TLS, did not answer, supports no common
-    /// protocol version, or has a certificate that is not trusted. `source` says which, and what to
-    /// do.
+    /// protocol version, or has a certificate that is not trusted. `source` says which of these is
+    /// the case, and what to do.
     Handshake {
         /// Host and port, or path of the Unix socket.
         endpoint: String,

@@ -36,7 +36,7 @@ pub struct FetchedReply {
 pub enum FetchError {
     /// The request is invalid, or the host cannot be resolved.
     Request(Error),
-    /// The connection could not be opened.
+    /// No connection to the server could be opened.
     Connect(io::Error),
     /// The connection was closed or broke before the reply was complete.
     Exchange(io::Error),

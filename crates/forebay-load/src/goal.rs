@@ -86,6 +86,8 @@ impl Goal {
         }
     }
 
+    /// Returns the value of the metric. An error says why the outcome does not have it, for example
+    /// because too few requests were sent.
     fn value(&self, outcome: &Outcome) -> Result<f64, String> {
         let requests = &outcome.requests;
         let (completed, failed) = (requests.completed, requests.failed);

@@ -3,8 +3,8 @@
 //!
 //! Three parts can be combined freely: a `Pacer` (when requests are due), a [`Stop`] (how many
 //! requests, or for how long) and a `Session` of `forebay-client` (the protocol). Each load thread
-//! owns its connections, its epoll instance and its histogram, so no request needs data that
-//! threads share.
+//! owns connections, an epoll instance and a histogram. So a request needs no data that threads
+//! share.
 //!
 //! - `run` resolves the address, starts the load threads and adds up their counts;
 //! - `worker` is the load thread: it passes each event to its connection and checks timeouts;

@@ -60,7 +60,7 @@ impl Mix {
 }
 
 /// Returns an order of the requests in proportion to their weights, evenly spread. The next request
-/// is always the one that is most behind its share, as in nginx's weighted round robin.
+/// is always the one whose count is furthest below its share, as in nginx's weighted round robin.
 fn order(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
     let total: u64 = weights.iter().map(|weight| u64::from(weight / divisor)).sum();

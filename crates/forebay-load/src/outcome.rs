@@ -91,7 +91,8 @@ pub struct Requests {
     pub completed: u64,
     /// Failed requests: the sum of `failures`.
     pub failed: u64,
-    /// For an open loop: requests that were due before the end but never got a free connection.
+    /// In an open loop, the number of requests that were due before the end but never got a free
+    /// connection.
     pub unsent: u64,
     /// Active requests: those without a reply when the run ended, which are neither completed nor
     /// failed.
@@ -152,9 +153,11 @@ pub struct ClientUsage {
     pub saturated: bool,
 }
 
-/// Share of the wanted rate that a run may miss, and delay of the plan that a run may have. In a
-/// short run, any pause of the machine delays the plan by a large share.
+/// Share of the wanted rate that a run may miss. A run with a larger share has missed the rate, if
+/// the plan was also late by more than `BEHIND`.
 const SHORTFALL: f64 = 0.05;
+/// Delay of the plan that a run may have. In a short run, each pause of the machine delays the plan
+/// by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.

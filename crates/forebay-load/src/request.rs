@@ -97,6 +97,7 @@ impl Requests {
 }
 
 impl Encoded {
+    /// Encodes one request for the protocol of `spec`.
     fn of(spec: &Spec) -> Result<Self, Error> {
         let mut message = Vec::new();
         let http = if spec.url.protocol().is_websocket() {

@@ -1,5 +1,5 @@
-//! Runs a load in one or several turns: starts threads, divides the load among them, adds up their
-//! counts.
+//! Runs a load in one or several parts (turns): starts threads, divides the load among them, and
+//! adds up their counts.
 
 use std::io;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::{
     ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
 };
 
-/// Share of its time above which a load thread counts as busy. If every thread is busy, the client
-/// may be the limit.
+/// A load thread that is busy for more than this share of its time counts as busy. If every thread
+/// is busy, the client may limit the rate.
 const SATURATION: f64 = 0.85;
 
 /// Number of files that a run may open in addition to its connections and to two files per thread.
@@ -96,7 +96,8 @@ impl Turns {
     }
 
     /// Runs a turn until `stop`, at `rate` if one is given. When the time of a turn is over, the
-    /// turn waits for the replies to its active requests. No reply then arrives in the next turn.
+    /// turn waits for the replies to its active requests, so that none of them arrives in the next
+    /// turn.
     ///
     /// # Errors
     /// Fails as [`run`] does.
@@ -258,6 +259,8 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
     }
 }
 
+/// Runs one turn on all load threads, and waits for their end. If a thread cannot be started,
+/// cancels the turn.
 fn run_threads<'a, C: Drive + Send + 'a>(
     workers: impl Iterator<Item = (&'a mut Worker<C>, Share)>,
     control: &Control,
@@ -285,6 +288,7 @@ fn run_threads<'a, C: Drive + Send + 'a>(
     })
 }
 
+/// Adds up the results of all threads to the outcome of the turn.
 fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let threads = finished.len();
     let ended = finished.iter().map(|thread| thread.ended).max().unwrap_or(start);

@@ -128,7 +128,7 @@ pub struct Check {
     pub body_contains: Option<Vec<u8>>,
 }
 
-/// Counts of requests in one second.
+/// Counts of the requests that ended in one second of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// Number of completed requests.

@@ -36,8 +36,8 @@ pub(crate) struct Tls {
     connection: ClientConnection,
     protocol: Protocol,
     begun: Option<Instant>,
-    /// Number of bytes that were encrypted, but that the kernel did not accept completely. These
-    /// bytes count as written when the kernel has accepted all of them.
+    /// Number of plaintext bytes that were encrypted while the kernel has not accepted all
+    /// encrypted bytes. They count as written when the kernel has accepted all of them.
     promised: usize,
     /// True if the last read emptied the socket.
     is_emptied: bool,

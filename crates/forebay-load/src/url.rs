@@ -241,6 +241,8 @@ fn split_tcp(rest: &str, default: u16) -> Result<(Endpoint, String, String), Url
     Ok((endpoint, authority.to_owned(), target))
 }
 
+/// Splits an authority into host and port. The brackets of an IPv6 address are removed. Without a
+/// port, returns `default`.
 fn split_port(authority: &str, default: u16) -> Result<(&str, u16), UrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {

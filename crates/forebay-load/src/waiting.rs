@@ -79,7 +79,8 @@ impl Waiting {
     }
 }
 
-/// Converts a duration. A longer one than the type can hold becomes the longest possible.
+/// Converts a duration. If the duration is too long for the type, returns the longest possible
+/// value.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

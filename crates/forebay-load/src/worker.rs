@@ -63,7 +63,7 @@ impl InFlight {
         Self { count: 1, oldest: Some(due) }
     }
 
-    /// Returns the sum of both.
+    /// Returns both together: the sum of the counts, and the earlier due time.
     pub fn and(self, other: Self) -> Self {
         let oldest = self.oldest.into_iter().chain(other.oldest).min();
         Self { count: self.count + other.count, oldest }
@@ -143,8 +143,8 @@ pub(crate) struct Alarm {
 /// Size of the read buffer in bytes. Most replies fit; larger replies need several reads.
 const BUFFER_SIZE: usize = 64 * 1024;
 
-/// Longest interval between two checks of time limits and cancellation, and between two updates of
-/// the counts.
+/// Maximum interval between two checks of time limits and cancellation. Also the maximum interval
+/// between two updates of the counts.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Event data of the timer. The event data of a connection is its index.
@@ -238,7 +238,7 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
-                // The plan is closed before connections ask the pacer for due times after the end.
+                // Close the plan before connections ask the pacer for due times after the end.
                 self.close_plan(start, Some(ended));
                 self.retire(now);
             }

@@ -1,5 +1,5 @@
-//! Applications whose processes Forebay runs. `forebay-workers` owns the processes, and an origin
-//! borrows one for each request.
+//! Applications whose processes Forebay runs. `forebay-workers` owns the processes. For each
+//! request, an origin takes one process and then returns it.
 //!
 //! `definition` converts the configuration for `forebay-workers`, and `running` creates the origins
 //! of a running application. `worker` passes requests to idle workers, and `program` passes them to

@@ -5,9 +5,9 @@
 //! permitted.
 //!
 //! Only one request for a resource asks the origin, and others wait for its reply. Only that
-//! request stores a reply, so that a reply from before a change never replaces a newer one.
-//! Directives of requests are ignored, except `only-if-cached`, because a client could otherwise
-//! send every request to the origin.
+//! request stores a reply, so that a reply from before a change never replaces a newer one. The
+//! cache ignores the directives of requests, except `only-if-cached`. Otherwise a client could make
+//! each of its requests go to the origin.
 
 mod answer;
 mod key;
@@ -43,7 +43,7 @@ pub fn digest(described: &[u8]) -> [u8; 16] {
     std::array::from_fn(|index| digest[index])
 }
 
-/// Longest time that a request waits for the reply to another request.
+/// Maximum time that a request waits for the reply to another request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An origin whose replies are stored.
@@ -59,7 +59,7 @@ struct Parts {
     thread: Rc<Thread>,
     /// Buffer for a key, so that an answer from the store allocates nothing.
     scratch: RefCell<Vec<u8>>,
-    /// True if each request counts as authorized for a user, as with `forward_auth`.
+    /// True if each request counts as the request of a signed-in user, as with `forward_auth`.
     names_users: bool,
 }
 
@@ -110,7 +110,7 @@ impl Parts {
         exchange.reply.record(recorder.clone(), false);
         let outcome = self.origin.serve(exchange).await;
         exchange.reply.take_captured();
-        // Outdated replies are removed even if the client has left before the end of the reply.
+        // Remove outdated replies even if the client has disconnected before the end of the reply.
         for key in self.key.changed(&exchange.request, &recorder) {
             self.store.invalidate(&key);
         }
@@ -141,7 +141,7 @@ impl Parts {
             if self.is_only_if_cached(&exchange.request) {
                 return exchange.respond_error_with(504, b"").await;
             }
-            // If a client asks for a part and nothing is stored, Forebay does not fetch the whole,
+            // If a client asks for a range and nothing is stored, do not fetch the whole body,
             // which may be large. The reply to HEAD has no body to store.
             let is_part = stale.is_none() && asks_for_part(&exchange.request);
             if is_part || exchange.request.method() == b"HEAD" {
@@ -262,7 +262,7 @@ impl Parts {
         }
     }
 
-    /// Asks the origin for a new reply while clients get the stale one.
+    /// Asks the origin for a new reply. Meanwhile clients get the stale one.
     fn refresh(self: &Rc<Self>, exchange: &Exchange, key: &Key, stale: &Arc<Stored>) {
         if exchange.request.method() != b"GET" {
             return;
@@ -281,6 +281,8 @@ impl Parts {
         });
     }
 
+    /// Returns the properties of the request that decide if its reply may be stored or used for
+    /// others.
     fn circumstances(&self, request: &Request) -> Circumstances {
         let has_authorization = request
             .head
@@ -343,7 +345,8 @@ impl Parts {
     }
 }
 
-/// Stores a reply, if the request still has the lead for its resource.
+/// Stores a reply if `lead` is given: if other requests for the resource still wait for this
+/// request.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

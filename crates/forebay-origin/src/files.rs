@@ -72,7 +72,7 @@ impl Files {
         })
     }
 
-    /// Returns true if the path, or a beginning of it, names something in the directory.
+    /// Returns true if a file or directory has this path, or a beginning of it.
     fn has(&self, path: &[u8]) -> bool {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
@@ -91,6 +91,8 @@ impl Files {
         .decline(Decline::Always)
     }
 
+    /// Answers with the file or the index of the directory that the path names. Declines a script,
+    /// so that its own route can run it.
     async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let is_read = matches!(exchange.request.method(), b"GET" | b"HEAD");
         if !is_read && self.scripts.is_empty() {
@@ -136,8 +138,8 @@ impl Files {
         }
     }
 
-    /// Logs a request for a file that may not be sent, because the file's owner expects that it is
-    /// sent.
+    /// Logs a request for a file that must not be sent, because the owner of the file may expect
+    /// that it is sent.
     fn log_refusal(&self, fault: &Fault, request: &Request) {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
@@ -146,8 +148,8 @@ impl Files {
         }
     }
 
-    /// Answers at once if the file is in memory and the client asks for all of it. Returns true
-    /// after an answer.
+    /// Answers at once if the file is in memory and the client asks for the whole file. Returns
+    /// true after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         // Nearly all requests for files end here. The conditions are those under which `answer`
         // would do the same.
@@ -201,6 +203,8 @@ impl Files {
         reply.finish().await
     }
 
+    /// Sends the index file or the listing of a directory. If the index is a script, selects a
+    /// route again for its path.
     async fn send_index(
         &self,
         exchange: &mut Exchange,
@@ -351,6 +355,7 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
+/// Sends a file as the preconditions and ranges of the request require.
 async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
     match decide(request, entry, max_ranges) {

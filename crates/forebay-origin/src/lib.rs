@@ -2,7 +2,7 @@
 //!
 //! An origin takes an [`Exchange`](forebay_server::exchange::Exchange) and completes its reply.
 //! `access` is not an origin: it decides which clients may use a route. `rules` finds the other
-//! paths of a resource, because a rule must hold for all of them.
+//! paths of a resource, because rules must apply to all paths of a resource.
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -94,7 +94,7 @@ impl Origin for Redirection {
     }
 }
 
-/// A route that only rewrites the path. The request is then routed again.
+/// Origin of a route that only rewrites the path. Forebay then selects a route for the new path.
 pub struct Rewriting(pub Rewrite);
 
 impl Origin for Rewriting {

@@ -70,7 +70,8 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
 }
 
 /// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers.
-/// Each has the number of its route, and the path. The server finds the same rules.
+/// Each result is the number of a rule's route, and the other path. The server finds the same
+/// rules.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,
@@ -117,9 +118,9 @@ enum Named {
 }
 
 impl Others {
-    /// Returns the finder for route `at` of `site`. Returns `None` if the route answers itself, or
-    /// if no rule precedes it and it refuses no path parameters. `kept` is the result of
-    /// [`kept_scripts`] for the site.
+    /// Returns the finder for route `at` of `site`. Returns `None` if the route has a fixed answer.
+    /// Also returns `None` if no rule comes before it, and it does not refuse path parameters.
+    /// `kept` is the result of [`kept_scripts`] for the site.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {
@@ -258,8 +259,8 @@ impl OtherPaths for Others {
     }
 }
 
-/// Adds the paths with merged slashes. If a site keeps repeated slashes, files and backends may still
-/// read `//` as `/`.
+/// Adds the path with merged slashes. If a site keeps repeated slashes, files and backends may
+/// still read `//` as `/`.
 fn add_merged(path: &[u8], found: &mut Vec<OtherPath>) {
     let has_repeated = |path: &[u8]| memchr::memmem::find(path, b"//").is_some();
     if !has_repeated(path) {

@@ -6,7 +6,7 @@ use super::syntax::{Directive, is};
 use crate::files;
 use crate::value::Table;
 
-/// The access rules of a part of a site.
+/// The access rules of a part of a site, as keys of Forebay.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     pub keys: Table,

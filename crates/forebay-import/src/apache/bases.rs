@@ -1,5 +1,5 @@
-//! Bases: the mappings of paths to content by `ProxyPass`, `Redirect`, `Alias`, `ScriptAlias` and
-//! `DocumentRoot`, in Apache's order.
+//! A base is a mapping of paths to content. Bases come from `ProxyPass`, `Redirect`, `Alias`,
+//! `ScriptAlias` and `DocumentRoot`, in Apache's order.
 
 use super::Cx;
 use super::sections::{Sections, is_below};
@@ -16,7 +16,7 @@ pub struct Base<'a> {
     /// The path of the start of the content, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory that this path leads to, if any.
+    /// The directory to which this path leads, if any.
     pub dir: Option<String>,
     pub content: Content,
 }
@@ -243,6 +243,7 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     found
 }
 
+/// Returns the base for `AliasMatch` and `ScriptAliasMatch`.
 fn alias_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     let (text, target) = (directive.arg(0), directive.arg(1));
     let next = "write a route with `files` or `cgi` for these paths";

@@ -58,6 +58,8 @@ pub fn handlers(
     out
 }
 
+/// Returns the route that passes the scripts of a `Files` or `FilesMatch` section to a backend.
+/// Returns `None` if no request meets the conditions.
 fn script_route(
     cx: &mut Cx<'_>,
     section: &Directive,

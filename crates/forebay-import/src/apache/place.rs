@@ -141,7 +141,7 @@ fn answers(
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
-            // A redirect precedes the access rules, so these rules are not added.
+            // Apache evaluates a redirect before the access rules, so do not add these rules.
             let mut fixed = (**fixed).clone();
             decorate(cx, &layers, &mut fixed);
             return vec![fixed];
@@ -258,6 +258,8 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
     found
 }
 
+/// Adds the key `files` for a directory to the route. If the directory does not exist, the route
+/// answers 404.
 fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> DraftRoute {
     let mut table = Table::default().with("root", dir);
     let index = last(layers, "DirectoryIndex").map(|index| &index.args[..]).unwrap_or_default();

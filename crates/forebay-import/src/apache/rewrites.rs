@@ -83,7 +83,8 @@ fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Co
                     Err(_) => found.unknown = true,
                 }
             }
-            // Such conditions exclude the front controller itself, which needs no rule.
+            // Such conditions only exclude the front controller itself, so they need no
+            // translation.
             ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => {}
             _ => found.unknown = true,
         }
@@ -91,8 +92,8 @@ fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Co
     found
 }
 
-/// Restricts a rule to a scheme. The listeners of a site determine its scheme, so the rule applies
-/// to all requests or to none.
+/// Restricts a rule to a scheme. All listeners of a site have the same scheme, so the rule applies
+/// to all requests of the site or to none.
 fn only(found: &mut Conditions, scheme: Option<&str>, wanted: &str) {
     match scheme {
         Some(scheme) => found.never |= scheme != wanted,

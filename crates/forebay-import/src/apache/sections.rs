@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Cx;
 use super::syntax::{Directive, is};
 
-/// The largest number of directories that are searched for `.htaccess`.
+/// Maximum number of directories that are searched for `.htaccess`.
 const MOST_DIRECTORIES: usize = 2_000;
 
 /// A section that applies to a path and to everything below it.
@@ -46,6 +46,8 @@ impl<'a> Sections<'a> {
         sections
     }
 
+    /// Adds a section to the list of its kind. `around` is the directory of the `Directory` section
+    /// around it.
     fn add(&mut self, cx: &Cx<'_>, directive: &'a Directive, around: Option<&str>) {
         let is_regex = directive.arg(0) == "~";
         let block = directive.inside();

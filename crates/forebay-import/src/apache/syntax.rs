@@ -7,7 +7,7 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
-/// The largest number of lines in all files together.
+/// Maximum number of lines in all files together.
 const MOST_LINES: usize = 200_000;
 
 /// Values of the variables in Debian's `/etc/apache2/envvars`.
@@ -67,6 +67,7 @@ struct Line {
 }
 
 impl Parser {
+    /// Reads the directives of one file into `found`. `from` is the line that includes the file.
     fn file(
         &mut self,
         path: &Path,
@@ -173,6 +174,8 @@ impl Parser {
         Ok(())
     }
 
+    /// Carries out directives that change the parser, such as `Define` and `Include`. Adds all
+    /// others to `found`.
     fn directive(
         &mut self,
         name: String,

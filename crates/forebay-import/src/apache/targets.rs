@@ -18,6 +18,8 @@ pub struct Target {
 }
 
 impl Target {
+    /// Parses a URL of `ProxyPass` or `SetHandler`, which may name a socket:
+    /// `unix:PATH|SCHEME://HOST/PATH`.
     pub fn parse(url: &str) -> Option<Self> {
         let url = url.strip_prefix("proxy:").unwrap_or(url);
         let (socket, url) = match url.strip_prefix("unix:").and_then(|rest| rest.split_once('|')) {

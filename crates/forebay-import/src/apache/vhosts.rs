@@ -109,6 +109,7 @@ fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directiv
     found
 }
 
+/// Adds the site of a virtual host, or of the main server if `host` is `None`.
 fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directive)]) {
     let main = cx.main;
     let mut levels: Vec<&[Directive]> = vec![main];
@@ -148,6 +149,8 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     cx.draft.sites.push(site);
 }
 
+/// Returns the host names of the innermost level. Adds a note for each name that Forebay does not
+/// accept.
 fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     let own = levels.last().copied().unwrap_or_default();
     let mut names: Vec<String> = Vec::new();

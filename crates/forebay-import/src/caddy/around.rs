@@ -11,7 +11,7 @@ pub struct Around<'a> {
     /// The prefix that `handle_path` or `uri` removes.
     pub strip: Option<String>,
     pub root: Option<String>,
-    /// The path that answers for missing files.
+    /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
     pub layers: Vec<Layer>,
     pub named: Named<'a>,

@@ -221,6 +221,7 @@ fn layer<'a>(
     }
 }
 
+/// Returns the route of `redir`.
 fn redirect(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -272,6 +273,7 @@ fn fallback(cx: &Cx<'_>, to: &str) -> Option<String> {
         .then_some(path)
 }
 
+/// Returns the route of `respond` or `error`.
 fn respond(
     cx: &mut Cx<'_>,
     directive: &Directive,

@@ -26,6 +26,7 @@ pub fn fill(cx: &Cx<'_>, text: &str, of: Option<&Condition>) -> Option<String> {
     Some(out)
 }
 
+/// Returns Forebay's placeholder for one of Caddy's. Returns `None` if there is no counterpart.
 fn placeholder(cx: &Cx<'_>, name: &str, of: Option<&Condition>) -> Option<String> {
     let fixed = match name {
         "uri" | "http.request.uri" | "http.request.orig_uri" => "{uri}",

@@ -83,6 +83,7 @@ fn add(cx: &Cx<'_>, line: &Directive, all: &mut Condition) -> Result<(), String>
     Ok(())
 }
 
+/// Returns the conditions of one line of a named matcher.
 fn of_line(cx: &Cx<'_>, line: &Directive) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
     match line.name.as_str() {

@@ -38,6 +38,7 @@ pub fn answer(
     }
 }
 
+/// Returns the routes of `reverse_proxy`.
 fn proxy(
     cx: &mut Cx<'_>,
     directive: &Directive,

@@ -54,6 +54,7 @@ fn addresses(directive: &Directive) -> Vec<String> {
     parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
+/// Reads the global options at the top of the file.
 fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
     let mut global = Global {
         http_port: "80".into(),
@@ -94,6 +95,8 @@ struct SiteAddress {
     path: String,
 }
 
+/// Parses a site address, such as `https://example.org:8443/path`. Returns `None` if Forebay cannot
+/// express it.
 fn parse(text: &str) -> Option<SiteAddress> {
     let (scheme, rest) = match text.split_once("://") {
         Some(("http", rest)) => ("http", rest),
@@ -125,6 +128,7 @@ fn parse(text: &str) -> Option<SiteAddress> {
     })
 }
 
+/// Adds a site for each group of addresses with the same listener and path.
 fn site(
     cx: &mut Cx<'_>,
     global: &Global,
@@ -165,6 +169,7 @@ fn site(
     }
 }
 
+/// Adds one site, with its listener, certificate and routes.
 fn one_site(
     cx: &mut Cx<'_>,
     global: &Global,

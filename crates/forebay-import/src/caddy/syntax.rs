@@ -8,7 +8,7 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
-/// The largest number of words in all files together.
+/// Maximum number of words in all files together.
 const MOST_WORDS: usize = 500_000;
 
 /// A word, with its line.
@@ -48,6 +48,7 @@ struct Parser {
 type Words = std::iter::Peekable<std::vec::IntoIter<Word>>;
 
 impl Parser {
+    /// Reads the words of a file. `from` is the line that imports the file.
     fn words_of(
         &mut self,
         path: &Path,
@@ -146,6 +147,7 @@ impl Parser {
         Ok(found)
     }
 
+    /// Appends the lines that an `import` names: a snippet, or the files that match a pattern.
     fn import(
         &mut self,
         line: &Directive,

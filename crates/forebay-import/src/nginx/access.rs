@@ -107,6 +107,7 @@ fn client(who: &str) -> String {
     if who == "unix:" { "unix".into() } else { who.to_owned() }
 }
 
+/// Adds `basic_auth` for `auth_basic`. Closes the routes if the file with the users cannot be used.
 fn password(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     let Some(realm) = scope.nearest("auth_basic").filter(|realm| realm.arg(0) != "off") else {
         return;

@@ -98,9 +98,9 @@ fn except<'a>(
     out
 }
 
-/// Returns the route of a location whose condition a route cannot have. The route is closed, so
-/// that other routes do not answer these requests. If the location only has directives such as
-/// `expires`, other routes may answer, so there is no route.
+/// Returns the route of a location whose condition Forebay cannot express. The route is closed, so
+/// that other routes do not answer these requests. Returns no route if the location only has
+/// directives such as `expires`, because other routes may then answer.
 fn unknown<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -295,7 +295,7 @@ fn answers<'a>(
     std::iter::once(base).chain(after).collect()
 }
 
-/// The largest number of named locations in a chain, each reached from the previous one.
+/// Maximum length of a chain of named locations, each reached from the previous one.
 const DEEPEST: usize = 8;
 
 /// Returns the routes of a named location for the requests of `here`.

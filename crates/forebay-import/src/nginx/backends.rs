@@ -75,6 +75,7 @@ struct Url {
     path: Option<String>,
 }
 
+/// Parses the URL of `proxy_pass` or `grpc_pass`. An error is the next step for the user.
 fn url(text: &str) -> Result<Url, String> {
     let (scheme, rest) = text.split_once("://").ok_or("write the URL of a server in `proxy`")?;
     let protocol = match scheme.to_ascii_lowercase().as_str() {
@@ -160,6 +161,7 @@ fn request_fields(
     }
 }
 
+/// Adds the keys for time limits, redirects, retries, buffering and TLS of a backend.
 fn options(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -224,6 +226,8 @@ fn retry(scope: &Scope<'_>) -> Option<Table> {
     Some(retry)
 }
 
+/// Returns the TLS keys for a backend. Adds a comment if nginx does not verify the backend's
+/// certificate.
 fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) -> Table {
     let scope = variables.scope;
     let mut tls = Table::default();

@@ -224,6 +224,7 @@ fn is_request_file(file: &str) -> bool {
     )
 }
 
+/// Returns the meaning of a comparison of a variable with a text.
 fn compared(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,
@@ -251,6 +252,7 @@ fn compared(
     }
 }
 
+/// Returns the meaning of a comparison with `$request_method`.
 fn methods(operator: &str, text: &str) -> Meaning {
     let text = text.trim_start_matches('^').trim_end_matches('$');
     let text = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(text);

@@ -52,6 +52,7 @@ pub fn max_body(text: &str) -> String {
     }
 }
 
+/// Translates `add_header` and similar directives, which change the fields of replies.
 fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let fields = variables.scope.all("add_header");
     let is_always = |field: &&Directive| field.arg(2) == "always";
@@ -111,6 +112,7 @@ fn text_of(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> 
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// Translates `expires`, except on routes with a fixed reply.
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
@@ -181,7 +183,7 @@ fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftR
     }
 }
 
-/// The longest time that a request may wait in Forebay, in seconds.
+/// Maximum time that a request may wait in Forebay, in seconds.
 const LONGEST_WAIT: u64 = 60;
 
 /// Returns the limit of `limit_req zone=NAME burst=N [nodelay]`.

@@ -59,12 +59,12 @@ pub struct Phase<'a> {
     pub rewrite: Option<String>,
     /// The note on a condition without a translation, which closes the content.
     pub closed: Option<String>,
-    /// The methods of the content. `otherwise` is the route for other methods.
+    /// The methods that the content answers. `otherwise` is the route for all other methods.
     pub methods: Option<Vec<String>>,
     pub otherwise: Option<DraftRoute>,
-    /// The path that answers for missing files.
+    /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
-    /// True if other routes answer for missing files.
+    /// True if later routes answer requests for missing files.
     pub is_left: bool,
     /// The named location that answers for missing files.
     pub named: Option<String>,

@@ -32,7 +32,7 @@ pub enum LocationKind<'a> {
     Named(&'a str),
 }
 
-/// A position in the order of routes.
+/// A position in the order of routes, and the location that is translated there.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot<'l, 'a> {
     pub location: &'l Location<'a>,
@@ -97,6 +97,7 @@ impl<'a> Location<'a> {
     }
 }
 
+/// Returns the condition of a `location` directive.
 fn kind(directive: &Directive) -> LocationKind<'_> {
     let (first, second) = (directive.arg(0), directive.arg(1));
     if directive.args.len() >= 2 {
@@ -150,8 +151,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // A prefix with its own expressions precedes the others, and so do longer prefixes that begin
-    // with it.
+    // A prefix location that contains expressions comes before other prefixes. Longer prefixes that
+    // begin with its prefix also come first.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -164,6 +165,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     slots
 }
 
+/// Collects the exact locations and the prefix locations of a block. `outer` are the expressions of
+/// the blocks around it.
 fn gather<'l, 'a>(
     level: &'l [Location<'a>],
     outer: &[&'l Location<'a>],

@@ -17,7 +17,7 @@ pub struct TranslatedServer<'a> {
     pub name: Option<String>,
     /// The scheme of the listeners, if all have the same.
     pub scheme: Option<&'static str>,
-    /// The path that answers for missing files.
+    /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
 }
 

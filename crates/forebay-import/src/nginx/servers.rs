@@ -118,7 +118,7 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
     let (secure, plain): (Vec<_>, Vec<_>) =
         part.listeners.iter().cloned().partition(|listener| listener.is_tls);
-    // A site that requests client certificates has no listeners without TLS.
+    // A site that requests client certificates cannot have listeners without TLS.
     if asks && !plain.is_empty() {
         let rest =
             SitePart { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
@@ -128,6 +128,7 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     one_site(cx, directive, part, tls, &scope);
 }
 
+/// Adds the site for a part of a server: its listeners, TLS, limits and routes.
 fn one_site<'a>(
     cx: &mut Cx<'a>,
     directive: &'a Directive,

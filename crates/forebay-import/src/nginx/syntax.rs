@@ -7,7 +7,7 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
-/// The largest number of directives. Real configurations have some thousand.
+/// Maximum number of directives. Real configurations have a few thousand.
 const MOST_DIRECTIVES: usize = 200_000;
 
 /// Reads a configuration and its includes.
@@ -159,8 +159,8 @@ impl Parser {
     }
 
     /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`. This
-    /// is the directory of the main file, or the one above it if the main file is that of one site.
-    /// Also finds the files in a copy of `/etc/nginx` at another path.
+    /// is the directory of the main file. If the main file is that of one site, it is the directory
+    /// above. Also finds the files in a copy of `/etc/nginx` at another path.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/nginx/").unwrap_or(pattern);
         let mut bases: Vec<&Path> = self.dir.ancestors().take(2).collect();
@@ -190,6 +190,8 @@ fn directive(
     Directive { name: words.remove(0), args, block, place }
 }
 
+/// Returns the error for a directive that ends in the wrong way. `opened` is the line that opened
+/// the block.
 fn unexpected(
     end: DirectiveEnd,
     place: &SourceLine,
@@ -256,6 +258,7 @@ impl Tokens<'_> {
         Some(c)
     }
 
+    /// Returns the next word, or the end of the directive. Skips comments.
     fn next(&mut self) -> Result<Token, ImportError> {
         loop {
             let Some(c) = self.rest.chars().next() else {
@@ -282,6 +285,7 @@ impl Tokens<'_> {
         }
     }
 
+    /// Reads a word up to the closing quotation mark.
     fn quoted(&mut self, quote: char) -> Result<Token, ImportError> {
         let start = self.place();
         self.take();

@@ -34,7 +34,8 @@ fn has_port(address: &str) -> bool {
     after_host.contains(':')
 }
 
-/// Returns true if Forebay accepts the address: a host with an optional port, or a socket.
+/// Returns true if Forebay accepts the address. An address is a host with an optional port, or a
+/// socket.
 fn is_address(address: &str) -> bool {
     let is_host = |c: char| c.is_ascii_alphanumeric() || "._-:[]".contains(c);
     match address.strip_prefix("unix:") {

@@ -61,6 +61,8 @@ impl Variables<'_, '_> {
         Ok(out.replace("{is_args}{query}", "?{query}").replace("{is_args}", "?"))
     }
 
+    /// Returns the value or placeholder of a variable. An error is the name of a variable that has
+    /// neither. `depth` limits variables that refer to each other.
     fn value(&self, name: &str, depth: usize) -> Result<String, String> {
         let unknown = || format!("${name}");
         if depth > 8 {
@@ -97,7 +99,7 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the value of a variable that is set once and without a condition.
+    /// Returns the value of a variable if the scope sets it exactly once and without a condition.
     fn constant(&self, name: &str) -> Option<&str> {
         let mut all = self.scope.every("set");
         let first = all.find(|set| set.arg(0).strip_prefix('$') == Some(name))?;

@@ -28,7 +28,7 @@ pub enum Part {
 
 /// Parses an expression into the parts of each branch.
 pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
-    // In PCRE, `\Z` matches the end, or before a line feed at the end. No path has a line feed.
+    // In PCRE, `\Z` matches at the end, or before a line feed at the end. Paths have no line feed.
     let text = text.replace("\\Z", "$");
     let mut builder = ParserBuilder::new();
     // PCRE reads bytes unless it is asked for UTF-8.
@@ -37,8 +37,8 @@ pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
     Ok(branches(&hir).into_iter().map(merged).collect())
 }
 
-/// Returns the parts of each branch. The parser moves a common beginning of all branches before
-/// them.
+/// Returns the parts of each branch. The parser moves a common beginning of all branches out of the
+/// branches, to the front.
 fn branches(hir: &Hir) -> Vec<Vec<Part>> {
     match hir.kind() {
         HirKind::Alternation(list) if !is_end_or_slash(hir) && literals(hir).is_none() => {

@@ -126,8 +126,8 @@ pub fn asgi_interpreter(name: &str, plan: &conf::App) -> Option<AppSpec> {
 }
 
 /// Returns the specification of CGI scripts. If the directory has Perl and Python scripts, each
-/// language gets its own workers. A script in a language that is new in the directory runs as a
-/// process until the next reload.
+/// language gets its own workers. If a script in a further language is added, it runs as a process
+/// until the next reload.
 fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
     let found = survey(&script_dir(plan));
     let python_kind = |dir: &Path, mode: conf::PythonMode, python: &Option<PathBuf>| {
@@ -152,7 +152,7 @@ fn scripts(name: &str, plan: &conf::App) -> ScriptsSpec {
             let kind = found.python.then(|| python_kind(dir, *python_mode, python));
             (perl, kind, python.is_some(), Unmarked::Nothing)
         }
-        // Other kinds have no scripts.
+        // Applications of other kinds have no scripts.
         _ => (None, None, false, Unmarked::Nothing),
     };
     let warm = Warm {
@@ -229,8 +229,8 @@ fn processes(plan: &conf::App) -> Workers {
     Workers { min: plan.workers.min, max: plan.workers.max }
 }
 
-/// Returns the variables of an application's processes. The application's library directories
-/// precede those that the variables already name.
+/// Returns the variables of an application's processes. In variables such as PERL5LIB, the
+/// application's library directories come before the existing ones.
 pub fn env(plan: &conf::App) -> BTreeMap<String, String> {
     let mut env = plan.env.clone();
     if plan.lib.is_empty() {

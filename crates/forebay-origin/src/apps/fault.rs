@@ -4,7 +4,7 @@ use forebay_net::fault::{Fault, Retry};
 use forebay_net::limit::Limit;
 use forebay_workers::{Unavailable, WorkerFault};
 
-/// Returns the fault if there is no worker or process for the request.
+/// Returns the fault of a request that gets no worker or process.
 pub fn unavailable(reason: Unavailable) -> Fault {
     let fault = Fault::app(503, reason.to_string());
     match reason {

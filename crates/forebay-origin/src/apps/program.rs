@@ -48,7 +48,7 @@ pub struct ProgramOptions {
     pub protocol: Protocol,
     /// Maximum time without output of a process during a request.
     pub silence: Duration,
-    /// True if a process that answers OVERLOADED is about to end.
+    /// True for programs whose processes answer OVERLOADED when they are about to end.
     pub overloaded_at_its_end: bool,
 }
 
@@ -163,6 +163,8 @@ impl ProgramApp {
         Self { thread, name, program, connections, options, clients, found }
     }
 
+    /// Sends the request to a process of the program. Tries up to [`OFFERS`] processes while the
+    /// request may be resent.
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let prepared = self.prepare(exchange).await?;
         let at_hand = match prepared {
@@ -201,8 +203,8 @@ impl ProgramApp {
         sticky::values(request, cookie).find_map(|name| self.program.named(name))
     }
 
-    /// Prepares a request. The body is read first if a process takes one request at a time, so that
-    /// the process does not wait for a slow upload.
+    /// Prepares a request. If a process takes one request at a time, first reads the whole body, so
+    /// that the process does not wait for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,
@@ -216,7 +218,7 @@ impl ProgramApp {
     }
 
     /// Reports a fault to the supervisor if it shows that the process refuses requests, ends or is
-    /// silent. Returns the fault with the limit to count.
+    /// silent. Returns the fault, with the limit that was reached.
     fn report_fault(&self, permit: &Permit, fault: Fault) -> Fault {
         match (fault.side, fault.status, fault.retry) {
             (Side::Backend, 502, Retry::Yes) => permit.was_refused(),
@@ -237,6 +239,8 @@ impl ProgramApp {
         clients.entry(permit.id()).or_insert_with(|| Rc::new(self.new_client(permit))).clone()
     }
 
+    /// Creates the client for the process of `permit`. The process is the only backend of this
+    /// client.
     fn new_client(&self, permit: &Permit) -> InstanceClient {
         let endpoint = match permit.place() {
             ProcessAddress::Unix(path) => Endpoint::Unix(path.clone()),
@@ -357,7 +361,7 @@ async fn forget_ended(program: Program, clients: Weak<Clients>) {
     while changes.changed().await.is_ok() {
         let Some(clients) = clients.upgrade() else { return };
         let old: Vec<_> = clients.borrow_mut().extract_if(|&id, _| !program.serves(id)).collect();
-        // Dropped after the borrow has ended, because the drops may use `clients`.
+        // Drop these after the borrow has ended, because their drops may use `clients`.
         drop(old);
     }
 }

@@ -48,6 +48,8 @@ struct ScriptProcesses {
 }
 
 impl ScriptProcesses {
+    /// Starts the workers of each language without waiting for them. Also returns their first
+    /// starts, which the caller may await.
     fn begin(
         spec: &ScriptsSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -159,7 +161,8 @@ impl RunningApp {
         }
     }
 
-    /// Notifies the application that the configuration was reloaded and the application stays.
+    /// Notifies the application that the configuration was reloaded, and that the application keeps
+    /// running.
     pub fn reloaded(&self) {
         match &self.processes {
             Processes::Workers(app) => app.reloaded(),
@@ -297,7 +300,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
                 scope_line: None,
             })
         }
-        // Other kinds have no listener.
+        // Applications of other kinds have no listener.
         _ => Protocol::Http(HttpRoute::default()),
     };
     ProgramOptions {
@@ -307,7 +310,7 @@ pub fn program_options(plan: &conf::App) -> ProgramOptions {
     }
 }
 
-/// Returns the settings of an equivalent route to a FastCGI application.
+/// Returns the settings of a `fastcgi` route that would be equivalent to the application.
 fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     conf::Fastcgi {
         upstream: Arc::new(conf::Upstream::new(Vec::new())),
@@ -326,7 +329,7 @@ fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
     }
 }
 
-/// Returns the settings of an equivalent route to an SCGI or uwsgi application.
+/// Returns the settings of an `scgi` or `uwsgi` route that would be equivalent to the application.
 fn server(
     plan: &conf::App,
     protocol: conf::ServerProtocol,

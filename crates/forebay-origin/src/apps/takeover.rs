@@ -32,15 +32,15 @@ pub fn is_possible(exchange: &Exchange) -> bool {
 /// Beginning of the output of a takeover. An application that declines begins with a header line.
 const START: &[u8] = b"HTTP/1.";
 
-/// Returns true if the first output of an application takes the connection over; `None` if it is
-/// too short to decide.
+/// Returns true if the first output of an application takes the connection over; Returns `None` if
+/// the output is too short to decide.
 pub fn has_begun(output: &[u8]) -> Option<bool> {
     let length = output.len().min(START.len());
     (length == START.len() || output[..length] != START[..length])
         .then(|| output.starts_with(START))
 }
 
-/// Passes on the 101 at the beginning of `output`, and opens the tunnel.
+/// Sends the 101 at the beginning of `output` to the client, and opens the tunnel.
 pub async fn complete(
     mut lease: Lease,
     mut output: Vec<u8>,
@@ -72,6 +72,8 @@ pub async fn complete(
     Ok(())
 }
 
+/// Reads the worker's output until the head of the 101 is complete. Sends interim replies to the
+/// client.
 async fn read_head(
     lease: &mut Lease,
     output: &mut Vec<u8>,

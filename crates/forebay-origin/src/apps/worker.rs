@@ -147,8 +147,8 @@ impl WorkerApp {
         self.relay_reply(exchange, LeaseGuard(Some(lease)), reading, run.takes_over).await
     }
 
-    /// Passes on the worker's reply. If the application takes over the client's connection, opens a
-    /// tunnel instead.
+    /// Sends the worker's reply to the client. If the application takes over the client's
+    /// connection, opens a tunnel instead.
     async fn relay_reply(
         &self,
         exchange: &mut Exchange,
@@ -163,7 +163,7 @@ impl WorkerApp {
             let before = output.len();
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
-                // This output arrived while the pump waited for more.
+                // Use the output that arrived while the pump waited for more.
                 more => Ok(LeaseEvent::Output(more)),
             });
             let event = match event.await? {
@@ -184,7 +184,8 @@ impl WorkerApp {
                     _ => may_take_over = false,
                 }
             }
-            // At the end, this also passes on output that was too short for the check above.
+            // At the end of the script, this also sends output that was too short for the check
+            // above.
             if !output.is_empty() {
                 pump.feed(&output).await?;
                 output.clear();
@@ -207,8 +208,8 @@ fn variables(request: &cgi::Request<'_>, instead: &BTreeMap<String, String>, sin
     }
 }
 
-/// Sink that leaves out replaced variables, because language hosts handle a repeated name more
-/// slowly.
+/// Sink that drops the variables that `instead` replaces. Otherwise names would repeat, which
+/// language hosts handle more slowly.
 struct Instead<'a, S> {
     sink: &'a mut S,
     of: &'a BTreeMap<String, String>,
@@ -223,8 +224,8 @@ impl<S: Sink> Sink for Instead<'_, S> {
     }
 }
 
-/// Ends the reply of a script. The client gets the output before a failure, as with CGI. The log
-/// shows the failure.
+/// Ends the reply of a script. The client gets the output before a failure, as with CGI. The
+/// failure is in the log.
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,
@@ -265,9 +266,9 @@ impl Origin for WorkerApp {
     }
 }
 
-/// The lease of a worker that runs a request. If the client leaves, the script gets a moment to
-/// end.
-// Otherwise, each client that leaves early would force the start of a new worker.
+/// The lease of a worker that runs a request. If the client disconnects, the script gets a moment
+/// to end.
+// Without this moment, each client that disconnects early would force the start of a new worker.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {

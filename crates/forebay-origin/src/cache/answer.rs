@@ -61,8 +61,8 @@ enum StoredAnswer {
     Unsatisfiable,
 }
 
-/// Buffers a small stored reply. Returns false and does nothing if the reply must be sent with
-/// [`send`].
+/// Buffers a small stored reply for sending. Returns false, and does nothing, if the reply must be
+/// sent with [`send`].
 pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
     let has_body = !matches!(stored.status, 204 | 304);
     if !has_body {
@@ -203,7 +203,7 @@ fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -
     }))
 }
 
-/// Returns the answer to a request for a range. A request for several parts gets the whole.
+/// Returns the answer to a request for a range. A request for several ranges gets the whole body.
 fn part(value: &[u8], length: u64) -> StoredAnswer {
     match range::parse(value, length, 1) {
         Ranges::Whole => StoredAnswer::Whole,

@@ -48,8 +48,8 @@ impl Use {
                 let has_body = request.head.framing != RequestFraming::None;
                 let fields = &request.head.fields;
                 let upgrades = fields.iter().any(|field| field.known == KnownField::Upgrade);
-                // The origin does not get fields that `Connection` lists. The origin's reply would
-                // be stored under values that the origin has not seen.
+                // The origin does not get fields that `Connection` lists. If such a field were part
+                // of the key, the reply would be stored for a value that the origin has not seen.
                 let hides_fields = request.head.connection_names_fields;
                 if has_body || upgrades || hides_fields { Self::Bypass } else { Self::Lookup }
             }
@@ -69,8 +69,8 @@ impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
         let parts = template.parts().to_vec();
-        // A NUL follows each value. Values contain no NUL, so two lists of values never give the
-        // same key.
+        // A NUL follows each value. Values contain no NUL, so two different lists of values never
+        // give the same key.
         let divided = parts.into_iter().flat_map(|part| [part, TemplatePart::Text("\0".into())]);
         Self {
             zone: [zone.as_bytes(), b"\0"].concat().into(),
@@ -161,12 +161,12 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
     lines.flat_map(cookies).any(|cookie| private.iter().any(|name| name.matches(cookie.name)))
 }
 
-/// Returns true if the client asks for a part.
+/// Returns true if the client asks for a range.
 pub fn asks_for_part(request: &Request) -> bool {
     request.head.fields.iter().any(|field| field.known == KnownField::Range)
 }
 
-/// Returns true if the client has conditions, or asks for a part.
+/// Returns true if the request has conditions, or asks for a range.
 pub fn has_conditions(request: &Request) -> bool {
     request.head.fields.iter().any(|field| is_condition(field.known))
 }

@@ -37,11 +37,11 @@ pub struct Recording {
     /// True if the request has conditions. The client then gets an answer from the stored reply.
     has_conditions: bool,
     stale: Option<Arc<Stored>>,
-    /// True if the stale reply may be used if the origin fails.
+    /// True if the stale reply may be used when the origin fails.
     on_error: bool,
-    /// Other requests wait for the reply until this lead is dropped.
+    /// While this value exists, other requests wait for the reply.
     lead: RefCell<Option<Lead>>,
-    /// Largest body that may be stored, in bytes.
+    /// Maximum size of a body that may be stored, in bytes.
     most: usize,
     /// Memory of the body while it arrives.
     arriving: Arriving,
@@ -84,7 +84,7 @@ impl Recording {
     }
 
     /// Lets the waiting requests ask the origin, too. If `is_lasting` is true, later requests ask
-    /// it at once for some time.
+    /// the origin at once for some time.
     fn end_lead(&self, is_lasting: bool) {
         if let Some(lead) = self.take_lead()
             && is_lasting
@@ -119,8 +119,8 @@ impl Recording {
         match verdict {
             Verdict::Confirmed | Verdict::Failed => Keep::Drop,
             Verdict::Refused => Keep::No,
-            // A body of unknown length may become too large to store, so it is not withheld from
-            // the client.
+            // A body of unknown length may become too large to store, so send it to the client
+            // while it arrives.
             Verdict::Stores if self.has_conditions && length != Length::Unknown => {
                 Keep::Instead(self.most)
             }
@@ -142,7 +142,7 @@ impl Recorder for Recording {
             let reply = (status, lines);
             let refusal = Refusal::of(&control, reply, &freshness, self.circumstances);
             if is_too_long || refusal.is_some() {
-                // The reply may be endless, so others must not wait for its end.
+                // The reply may be endless, so other requests must not wait for its end.
                 self.end_lead(is_lasting(refusal));
                 Verdict::Refused
             } else {
@@ -182,7 +182,7 @@ pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
     }
 }
 
-/// Recorder of a reply to a request that may have changed the resource.
+/// Recorder for requests that may change a resource. It stores nothing.
 #[derive(Debug, Default)]
 pub struct Invalidation(RefCell<Option<Vec<Vec<u8>>>>);
 

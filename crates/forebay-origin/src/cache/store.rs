@@ -19,7 +19,7 @@ use super::stored::Stored;
 const VARIANTS: usize = 32;
 /// Time during which requests do not wait for each other after a reply that could not be stored.
 const PASSING: Duration = Duration::from_secs(10);
-/// The largest reply has the size of the store divided by this number.
+/// A reply may have at most the size of the store, divided by this number.
 const SHARE: usize = 16;
 /// Assumed average size of an entry, in bytes, for the size of the store's tables.
 const USUAL_SIZE: usize = 8 * 1024;
@@ -35,8 +35,8 @@ pub type Key = Box<[u8]>;
 pub struct Resource {
     /// Replies, the oldest first.
     variants: Vec<Arc<Stored>>,
-    /// Time until which requests go to the origin at once, because its last reply could not be
-    /// stored.
+    /// Time until which requests go to the origin at once, because the last reply for this key
+    /// could not be stored.
     passes_until: Option<Instant>,
 }
 
@@ -79,18 +79,19 @@ impl Drop for Arriving {
     }
 }
 
-/// Numbers of requests, by the source of their answers.
+/// Numbers of requests, by the source of the answer.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Stored replies, without the origin.
+    /// Requests answered with a stored reply, without the origin.
     pub hits: AtomicU64,
-    /// The origin, because no usable reply was stored.
+    /// Requests answered by the origin, because no usable reply was stored.
     pub misses: AtomicU64,
-    /// Stored replies that the origin confirmed.
+    /// Requests answered with a stored reply that the origin confirmed.
     pub confirmed: AtomicU64,
-    /// Stored replies that were stale.
+    /// Requests answered with a stale reply.
     pub stale: AtomicU64,
-    /// The origin, because the request cannot use the store or the last reply could not be stored.
+    /// Requests answered by the origin, because the request cannot use the store, or because the
+    /// last reply could not be stored.
     pub passed: AtomicU64,
 }
 
@@ -167,7 +168,7 @@ impl Store {
         Arc::new(Self { resources, fetches, capacity, arriving: AtomicU64::new(0), counts })
     }
 
-    /// Returns the largest size of a reply in bytes.
+    /// Returns the maximum size of a reply in bytes.
     pub fn most(&self) -> usize {
         usize::try_from(self.capacity).unwrap_or(usize::MAX) / SHARE
     }
@@ -185,7 +186,7 @@ impl Store {
         may_use: impl Fn(&Stored) -> bool,
     ) -> CacheLookup {
         let Some(resource) = self.resources.get(key) else { return CacheLookup::Nothing };
-        // Takes the newest reply that matches (RFC 9111 section 4.1).
+        // Take the newest reply that matches (RFC 9111 section 4.1).
         let mut variants = resource.variants.iter().rev();
         match variants.find(|stored| may_use(stored) && stored.variant.matches(request)) {
             Some(stored) => CacheLookup::Reply(stored.clone()),
@@ -207,7 +208,7 @@ impl Store {
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
 
-    /// Removes the replies for `key`. A reply that is now arriving will not be stored.
+    /// Removes the replies for `key`. A reply that is arriving now is not stored.
     pub fn invalidate(&self, key: &[u8]) {
         if let Some(fetch) = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
             fetch.is_outdated.store(true, Ordering::Relaxed);
@@ -262,8 +263,8 @@ impl Store {
     }
 }
 
-/// Parts of the store with separate locks. There are few parts, so that a reply of 1/16 of the
-/// store fits into one of them.
+/// Parts of the store with separate locks. There are only a few parts, because the largest reply
+/// (1/16 of the store) has to fit into one of them.
 const SHARDS: usize = 4;
 
 impl Lead {
@@ -311,7 +312,7 @@ impl Drop for Lead {
 impl Wait {
     /// Waits until the other request has ended. Returns false after `limit`.
     pub async fn ended(self, limit: Duration) -> bool {
-        // No permits are ever added, so this returns only when the semaphore is closed.
+        // The semaphore never gets permits, so `acquire` returns only when it is closed.
         tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok()
     }
 }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::vary::Variant;
 
-/// Largest body in bytes that is compressed as a whole, once. A larger body is compressed in slices
-/// for each client, so that the thread serves other requests in between.
+/// Maximum size in bytes of a body that is compressed as a whole, and only once. A larger body is
+/// compressed in slices for each client, so that the thread serves other requests in between.
 pub const COMPRESSED_AT_ONCE: usize = 256 * 1024;
 
 /// Fields that belong to one connection, or that the cache or the server writes itself.
@@ -32,7 +32,7 @@ const NOT_STORED: [&[u8]; 12] = [
 ];
 
 /// Fields that a 304 does not replace. They describe the stored body (RFC 9111 section 3.2), or
-/// contain the validator, which is the same.
+/// contain the validator, which has not changed.
 const NOT_UPDATED: [&[u8]; 5] =
     [b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag"];
 
@@ -93,6 +93,7 @@ impl Stored {
         Self::of_lines(arrival, lines, (url, variant), (Arc::new(body), Arc::default()))
     }
 
+    /// Creates a stored reply from its final field lines.
     fn of_lines(
         arrival: &Arrival<'_>,
         lines: Vec<u8>,
@@ -195,7 +196,7 @@ impl Stored {
         !must_ask && stale_for < allowed
     }
 
-    /// Returns true if a request that names a user may get the reply.
+    /// Returns true if requests of signed-in users may get the reply.
     pub fn is_for_users(&self) -> bool {
         self.control.public || self.control.must_revalidate || self.control.s_maxage.is_some()
     }

@@ -28,7 +28,7 @@ impl Variant {
         Self(fields)
     }
 
-    /// Returns true if `request` has the same values.
+    /// Returns true if `request` has the same values for these names.
     pub fn matches(&self, request: &Request) -> bool {
         self.0.iter().all(|(name, value)| normalized(name, request) == *value)
     }

@@ -22,7 +22,7 @@ use super::{not_found, open::open};
 
 /// Maximum size of a file in memory, in bytes. Larger files are sent with sendfile.
 const SMALL: u64 = 64 * 1024;
-/// Maximum of bytes in one cache. Above it, the cache is emptied.
+/// Maximum number of bytes in one cache. If it would exceed this, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
 /// File or directory that a path names.
@@ -47,7 +47,7 @@ pub struct CachedFile {
     pub modified: u64,
     /// The media type.
     pub content_type: &'static str,
-    /// Field lines of a reply with content; the first is `Content-Type`.
+    /// Field lines of a reply with content. The first line is `Content-Type`.
     pub fields: Vec<u8>,
     /// Field lines of a 304 reply.
     pub validators: Vec<u8>,
@@ -181,6 +181,8 @@ impl Cache {
         }
     }
 
+    /// Returns the cached file if it was checked in this second, or if the file on the disk has not
+    /// changed. Otherwise reads the file again.
     fn look_up(&self, name: Name<'_>, second: u64) -> Result<PathEntry, Fault> {
         let Name { key, path, .. } = name;
         let known = self.entries.borrow().get(key).cloned();
@@ -224,6 +226,8 @@ impl Cache {
         entries.insert(path.to_vec(), entry.clone());
     }
 
+    /// Reads a small file into memory, or keeps a large one open, and computes the fields of its
+    /// replies.
     fn read(
         &self,
         name: &Name<'_>,
@@ -282,6 +286,7 @@ impl Cache {
         })
     }
 
+    /// Returns the script route that would run the file, if any.
     fn run_by(
         &self,
         name: &Name<'_>,

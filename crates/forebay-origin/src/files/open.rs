@@ -1,8 +1,8 @@
 //! Opens a file below a root, under the root's rule for symbolic links.
 //!
 //! The checks use descriptors: Forebay opens a link, and reads its owner and its target from that
-//! descriptor. So it has no effect if the link is replaced in the meantime. The path of the root
-//! itself may contain links.
+//! descriptor. So a change of the link in the meantime has no effect. The path of the root itself
+//! may contain links.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -18,11 +18,11 @@ use rustix::io::Errno;
 
 /// Maximum number of links in one path, as in Linux.
 const MOST_LINKS: usize = 40;
-/// Number of attempts if a name keeps changing between link and file.
+/// Maximum number of attempts to open a name that changes between link and file.
 const MOST_CHANGES: usize = 8;
 /// Flags for reading. NONBLOCK is set, because a FIFO without a writer must not block the thread.
 const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-/// Flags for a directory within the path.
+/// Flags for a directory that the path passes through.
 const PASS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens `path` below `root`. `path` is relative and has no dot segments. Returns `ELOOP` for a

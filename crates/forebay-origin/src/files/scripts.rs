@@ -2,10 +2,10 @@
 //! This includes copies that editors leave next to such files.
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
-//! real path. A files route leaves a script to later routes. If the index is a script, or with
-//! `fallback_to`, the request is routed again with another path (`Reply::reroute`). The request's
-//! target, method and body do not change. Each `fallback_to` is followed once per request, so there
-//! is no loop.
+//! real path. A files route leaves a script to later routes. If the index of a directory is a
+//! script, or with `fallback_to`, Forebay selects a route again for another path
+//! (`Reply::reroute`). The request's target, method and body do not change. Each `fallback_to` is
+//! followed once per request, so there is no loop.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -24,8 +24,8 @@ use crate::apps::running;
 #[derive(Clone, Default)]
 pub struct ScriptRoutes(Rc<[ScriptRoute]>);
 
-/// Identity of a route of a site. The line is not enough, because several routes may be on one line
-/// of the file.
+/// Identity of a route of a site. The line alone is not enough, because one line of the file may
+/// have several routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteId {
     number: usize,
@@ -46,10 +46,10 @@ struct ScriptRoute {
     /// Directory of the scripts, as configured; `real` is its path without links.
     dir: PathBuf,
     real: Option<PathBuf>,
-    /// The only paths that the route takes, without leading slash. Empty if the route takes all
-    /// paths.
+    /// The paths that the route takes, without leading slash. Empty if the route takes all paths.
     only: Vec<String>,
-    /// Endings of script names. If there are none, any file that looks like a script is one.
+    /// Endings of script names. If there are none, every file that looks like a script counts as a
+    /// script.
     ends: Vec<String>,
     /// Subdirectories of `dir` that belong to the application, with all their files.
     own: &'static [&'static str],
@@ -122,6 +122,8 @@ impl ScriptRoute {
             || original(below).is_some_and(|below| self.runs_named(&below, start))
     }
 
+    /// Returns true if the route would run a file with this name and beginning. Does not consider
+    /// copies.
     fn runs_named(&self, below: &[u8], start: &[u8]) -> bool {
         let is_reached = |path: &String| {
             if path.ends_with('/') || path.is_empty() {
@@ -209,7 +211,7 @@ const DIRECTORIES_OF_ASP_NET: [&str; 7] = [
     "App_WebReferences",
 ];
 
-/// Returns true if the route runs files that the request's path selects.
+/// Returns true if the route runs the files that request paths name.
 pub fn runs_scripts(route: &conf::Route, plan: &Plan) -> bool {
     match &route.action {
         Action::Cgi(cgi) => cgi.program.is_none(),

@@ -44,8 +44,8 @@ struct Region {
     is_dir: bool,
 }
 
-/// Maximum number of rules per site, and of other routes that are compared with a rule. The number
-/// is limited, because the time grows with its third power.
+/// Maximum number of rules per site, and of other routes that are compared with a rule. The limit
+/// is necessary, because the time grows with the third power of this number.
 const MOST: usize = 100;
 
 /// Returns one bypass for each pair of a rule of `site` and another route, if a bypass exists.
@@ -117,8 +117,8 @@ fn below_path(
     None
 }
 
-/// Returns true if the route redirects to a path below `start`, so that it cannot be meant for such
-/// paths.
+/// Returns true if the route redirects to a path below `start`. The rule is then not meant for
+/// paths below `start`.
 fn leads_below(route: &conf::Route, start: &str) -> bool {
     let Action::Redirect(redirect) = &route.action else { return false };
     matches!(redirect.to.parts().first(), Some(TemplatePart::Text(to)) if to.starts_with(start))
@@ -162,7 +162,7 @@ fn add(found: &mut Vec<Around>, around: Around) {
     }
 }
 
-/// Returns true if the route refuses some requests.
+/// Returns true if the route has an access rule, or is an error reply.
 fn protects(route: &conf::Route) -> bool {
     has_gate(route) || instead(route) == Instead::Refuses
 }

@@ -51,8 +51,8 @@ use crate::scripts::reaper::ScriptReaper;
 
 /// Capacity of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
-/// Maximum wait for the exit status after the end of output. A script that runs longer continues
-/// without output.
+/// Maximum wait for the exit status after the end of output. A script that continues for longer is
+/// not awaited here.
 // A killed process closes its output a moment before its exit status is available.
 const ENDING: Duration = Duration::from_millis(50);
 /// Bytes of error output to log per request.
@@ -109,7 +109,7 @@ impl Cgi {
         self.run_script(exchange, &script).await
     }
 
-    /// Starts `script` and passes its output on.
+    /// Starts `script`, and sends its output to the client.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         let body = exchange.body.spool().await?;
         let deadline = Instant::now() + self.settings.timeout;
@@ -123,8 +123,7 @@ impl Cgi {
         let outcome = tokio::time::timeout_at(deadline, relayed).await;
         match outcome {
             Ok(Ok(())) => {
-                // A script may continue after its reply. The permit becomes free when the script
-                // ends.
+                // A script may continue after its reply, so hold the permit until the script ends.
                 tokio::task::spawn_local(outlive(process.child, deadline, permit));
                 Ok(())
             }
@@ -158,7 +157,8 @@ impl Cgi {
         let file = &script.file;
         let Processes { launcher, passed, .. } = &self.processes;
         if !launcher.is_direct() {
-            // The launcher could report an obstacle only in the log, so obstacles are checked here.
+            // Check here if the script can run, because the launcher could report a problem only in
+            // the log.
             obstacle(file).map_or(Ok(()), Err)?;
         }
         let dir = self.thread.settings().spool_dir();
@@ -168,7 +168,7 @@ impl Cgi {
         })?;
         let (stdout, its_stdout) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
         let (stderr, its_stderr) = pipe(launcher).map_err(|error| cannot_run(file, &error))?;
-        // Everything that may fail comes before the start, because a running script without a
+        // Do everything that may fail before the start. A script that runs without a
         // `ScriptProcess` would never be ended.
         let stdout = ChildStdout::from_std(stdout.into()).map_err(|e| cannot_run(file, &e))?;
         let stderr = ChildStderr::from_std(stderr.into()).map_err(|e| cannot_run(file, &e))?;
@@ -256,6 +256,8 @@ async fn outlive(mut child: ScriptChild, deadline: Instant, permit: OwnedSemapho
     drop(permit);
 }
 
+/// Sends the output of a script to the client until its end. If a signal ended the script, cuts the
+/// reply off.
 async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     let ScriptProcess { child, stdout } = process;
     let mut buffer = Vec::with_capacity(PIPE / 4);
@@ -362,7 +364,7 @@ pub fn obstacle(file: &Path) -> Option<Fault> {
 
 /// Returns the fault for the kernel's error.
 fn cannot_run(file: &Path, error: &io::Error) -> Fault {
-    // Messages quote the first line, because its mistake may be invisible.
+    // The message quotes the first line, because an error in it may be invisible.
     let line = first_line(file);
     let file = file.display();
     let line = line.as_deref();
@@ -378,6 +380,8 @@ fn cannot_run(file: &Path, error: &io::Error) -> Fault {
     }
 }
 
+/// Returns the message for a script that the kernel does not permit to run. Names the file whose
+/// mode is probably the reason.
 fn not_permitted(file: std::path::Display<'_>, line: Option<&str>) -> String {
     let path = file.to_string();
     let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode());

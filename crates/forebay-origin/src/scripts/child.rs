@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::scripts::reaper::ScriptReaper;
 
-/// The process of a script. `None` after its end was awaited.
+/// The process of a script. `None` after `wait` has returned.
 pub struct ScriptChild(Option<ChildKind>);
 
 enum ChildKind {
@@ -55,7 +55,7 @@ impl Drop for ScriptChild {
     fn drop(&mut self) {
         // The helper kills the process group of a child whose socket is closed.
         let Some(ChildKind::Own { mut child, leader, reaper }) = self.0.take() else { return };
-        // The leader was not waited for, so its number still belongs to this group.
+        // The leader was not reaped, so its number still belongs to this group.
         let _ = kill_process_group(leader, Signal::KILL);
         tokio::task::spawn_local(async move {
             let _ = child.wait().await;

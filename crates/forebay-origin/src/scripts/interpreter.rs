@@ -19,8 +19,9 @@ use std::path::{Path, PathBuf};
 const LOOKED_AT: u64 = 256;
 /// Maximum number of remembered scripts. If it is reached, all are forgotten.
 const REMEMBERED: usize = 10_000;
-/// Maximum of files and directories in a survey, and its maximum depth.
+/// Maximum number of files and directories in a survey.
 const SURVEYED: usize = 5_000;
+/// Maximum depth of the directories in a survey.
 const DEEPEST: usize = 8;
 
 /// Language of a file.
@@ -110,6 +111,7 @@ pub fn named_program(line: &str) -> &str {
     rest.split([' ', '\t']).next().unwrap_or_default()
 }
 
+/// Calls `found` for the files below `dir`, down to `depth` levels, until `left` entries were seen.
 fn look_below(dir: &Path, depth: usize, left: &mut usize, found: &mut impl FnMut(&Path)) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -152,6 +154,7 @@ fn marked_line(start: &[u8]) -> Option<&[u8]> {
     start.split(|&b| b == b'\n').next()
 }
 
+/// Returns the language of a script from the beginning of its file.
 fn parse(start: &[u8]) -> Language {
     if start.starts_with(b"\x7fELF") {
         return Language::Program;
