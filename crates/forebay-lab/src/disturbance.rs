@@ -19,8 +19,8 @@ pub enum Disturbance {
     Calibration,
 }
 
-/// Minimum stolen processor time of a disturbed slice, as a share of its duration, over all
-/// processors.
+/// Minimum stolen processor time that makes a slice disturbed. It is the sum over all processors,
+/// as a share of the slice's duration.
 const STEAL: f64 = 0.1;
 /// A slice counts as disturbed if its run-queue delay, as a share of its duration, is more than
 /// `USUAL_RUN_DELAY` times the configuration's median plus `RUN_DELAY`. The median is not zero: in

@@ -1,10 +1,11 @@
-//! Keeper: a process that starts and ends the server of one trial, and removes the trial's
-//! directory. A [guardian](forebay_process::Guardian) in it follows all descendants of the server.
+//! Keeper: a process that starts and ends the server of one trial (one measurement of one server),
+//! and removes the server's temporary directory. A [guardian](forebay_process::Guardian) in it
+//! follows all descendants of the server.
 //!
 //! `forebay compare` starts a keeper (the same program, as `forebay __keeper`) for every trial, and
 //! holds a pipe to the keeper's standard input. The keeper
 //!
-//! - creates the trial's temporary directory and, if permitted, its control group;
+//! - creates the server's temporary directory and, if permitted, its control group;
 //! - ends the server when `forebay compare` orders it, after a signal, and at the end of standard
 //!   input. This input ends even if `forebay compare` is killed. The keeper first sends SIGTERM to
 //!   the server's process group. After a grace period, it sends SIGKILL to all remaining processes

@@ -48,7 +48,7 @@ pub const CPU: Figure = Figure {
     fits_slices: |measured| measured.server.cpu_method == CpuMethod::Cgroup,
 };
 
-/// Largest resident memory of the server in a trial.
+/// Maximum resident memory of the server in a trial.
 pub const MEMORY: Figure = Figure {
     slice: |slice| slice.rss as f64,
     whole: |measured| measured.server.most.rss as f64,

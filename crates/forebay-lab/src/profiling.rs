@@ -19,7 +19,7 @@ use perf::{Attached, ProfileFailure, is_installed};
 
 /// Duration of the load in a profile trial, unless `duration` of `[load]` is shorter.
 const TIME: Duration = Duration::from_secs(3);
-/// Highest sampling frequency in Hz. More samples would show nothing new.
+/// Maximum sampling frequency in Hz. More samples would show nothing new.
 const MOST_FREQUENT: u32 = 499;
 const LEAST_FREQUENT: u32 = 19;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 pub const WINDOW: Duration = Duration::from_millis(250);
 /// Number of latest windows that are compared with as many windows before them.
 const WINDOWS: usize = 3;
-/// Largest relative difference between the two means that counts as steady.
+/// Maximum relative difference between the two means for a steady rate.
 const ALIKE: f64 = 0.03;
 
-/// Returns true if the mean of the latest `rates` about equals the mean of those before. `rates`
-/// has one rate per window.
+/// Returns true if the mean of the latest `rates` is about equal to the mean of the rates before
+/// them. `rates` has one rate per window.
 pub fn is_steady(rates: &[f64]) -> bool {
     let Some(first) = rates.len().checked_sub(2 * WINDOWS) else { return false };
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / WINDOWS as f64;

@@ -149,8 +149,8 @@ impl FormDecoder {
 
     /// Decodes the next piece of the form in `input`, which starts with the first unconsumed byte.
     ///
-    /// [`Event::More`] asks for more input. The unconsumed bytes are then a head within its limit,
-    /// or the start of a delimiter, but not more.
+    /// [`Event::More`] asks for more input. The unconsumed bytes are then at most an incomplete
+    /// head within its limit, or the start of a delimiter.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let mut at = 0;
         loop {
@@ -282,6 +282,8 @@ impl FormDecoder {
         DecodedPart { consumed: 2, event: Event::More }
     }
 
+    /// Returns the next piece of a part's content, or its end. Holds back bytes that may begin a
+    /// delimiter.
     fn content(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let found = self.delimiter.find(input);
         let length = found.unwrap_or_else(|| input.len() - self.held(input));

@@ -128,7 +128,7 @@ fn of_one_family(source: SocketAddr, destination: SocketAddr) -> Pair {
     }
 }
 
-/// Returns true if one of the two starts with the other.
+/// Returns true if `bytes` starts with `beginning`, or `beginning` starts with `bytes`.
 fn starts_like(bytes: &[u8], beginning: &[u8]) -> bool {
     bytes.iter().zip(beginning).all(|(a, b)| a == b)
 }

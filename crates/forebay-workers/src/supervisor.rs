@@ -94,8 +94,8 @@ struct ProcessEntry<P> {
     /// True after a replacement has been started.
     is_being_replaced: bool,
     started: Instant,
-    /// The process is replaced after this many requests. The next two fields are its limits of age
-    /// and CPU time.
+    /// The process is replaced after this many requests. `replace_at` and `max_cpu` are its limits
+    /// of age and CPU time.
     limit: u64,
     replace_at: Option<Instant>,
     max_cpu: Option<Duration>,

@@ -18,10 +18,10 @@ fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
 
 impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
-    /// one with the same name becomes its reference, marked with `label`.
+    /// configuration with the same name becomes the reference, and gets `label` in its name.
     ///
-    /// Returns the names of configurations that start in the same way in both revisions. Their
-    /// earlier form is not added, because a server would be compared with itself.
+    /// Returns the names of configurations that start in the same way in both revisions. The
+    /// earlier form of these is not added, because a server would then be compared with itself.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

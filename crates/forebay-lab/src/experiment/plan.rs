@@ -42,8 +42,8 @@ pub struct Load {
     pub connections: u32,
     /// Amount of load during the measurement.
     pub amount: Amount,
-    /// Amount of load before the measurement. With `None`, the first measured request meets a
-    /// server that has served none.
+    /// Amount of load before the measurement. With `None`, the first measured request is also the
+    /// server's first request.
     pub warmup: Option<Amount>,
     /// Time limit of a warm-up that continues until the rate is steady. With `None`, the warm-up
     /// does not check the rate.
@@ -215,10 +215,11 @@ pub struct Configuration {
     pub saved: Option<String>,
 }
 
-/// Maximum number of slices of a load given as a number of requests, and minimum number of requests
-/// per connection in a slice. At the end of each slice, connections are idle until the last reply
-/// arrives. The limits keep this idle time a small part of the result.
+/// Maximum number of slices of a load that is given as a number of requests. At the end of each
+/// slice, connections are idle until the last reply arrives. The limit keeps this idle time a small
+/// part of the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
+/// Minimum number of requests per connection in a slice, for the same reason.
 const FEWEST_REQUESTS: u64 = 20;
 
 impl Load {
@@ -283,7 +284,7 @@ impl Plan {
     }
 
     /// Returns the name of the reference: the configuration to compare this one with. Returns
-    /// `None` for the baseline, and for a configuration that is itself the reference of another.
+    /// `None` for the baseline, and for a configuration that is the reference of another one.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);

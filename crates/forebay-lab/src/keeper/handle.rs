@@ -23,7 +23,8 @@ const OPENING_PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for the end of a keeper, in addition to the grace period. The limit is longer than
 /// the time that the keeper waits after SIGKILL.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(30);
-/// Number of lines and of bytes of the server's output that an error quotes.
+/// Maximum number of lines of the server's output that an error quotes. `QUOTED_BYTES` limits their
+/// size.
 const QUOTED_LINES: usize = 12;
 const QUOTED_BYTES: u64 = 8 * 1024;
 
@@ -87,7 +88,7 @@ impl Keeper {
         self.order(&Order::Start(launch)).map_err(KeeperError::from)
     }
 
-    /// Returns the trial's temporary directory.
+    /// Returns the temporary directory of the server.
     pub fn tmp(&self) -> &Path {
         &self.tmp
     }

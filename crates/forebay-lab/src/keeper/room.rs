@@ -1,4 +1,4 @@
-//! Temporary directory and control group of a trial.
+//! Temporary directory and control group of a measured server.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use forebay_process::cgroup::Cgroup;
 use tempfile::TempDir;
 
-/// File in the trial's directory for the server's standard output and error.
+/// File in this directory for the server's standard output and error.
 pub const OUTPUT_FILE: &str = "server-output.log";
 
 /// Prefix of the names of directories and control groups. The keeper's process ID follows the
 /// prefix.
 const PREFIX: &str = "forebay-compare-";
 
-/// Temporary directory and, if permitted, control group of a trial. Only the owner can write to the
-/// directory, but a server that dropped its privileges can read it. Dropping this value removes
-/// both.
+/// Temporary directory and, if permitted, control group of a measured server. Only the owner can
+/// write to the directory, but a server that dropped its privileges can read it. Dropping this
+/// value removes both.
 pub struct Room {
     directory: Option<TempDir>,
     pub cgroup: Option<Cgroup>,
@@ -62,9 +62,10 @@ impl Drop for Room {
     }
 }
 
-/// Ends processes of earlier trials and removes their directories. If a keeper and its `forebay
-/// compare` were both killed, the kernel ended the server, but not processes that the server had
-/// put into the background. Only the control group still lists these processes.
+/// Ends processes of servers that earlier keepers have left, and removes their directories. If a
+/// keeper and its `forebay compare` were both killed, the kernel ended the server, but not
+/// processes that the server had put into the background. Only the control group still lists these
+/// processes.
 fn sweep() {
     for (name, cgroup) in Cgroup::siblings() {
         let Some(keeper) = name.strip_prefix(PREFIX).filter(|pid| pid.parse::<u32>().is_ok())

@@ -19,7 +19,7 @@ use crate::watch::Tree;
 pub const MOST_BYTES: u64 = 256 * 1024 * 1024;
 /// Approximate size of a sample in bytes. Its copy of the stack alone is 16 kB.
 pub const BYTES_OF_SAMPLE: u64 = 17 * 1024;
-/// Size limit of the text file, in blocks of 512 bytes (1024 in some shells).
+/// Size limit of the text file, in blocks of 512 bytes (1,024 bytes in some shells).
 const MOST_BLOCKS: &str = "1048576";
 
 /// Time limits until perf takes samples, and until it has written the last one. perf needs time for

@@ -12,7 +12,7 @@ use forebay_process::descendants::{Stat, descendants};
 /// Source of the server's CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuMethod {
-    /// The trial's control group: exact to the microsecond.
+    /// The control group of the server, which is exact to the microsecond.
     Cgroup,
     /// `/proc`, in clock ticks (usually 10 ms). The sum includes running processes, and ended ones
     /// that their parent has reaped. If a process ignores SIGCHLD, its ended children are missing.

@@ -64,8 +64,8 @@ const TRUSTING: usize = 64;
 /// connection.
 const LARGE: usize = 512;
 
-/// Maximum number of connections that wait for `accept`. The next two limits apply to the bytes of
-/// their further packets: per connection, and in total.
+/// Maximum number of connections that wait for `accept`. `WAITING_BYTES` and `ALL_WAITING_BYTES`
+/// limit the bytes of their further packets, per connection and in total.
 const WAITING: usize = 256;
 const WAITING_BYTES: u64 = 16 * 1024;
 const ALL_WAITING_BYTES: u64 = 1024 * 1024;

@@ -27,8 +27,8 @@ pub struct RequestLine<'a> {
     pub is_ssl: bool,
 }
 
-/// Encoder of a request, which adds the fields first. [`Self::attributes`] continues with the
-/// attributes.
+/// Encoder of a request. The caller first adds the fields, then calls [`Self::attributes`] to add
+/// the attributes.
 #[derive(Debug)]
 pub struct Forward<'a> {
     writer: Writer<'a>,

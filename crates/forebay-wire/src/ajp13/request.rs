@@ -110,6 +110,8 @@ impl RequestHead {
         Ok(())
     }
 
+    /// Reads the attributes up to the end of the packet's list. Rejects a repeated attribute,
+    /// except for those with a name.
     fn read_attributes(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         loop {
             match reader.byte()? {

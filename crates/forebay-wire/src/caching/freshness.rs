@@ -29,7 +29,7 @@ pub struct Freshness {
     /// Lifetime in seconds.
     pub lifetime: u64,
     /// True if the reply states its lifetime. Otherwise a default or the time of the last change
-    /// determines it.
+    /// determines the lifetime.
     pub is_explicit: bool,
 }
 

@@ -32,7 +32,7 @@ impl NphParser {
             let is_full = output.len() > self.limits.head;
             return if is_full { Err(HeadError::TooLarge) } else { Ok(Progress::Partial) };
         };
-        // Each LF may have become CRLF, which at most doubles the size.
+        // The conversion of LF to CRLF can double the size at most.
         let limits = Http1Limits { head: 2 * self.limits.head, ..self.limits };
         head.bytes = bytes;
         match ResponseParser::new(limits, self.to_head).parse(&head.bytes, &mut head.head)? {

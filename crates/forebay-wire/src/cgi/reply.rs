@@ -85,8 +85,9 @@ impl ReplyParser {
     }
 }
 
-/// Start of an error page of Python's cgitb. The comment makes the page visible after any other
-/// output of the script. Within a head, a line that starts with the comment is skipped.
+/// Start of an error page of Python's cgitb. Cgitb begins the page with this comment, so that the
+/// page is visible after any other output of the script. Within a head, a line that starts with the
+/// comment is skipped.
 const COMMENT: &[u8] = b"<!--:";
 
 fn trim_line_end(line: &[u8]) -> &[u8] {
@@ -94,6 +95,7 @@ fn trim_line_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
+/// Parses a field line. White space around the value is removed.
 fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
     let colon = text.iter().position(|&byte| !is_tchar(byte)).ok_or(CgiError::Name)?;
     if text[colon] != b':' || colon == 0 {
@@ -114,6 +116,7 @@ fn parse_line(text: &[u8], line: Span) -> Result<Field, CgiError> {
     })
 }
 
+/// Fills the members of `head` from its fields, and rejects invalid values.
 fn finish(bytes: &[u8], head: &mut ReplyHead) -> Result<(), CgiError> {
     let mut status = None;
     for field in &head.fields {

@@ -60,7 +60,8 @@ pub struct Request<'a> {
     pub https: bool,
     /// Further variables of the connection. Variables that start with `SSL_` have the names of
     /// Apache's mod_ssl, and are passed only if `https` is true. `AUTH_TYPE` is the authentication
-    /// scheme of `user` if it is not `Basic`. The others come from a front web server.
+    /// scheme of `user` if it is not `Basic`. All others come from a web server in front of
+    /// Forebay.
     pub connection: &'a [(&'static str, String)],
     /// Fields about the origin of the request that a trusted proxy has set.
     pub claims: Claims,

@@ -167,6 +167,8 @@ impl Decoder {
         Ok(())
     }
 
+    /// Returns the event for `content`, a piece of the current record. `at` is its position in the
+    /// input.
     fn event(&mut self, content: &[u8], at: usize) -> Option<RecordEvent> {
         let range = at..at + content.len();
         match self.kind {

@@ -7,7 +7,7 @@ use super::{Field, KnownField, may_be_trailer};
 /// Fields about the origin of a request that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claims {
-    /// No trusted proxy has set any: the client may have written all of them.
+    /// No trusted proxy has set such fields, so the client may have written all of them.
     #[default]
     Nobodys,
     /// The trusted proxy has set `X-Forwarded-*` and similar fields.

@@ -136,6 +136,8 @@ pub fn forward_response_fields(
     });
 }
 
+/// Appends the lines of the fields that `drop` does not reject. Copies adjacent lines with one
+/// call.
 fn copy_lines(
     out: &mut Vec<u8>,
     fields: &[super::Field],

@@ -271,6 +271,7 @@ pub(super) fn parse(
     Ok(Progress::Partial)
 }
 
+/// Parses a field line, which ends with CRLF. White space around the value is removed.
 #[inline(always)]
 pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];

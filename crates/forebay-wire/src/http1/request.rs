@@ -131,6 +131,7 @@ impl RequestParser {
     }
 }
 
+/// Parses the request line into `head`: method, target and version.
 fn parse_start_line(
     bytes: &[u8],
     line: Span,

@@ -108,7 +108,7 @@ pub struct Connection {
     decoder: Decoder,
     encoder: Encoder,
     streams: Streams,
-    /// Bytes that the receive windows of all `streams` have above `stream_window_limit`.
+    /// Sum of the bytes by which the receive windows of the `streams` exceed `stream_window_limit`.
     lent: u32,
     identifiers: Identifiers,
     past: PastStreams,
@@ -327,8 +327,8 @@ impl Connection {
             + self.out.bytes.capacity()
     }
 
-    /// Subtracts `price` from the peer's budget. If the budget is too small, the connection ends
-    /// with an error.
+    /// Subtracts `price` from the peer's budget (see `budget.rs`). If the budget is too small, the
+    /// connection ends with an error.
     fn charge(&mut self, price: u32, abuse: Abuse, now: Instant) -> Result<(), Http2Error> {
         if self.budget.spend(price, now) {
             return Ok(());
@@ -380,7 +380,7 @@ impl Connection {
         }
     }
 
-    /// Sends a PING to measure the round trip, unless the round trip is known.
+    /// Sends a PING to measure the round trip, unless it was already measured.
     fn measure(&mut self, now: Instant) {
         if self.round_trip.fastest().is_none() {
             self.ping(now);

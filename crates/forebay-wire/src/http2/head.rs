@@ -176,7 +176,7 @@ impl Head {
             return Err(HeadRule::GetBody);
         }
         if summary.crumbs > 1 {
-            // Joins the `cookie` fields (RFC 9113 section 8.2.3).
+            // Join the `cookie` fields (RFC 9113 section 8.2.3).
             self.fields.join(b"cookie", b"; ");
         }
         Ok(())
@@ -301,6 +301,7 @@ impl Head {
         Ok(())
     }
 
+    /// Checks `:scheme` and `:path`, and stores the path.
     fn finish_target(
         &mut self,
         scheme: Span,
@@ -347,6 +348,7 @@ struct FieldSummary {
 }
 
 impl FieldSummary {
+    /// Checks one field, and stores its value if framing or routing needs it.
     fn read(&mut self, entry: &Entry, bytes: &[u8], role: Role) -> Result<(), HeadRule> {
         let value = entry.value.of(bytes);
         match entry.known {

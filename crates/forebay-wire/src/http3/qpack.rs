@@ -27,7 +27,7 @@ pub fn decode(
     fields: &mut Fields,
 ) -> Result<Decoded, HpackError> {
     let mut rest = section;
-    // Reads the prefix (section 4.5.1). The field section must require no entry of the dynamic
+    // Read the prefix (section 4.5.1). The field section must require no entry of the dynamic
     // table. The value of the base is then irrelevant, but a negative base is invalid.
     if integer::decode(&mut rest, 8)? != 0 {
         return Err(HpackError::Index);

@@ -157,6 +157,7 @@ impl RequestDecoder {
         length > self.largest_section as u64
     }
 
+    /// Checks that a frame of this type and length may follow, and starts to read it.
     fn begin_frame(&mut self, kind: u64, length: u64) -> Result<(), Http3Error> {
         match (kind, self.stage) {
             (frame::HEADERS, FrameStage::Head) => self.stage = FrameStage::Body,

@@ -136,8 +136,9 @@ impl UniDecoder {
     }
 
     /// Reads the decoder stream. Only one of its instructions is possible: stream cancellation (RFC
-    /// 9204 section 4.4). The other two are about entries of the dynamic table, and none was sent.
-    /// The returned cost is low, because each cancelled stream already has a cost of its own.
+    /// 9204 section 4.4). The other two instructions are about entries of the dynamic table, and we
+    /// never send such entries. The returned cost is low, because each cancelled stream already has
+    /// a cost of its own.
     fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let refused = || {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
@@ -155,6 +156,7 @@ impl UniDecoder {
         Ok(input.len() as u32)
     }
 
+    /// Reads the frames of the control stream. Returns the cost of useless frames.
     fn read_frames(&mut self, mut input: &[u8]) -> Result<u32, Http3Error> {
         let mut price = 0;
         loop {
@@ -187,6 +189,7 @@ impl UniDecoder {
         }
     }
 
+    /// Checks that a frame with this header is allowed on the control stream.
     fn begin_frame(&mut self, header: FrameHeader) -> Result<(), Http3Error> {
         let is_settings = header.kind == frame::SETTINGS;
         if !self.has_settings && !is_settings {

@@ -35,8 +35,9 @@ impl PartHead {
 
 /// Returns `name` without the backslashes that old browsers put before quotes.
 ///
-/// Current browsers write a quote as `%22`, and also leave a typed `%22` unchanged. The two look
-/// alike, so percent escapes stay. Other backslashes also stay, because Windows paths contain them.
+/// Current browsers write a quote as `%22`, and also leave a typed `%22` unchanged. The two cannot
+/// be distinguished, so percent escapes stay. Other backslashes also stay, because Windows paths
+/// contain them.
 pub fn plain(name: &[u8]) -> Cow<'_, [u8]> {
     if memmem::find(name, b"\\\"").is_none() {
         return Cow::Borrowed(name);

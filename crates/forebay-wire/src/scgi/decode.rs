@@ -102,6 +102,7 @@ fn field(input: &[u8], at: usize, end: usize) -> Result<Range<usize>, ScgiError>
     Ok(at..at + length)
 }
 
+/// Checks the variables of a complete head, and stores the length of the body.
 fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
     let of = |range: &Range<usize>| &input[range.clone()];
     let first = parsed.variables.first().ok_or(ScgiError::ContentLength)?;

@@ -1,10 +1,9 @@
-//! Budget of a peer. Frames that do not benefit the peer cost a part of the budget, and useful work
-//! refills it.
+//! Budget of a peer. Each frame that causes more work than it benefits the peer has a price, which
+//! is subtracted from the budget.
 //!
-//! An attack consists not of one invalid frame, but of thousands of valid ones. Each frame that
-//! costs more than its benefit therefore has a price. Streams that end normally and sent data
-//! refill a part of the budget, and time refills the rest. A peer without budget loses its
-//! connection.
+//! An attack consists not of one invalid frame, but of thousands of valid ones. Useful work refills
+//! a part of the budget: streams that end normally, and data that we send. Time refills the rest.
+//! If the budget is used up, the connection ends.
 
 use std::time::Instant;
 
@@ -14,14 +13,15 @@ pub const FULL: u32 = 10_000;
 /// Growth of the budget per second.
 const REFILL: u32 = 1_000;
 
-/// Price of a stream that the peer opened and reset, or made us reset. A full budget pays for 500
-/// such streams at once, and the refill for 50 per second.
+/// Price of a stream that the peer opened and reset, or that it made us reset. A full budget is
+/// enough for 500 such streams at once, and the refill for 50 per second.
 pub const RESET: u32 = 20;
 
 /// Price of a reset after a complete reply, or for a stream that no longer exists.
 pub const LATE_RESET: u32 = 1;
 
-/// Price of a header list above the limit, which is decoded to its end. A full budget pays for 50.
+/// Price of a header list above the limit, which is decoded to its end. A full budget is enough for
+/// 50 such lists.
 pub const HEADER_LIST: u32 = 200;
 
 /// Price of a SETTINGS frame, which requires an acknowledgement.
@@ -29,8 +29,8 @@ pub const SETTINGS: u32 = 40;
 /// Price of each pair in SETTINGS.
 pub const SETTING: u32 = 2;
 
-/// Price of a PING that no DATA frame has prepaid. A full budget pays for 1,000 PINGs at once, and
-/// the refill for 100 per second.
+/// Price of a PING that no DATA frame has prepaid. A full budget is enough for 1,000 PINGs at once,
+/// and the refill for 100 per second.
 pub const PING: u32 = 10;
 
 /// Price of a DATA frame without content that does not end the stream.

@@ -19,6 +19,8 @@ const PRIORITIES: usize = 16;
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
+    /// Handles a frame that concerns neither heads nor data. Returns the event that it causes, if
+    /// any.
     pub(super) fn control(&mut self, frame: Frame, now: Instant) -> Found {
         match frame {
             Frame::Settings(settings) => self.settings(settings, now),
@@ -120,6 +122,7 @@ impl Connection {
         self.charge(budget::USELESS, Abuse::Pings, now).map(|()| None)
     }
 
+    /// Adds the increment of WINDOW_UPDATE to a send window. Stream 0 is the connection.
     fn window_update(&mut self, id: u32, inc: u32, now: Instant) -> Result<(), Http2Error> {
         if inc < budget::SMALL_UPDATE {
             self.charge(budget::WINDOW_UPDATE, Abuse::WindowUpdates, now)?;
@@ -167,7 +170,8 @@ impl Connection {
             return self.charge(price, Abuse::Resets, now).map(|()| None);
         }
         self.update_window(now);
-        // A server that resets our requests costs us little, so only clients pay for resets.
+        // If a server resets our requests, we have little work. So only resets by clients have a
+        // price.
         if self.role == Role::Server {
             self.charge(price, Abuse::Resets, now)?;
         }
@@ -187,8 +191,8 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // This event follows the resets. If the GOAWAY has an error code, the caller fails the
-        // remaining streams, which the peer has processed.
+        // Report this event after the resets. If the GOAWAY has an error code, the caller must fail
+        // the remaining streams. The peer has processed their requests.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }

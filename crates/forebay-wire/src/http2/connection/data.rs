@@ -41,6 +41,8 @@ impl Connection {
         (used, checked.map(|()| None))
     }
 
+    /// Checks that the stream may receive a DATA frame with this header, and reserves its size in
+    /// the windows.
     fn check_data(
         &mut self,
         frame: DataFrame,

@@ -10,8 +10,8 @@ pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 
 /// Minimum of the round trip in calculations. If both peers run on the same machine, a sender waits
-/// longer for the processor than for the network. While Tomcat sent one large reply, Forebay slept
-/// 4.0 times per MB without this minimum, and 2.7 times with it.
+/// longer for the processor than for the network. In a test with one large reply of Tomcat, Forebay
+/// slept 4.0 times per MB without this minimum, and 2.7 times with it.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
 /// Receive window of a stream or of the connection. The sum of `available`, `held`, `credit` and
@@ -72,9 +72,9 @@ impl Inbound {
     /// least half of the window is consumed.
     ///
     /// If this half was consumed within two round trips, the window has blocked the peer. The
-    /// window then doubles, up to `limit`. A window that has grown enough covers four round trips,
-    /// of at least 5 ms each. If both peers run on the same machine and the receiver reads less
-    /// than 3 MB/s, the initial window stays.
+    /// window then doubles, up to `limit`. A window that has grown enough holds the data of four
+    /// round trips, of at least 5 ms each. If both peers run on the same machine and the receiver
+    /// reads less than 3 MB/s, the initial window stays.
     pub fn update(
         &mut self,
         now: Instant,

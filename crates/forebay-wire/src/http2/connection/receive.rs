@@ -147,6 +147,8 @@ impl Connection {
         }
     }
 
+    /// Adds a CONTINUATION frame to the open header block. Processes the block if the frame is its
+    /// last.
     fn continuation(&mut self, fragment: &[u8], is_last: bool, now: Instant) -> Found {
         let Some(open) = self.fragments.count() else { return Ok(None) };
         if open.frames > FRAGMENTS || self.fragments.len() + fragment.len() > self.largest_block() {
@@ -212,6 +214,7 @@ impl Connection {
         Err(Http2Error::connection(Rule::ClosedStream))
     }
 
+    /// Opens a stream for a decoded request, as server. Returns the event for the request.
     fn request(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         if !Identifiers::is_of_client(id) {
             return Err(Http2Error::connection(Rule::StreamId));
@@ -258,6 +261,7 @@ impl Connection {
         self.priorities.remove(place).map(|(_, priority)| priority)
     }
 
+    /// Handles a decoded reply head, as client. Returns the event for an interim or a final reply.
     fn reply(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         let error = |rule| Err(Http2Error::stream(id, rule));
         if let Err(rule) = head.finish_reply(decoded) {
@@ -288,6 +292,7 @@ impl Connection {
         Ok(Some(Event::Head { stream: id, head, end }))
     }
 
+    /// Handles decoded trailers, which end the peer's side of the stream.
     fn trailers(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         let checked = if end { head.finish_trailers(decoded) } else { Err(HeadRule::TrailersEnd) };
         if let Err(rule) = checked {

@@ -32,7 +32,7 @@ pub struct RequestPseudo<'a> {
     pub protocol: &'a [u8],
 }
 
-/// Reason why something was not sent.
+/// Reason why a head, data or trailers were not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// The stream no longer exists, or our side of the stream has ended.
@@ -261,8 +261,8 @@ impl Connection {
     /// Returns the number of bytes that a stream may send now, and removes the stream from the
     /// queue.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
-        // If `poll_writable` returned this stream, the stream may send even if others have tried to
-        // send since.
+        // If `poll_writable` has returned this stream, the stream may send even if other streams
+        // have tried to send in the meantime.
         let has_turn = self.queue.use_turn(id);
         let output = self.out.len();
         let stream = self.streams.get_mut(id).filter(|stream| stream.outgoing == Half::Body);

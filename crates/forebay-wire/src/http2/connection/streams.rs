@@ -46,7 +46,7 @@ pub(super) struct Stream {
 }
 
 /// Wait of a stream that has data but no window. `sent` counts the bytes that were sent since the
-/// start.
+/// wait began.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stall {
     pub since: Instant,

@@ -23,7 +23,8 @@ pub struct ListLimits {
 pub struct Decoded {
     /// First violation in a field, or [`Flaw::None`].
     pub flaw: Flaw,
-    /// True if the block exceeds a limit. The fields from the first excess field on are missing.
+    /// True if the block exceeds a limit. The first field above the limit and all later fields are
+    /// missing.
     pub too_large: bool,
 }
 
@@ -112,6 +113,7 @@ impl Decoder {
         Ok(rest)
     }
 
+    /// Appends the field with this index, from the static or the dynamic table.
     fn indexed(&self, index: usize, list: &mut List) -> Result<(), HpackError> {
         let Some(place) = index.checked_sub(1) else { return Err(HpackError::Index) };
         if let Some((name, value)) = ENTRIES.get(place) {

@@ -131,6 +131,8 @@ impl Encoder {
         self.table.allocated() + hashes + self.lower.capacity()
     }
 
+    /// Appends a field in its shortest form: as an index, or as a literal with or without an
+    /// indexed name.
     fn encode(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], sensitive: bool) {
         let name_hash = hash(0, name);
         let whole = hash(name_hash, value);
@@ -176,7 +178,7 @@ impl Encoder {
         std::mem::replace(&mut self.seen[hash as usize % SEEN], hash) == hash
     }
 
-    /// Returns the maximum size of an entry. A larger entry would evict too many others.
+    /// Returns the maximum size of an entry. A larger entry would evict too many other entries.
     fn largest(&self) -> usize {
         self.table.limit() / 4 * 3
     }

@@ -44,6 +44,7 @@ struct Code {
 
 static CODE: Code = canonical();
 
+/// Computes the canonical code from the lengths of its codes.
 const fn canonical() -> Code {
     let mut code = Code { symbols: [256; 257], place: [0; 32], first: [0; 32] };
     let (mut length, mut placed, mut next) = (1, 0, 0);
@@ -121,7 +122,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
     let mut written = 0;
     loop {
         if let Some(word) = input.first_chunk::<8>() {
-            // Counts as many whole bytes of the word as fit. The other bits of the word are read
+            // Count as many whole bytes of the word as fit. The other bits of the word are read
             // again later.
             window |= u64::from_be_bytes(*word) >> valid;
             let taken = (63 - valid) / 8;
@@ -159,7 +160,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
             window <<= length;
             valid -= length;
         }
-        // Clears the bits after the valid ones, because they will be read again.
+        // Clear the bits after the valid ones, because they will be read again.
         window &= !(u64::MAX >> valid);
     }
 }

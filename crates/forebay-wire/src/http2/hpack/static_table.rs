@@ -134,7 +134,7 @@ pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
         state = mix(state, u64::from_le_bytes(*word));
         rest = behind;
     }
-    // Combines the last bytes: four to seven bytes as two overlapping words, fewer bytes one by
+    // Combine the last bytes: four to seven bytes as two overlapping words, and fewer bytes one by
     // one.
     let tail = if let (Some(a), Some(b)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
         u32::from_le_bytes(*a) as u64 | (u32::from_le_bytes(*b) as u64) << 32
