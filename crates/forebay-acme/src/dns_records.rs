@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 /// until the record is visible.
 const CALL_LIMIT: Duration = Duration::from_secs(180);
 
-/// The longest part of the program's error output that is read.
+/// Maximum number of bytes of the program's error output that are kept.
 const LONGEST_OUTPUT: u64 = 16 * 1024;
 
 /// Records that the program has created.
@@ -26,7 +26,7 @@ pub struct DnsRecords {
 }
 
 impl DnsRecords {
-    /// `hook` is the program and its first arguments.
+    /// Creates an empty list. `hook` is the program and its first arguments.
     pub fn new(hook: &[String]) -> Self {
         Self { hook: hook.to_owned(), created: Vec::new() }
     }
@@ -34,7 +34,7 @@ impl DnsRecords {
     /// Creates the record that proves control of the host `name`.
     pub async fn create(&mut self, name: &str, value: String) -> Result<(), String> {
         let name = format!("_acme-challenge.{name}.");
-        // Before the call, which may fail after it has created the record.
+        // Record it before the call, because a call may create the record and then fail.
         self.created.push((name.clone(), value.clone()));
         self.call("present", &name, &value).await
     }
@@ -80,7 +80,7 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
     Err(format!("{status}: {}", last.trim()))
 }
 
-/// Reads the whole stream, so that the program can write on, and returns its beginning.
+/// Reads the whole stream, so that the program never waits, and returns the beginning.
 async fn read_text(stderr: impl AsyncRead + Unpin) -> String {
     let mut text = Vec::new();
     let mut stream = stderr.take(LONGEST_OUTPUT);

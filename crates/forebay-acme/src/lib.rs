@@ -41,7 +41,7 @@ pub struct Manager {
     stop: watch::Sender<bool>,
 }
 
-/// Longest sleep before the thread reads the clock again. The clock may jump: an administrator may
+/// Maximum time until the thread reads the clock again. The clock may jump: an administrator may
 /// set it, and the machine may be suspended.
 const LOOK: Duration = Duration::from_secs(3600);
 

@@ -38,8 +38,7 @@ pub struct Stored {
     pub not_after: SystemTime,
 }
 
-/// Size in bytes of the largest certificate file that is read. Forebay itself writes much smaller
-/// files.
+/// Maximum size of a certificate file in bytes. Forebay itself writes much smaller files.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// Returns the saved certificate for exactly the names of `acme`.

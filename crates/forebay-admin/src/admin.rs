@@ -180,6 +180,7 @@ impl Admin {
         }
     }
 
+    /// Reads one request of a client, sends the answer, and closes the connection.
     fn visit(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -221,6 +222,8 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
+    /// Returns the answer to a request: of an application, of the cache, or of one of the fixed
+    /// paths.
     fn answer(&self, request: &AdminRequest) -> AdminAnswer {
         if let Some(answer) = self.answer_for_app(request) {
             return answer;
@@ -244,6 +247,7 @@ impl Admin {
         }
     }
 
+    /// Returns the body of `/status.json`.
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
         let Status { apps, backends, cache, routes } = self.control.status();
@@ -342,6 +346,7 @@ impl Admin {
         out
     }
 
+    /// Returns the HTML page of `/status`, which reloads itself every 5 s.
     fn page(&self) -> String {
         let totals = Totals::of(&self.threads);
         let mut page = control::head("Forebay", "<meta http-equiv=\"refresh\" content=\"5\">");

@@ -111,6 +111,8 @@ impl<S: Sink> Session for AjpClient<S> {
         }
     }
 
+    /// Decodes packets until the bytes or the reply end. A request for more of the body is answered
+    /// in the output.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         loop {

@@ -69,6 +69,8 @@ impl<S: Sink> Session for FastcgiClient<S> {
         self.written += n;
     }
 
+    /// Decodes records until the bytes end, or until the reply and all of its padding have been
+    /// read.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         let mut answer = None;

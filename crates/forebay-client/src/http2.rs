@@ -261,6 +261,8 @@ impl<S: Sink> MuxSession for Http2<S> {
         allowed.saturating_sub(self.under_way).min(self.connection.available())
     }
 
+    /// Sends the request of an exchange on a new stream. Returns false if the connection accepts no
+    /// further stream.
     fn start(&mut self, exchange: usize, now: Instant) -> bool {
         let request = self.exchanges[exchange].request.clone();
         let end = request.body.is_empty();

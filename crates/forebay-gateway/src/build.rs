@@ -125,8 +125,8 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     names: Arc<Names>,
     apps: BTreeMap<String, RunningApp>,
-    /// Maximum of connections and their permits, by backend. All routes to a backend share its
-    /// limit.
+    /// Maximum number of connections and a permit for each, by backend. All routes to a backend
+    /// share its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// New connections that have not received a reply yet, by backend.
     pending_connections: BTreeMap<String, Arc<PendingConnections>>,
@@ -259,6 +259,8 @@ impl Origins {
         Some(registry.counters(labels, thread.index))
     }
 
+    /// Returns one row for each backend server. Routes with the same named `[upstream]` share its
+    /// rows.
     fn backends(&self) -> Vec<BackendRow> {
         let mut rows = Vec::new();
         let mut names = BTreeSet::new();
@@ -337,6 +339,8 @@ impl Origins {
         self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }
 
+    /// Returns the table that selects the site of a request on each listener. Each thread has a
+    /// table.
     fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let pools = Pools::default();
         let sites = 0..self.plan.sites.len();
@@ -426,6 +430,7 @@ impl Origins {
         }
     }
 
+    /// Returns the access control of a route, or `None` if every request may pass.
     fn gate(
         &self,
         (site, at): (usize, usize),
@@ -500,6 +505,7 @@ impl Origins {
         Proxy::new(thread.clone(), upstream, proxy, &pools.http2)
     }
 
+    /// Returns the origin of a route on one thread: the part that answers its requests.
     fn origin(
         &self,
         (site, at): (&forebay_conf::Site, usize),

@@ -133,6 +133,7 @@ fn of_server(server: &Server) -> Vec<Finding> {
     unknown.collect()
 }
 
+/// Returns the first reason why an application could not start.
 fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
     let gives_up_root = gives_up_root(server);
     if gives_up_root

@@ -53,6 +53,7 @@ pub fn expectations(plan: &Plan) -> Vec<Tested> {
     tests.collect()
 }
 
+/// Carries out one test of a site with `explain`, without a server.
 fn tested(plan: &Plan, at: usize, number: usize, test: &Expectation) -> Tested {
     let site = &plan.sites[at];
     let (host, target, listen) = request(plan, site, test);
@@ -88,8 +89,8 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let name = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let name = name.map_or(authority, |(name, _)| name);
-    // Uses the site that names the host, such as a site that the key `www` has created, else the
-    // test's own site.
+    // Use the site that names the host, such as a site that the key `www` has created. Otherwise
+    // use the test's own site.
     let names = |other: &&Site| {
         other.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
     };
@@ -216,6 +217,8 @@ impl Tested {
     }
 }
 
+/// Compares a status and a `Location` field with the expected ones. A `Location` on the same host
+/// may be compared without scheme and host.
 fn judge_reply(
     (expected, to): (u16, Option<&str>),
     status: u16,

@@ -67,6 +67,8 @@ impl Runner {
         self.run_to_end(keeper, &work, values)
     }
 
+    /// Runs the command until all of its processes end. A failure or a run longer than
+    /// `work.patience` is an error with the last lines of output.
     fn run_to_end(&self, mut keeper: Keeper, work: &Work<'_>, values: &Values) -> Result<(), Halt> {
         let launch = Launch {
             argv: self.fill_command(work.argv, values),

@@ -375,6 +375,8 @@ impl<'a> Standing<'a> {
         Ok(trial)
     }
 
+    /// Decides whether the trial counts. A trial is void if the server failed, or if the load
+    /// generator was the limit.
     fn judge(
         &mut self,
         runner: &Runner,

@@ -64,6 +64,8 @@ impl Runner {
         }
     }
 
+    /// Waits until the service accepts connections. The end of the service and `ready_timeout` are
+    /// errors.
     fn until_listening(
         &self,
         service: &Service,

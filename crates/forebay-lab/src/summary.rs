@@ -231,6 +231,7 @@ fn all_measured(results: &Results) -> impl Iterator<Item = &Measured> {
     results.trials.iter().filter_map(|trial| trial.measured.as_ref())
 }
 
+/// Returns the notes below the row of a configuration, each without control characters.
 fn notes(results: &Results, judged: &Judged<'_>, leak: Option<Leak>) -> Vec<String> {
     let mut notes = Vec::new();
     if !results.missing.is_empty() {
@@ -297,6 +298,7 @@ fn void_notes(trials: &[Trial]) -> Vec<String> {
     reasons.into_iter().map(|(why, count)| format!("{count} of {of} trials void: {why}")).collect()
 }
 
+/// Returns a note that counts the failed requests by kind and quotes the first failure.
 fn failure_note(results: &Results) -> Option<String> {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut first = None;

@@ -391,6 +391,8 @@ impl Runner {
         }
     }
 
+    /// Waits until the server replies correctly. The end of the server and `ready_timeout` are
+    /// errors.
     pub(crate) fn until_ready(
         &self,
         configuration: &Configuration,
@@ -480,6 +482,8 @@ fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
     }
 }
 
+/// Refuses to start a server if another program listens at its address, because the load would
+/// measure that program.
 pub(crate) fn refuse_occupied(
     configuration: &Configuration,
     check: &TrialCheck,

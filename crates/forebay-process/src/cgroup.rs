@@ -155,8 +155,8 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
         if !has.split_whitespace().any(|name| name == *controller) {
             return Err(format!("there is no {controller} controller"));
         }
-        // Fails if another process has enabled the controller already. After a real error, the next
-        // step fails, too.
+        // This step fails if another process has enabled the controller already. After a real
+        // error, the next step fails, too.
         let _ = fs::write(place.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let name: String =

@@ -1,6 +1,6 @@
 //! Gives child processes the limit on open descriptors that Forebay found at its start, not the
 //! gateway's higher limit. Programs that use `select`, or that close all possible descriptors,
-//! suffer from a high limit.
+//! become slow or fail under a high limit.
 
 use std::sync::OnceLock;
 

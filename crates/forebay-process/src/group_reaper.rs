@@ -82,7 +82,7 @@ impl Shell {
             .process_group(0)
             .spawn()?;
         let pipe = process.stdin.take();
-        // A shell that gets no processor time must not block requests.
+        // Do not let writes wait: a shell without processor time must not block requests.
         pipe.as_ref().map_or(Ok(()), |pipe| rustix::io::ioctl_fionbio(pipe, true))?;
         Ok(Shell { process, pipe })
     }

@@ -26,7 +26,8 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// A process that survives SIGKILL for this long hangs inside the kernel.
+/// Time limit for processes to end after SIGKILL. A process that survives longer hangs inside the
+/// kernel.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Pause between two rounds of SIGKILL. Several rounds are needed, because a process may fork while
 /// its siblings are killed.

@@ -216,6 +216,8 @@ impl Helper {
         answer.and_then(Starting::group).map_err(|error| error.to_string())
     }
 
+    /// Sends a message and descriptors to the helper. The first descriptor is a new socket, on
+    /// which the helper answers.
     fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Starting> {
         let flags = SocketFlags::CLOEXEC;
         let (status, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

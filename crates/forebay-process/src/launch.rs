@@ -76,7 +76,7 @@ pub struct ProcessLimits {
     pub cpu_time: Option<u64>,
     /// Processes and threads of the user. The limit does not apply to root.
     pub processes: Option<u64>,
-    /// The largest core dump, in bytes.
+    /// Maximum size of a core dump in bytes.
     pub core: Option<u64>,
 }
 
@@ -194,6 +194,8 @@ impl Launch {
         }
     }
 
+    /// Applies one option of the command line. Returns `None` if the option is unknown or its value
+    /// is wrong.
     fn take(&mut self, name: &str, value: &OsStr) -> Option<()> {
         match name {
             "--cgroup" | "--try-cgroup" => {
@@ -254,7 +256,7 @@ impl Launch {
             Identity { user: user.clone(), group: *group, alone: *alone, env: Vec::new() };
         identity.assume().map_err(|error| format!("cannot become its user: {}", error.desc()))?;
         let Some(parent) = self.parent else { return Ok(()) };
-        // The signal is set after the change of user, because that change resets it.
+        // Set the signal after the change of user, because that change resets it.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
         if getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {
@@ -277,8 +279,7 @@ impl Launch {
             };
         }
         if let Some(dir) = &self.dir {
-            // The directory is entered before `exec`, so that this error can be reported
-            // separately.
+            // Enter the directory before `exec`, so that this error can be reported separately.
             if let Err(error) = std::env::set_current_dir(dir) {
                 return format!("cannot enter {}: {error}", dir.display());
             }
@@ -330,7 +331,7 @@ fn has_no_run_bit(program: &Path) -> bool {
 pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let why = match Launch::parse(arguments) {
         Some(launch) => {
-            // The file is read before the change of user, because the new user may not open it.
+            // Read the file before the change of user, because the new user may not open it.
             let environment = launch.takes_environment.then(read_environment).flatten();
             match launch.prepare() {
                 Ok(()) => launch.become_program(environment),

@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-/// A longer line is cut into pieces of this many bytes.
+/// Maximum length of a line in bytes. A longer line is cut into pieces of this length.
 pub const LONGEST_LINE: usize = 8 * 1024;
 
 /// Appends `bytes` as text of a log. Escapes backslashes, and all bytes but printable ASCII, as

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Time for the remaining processes to end by themselves.
+/// Time limit for the remaining processes to end by themselves.
 const MOMENT: Duration = Duration::from_secs(2);
 
 /// Runs `forebay __guardian DIRECTORY OPTIONS -- PROGRAM ARGUMENTS`, with the options of
@@ -54,13 +54,13 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
             ExitCode::FAILURE
         }
     };
-    // Forebay may have removed the room already.
+    // Ignore an error, because Forebay may have removed the directory already.
     let _ = std::fs::remove_dir_all(&room);
     if helper.is_some()
         && helper != getppid()
         && let Some(rooms) = room.parent()
     {
-        // The helper was killed, so the last guardian removes the directory of all rooms.
+        // The helper was killed, so the last guardian must remove the directory of all rooms.
         let _ = std::fs::remove_dir(rooms);
     }
     outcome
@@ -72,7 +72,8 @@ fn start(guardian: &mut Guardian<u8>, launch: Launch) -> io::Result<Pid> {
     let program = guardian.start(launch, |command| {
         command.stdin(Stdio::from(socket)).stdout(Stdio::from(log));
     })?;
-    // Only the program may hold the listening socket, so that it closes with the program.
+    // Only the program may hold the listening socket, so that the socket closes when the program
+    // ends.
     rustix::stdio::dup2_stdout(File::options().read(true).write(true).open("/dev/null")?)?;
     Ok(program)
 }

@@ -54,8 +54,8 @@ pub fn run(args: CheckArgs) -> ExitCode {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
             let mut tests = expect::expectations(&plan);
-            // The requests are sent before this process drops root, because the server of the tests
-            // may need root to change its user.
+            // Send the requests before this process drops root, because the server of the tests may
+            // need root to change its user.
             let replies =
                 if args.start { requests::send(&file, &plan, &mut tests) } else { Ok(()) };
             if args.start && !starts(&plan) {

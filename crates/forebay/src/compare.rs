@@ -139,6 +139,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
     }
 }
 
+/// Carries out the comparison. An error means that nothing was measured.
 fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let mut plan = plan(args)?;
     let program = std::env::current_exe()
@@ -276,6 +277,7 @@ fn connections(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads the plan and applies the options of the command line.
 fn plan(args: &CompareArgs) -> Result<Plan, String> {
     let mut plan = match &args.file {
         Some(file) => Plan::read(file).map_err(|problem| problem.to_string())?,
@@ -346,6 +348,7 @@ fn write_reports(args: &CompareArgs, experiment: &Experiment) -> Result<(), Stri
     Ok(())
 }
 
+/// Prints why the comparison ended early, if it did, and returns the exit code.
 fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interrupt) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {

@@ -40,6 +40,7 @@ pub struct ExplainArgs {
     body_file: Option<PathBuf>,
 }
 
+/// Runs `forebay explain`.
 pub fn run(args: ExplainArgs) -> ExitCode {
     let plan = match forebay_conf::load(&args.file) {
         Ok(plan) => plan,

@@ -35,6 +35,7 @@ enum ImportedServer {
     Caddy,
 }
 
+/// Runs `forebay import`: the configuration goes to standard output, notes to standard error.
 pub fn run(args: &ImportArgs) -> ExitCode {
     let language = match args.language {
         ImportedServer::Nginx => Language::Nginx,

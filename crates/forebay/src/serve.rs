@@ -91,10 +91,10 @@ impl Failure {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    // The inherited sockets are taken first, because no other file may be open at this point.
+    // Take the inherited sockets first, because no other file may be open at this point.
     let inherited = Inherited::take().map_err(Failure::start)?;
     keep_from_programs(3);
-    // Memory is hidden from other processes before the first secret is read.
+    // Hide memory from other processes before the first secret is read.
     hide_memory();
     record_descriptors();
     record_processors();
@@ -103,7 +103,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
-    // Private keys are read before the change of user, because only root may be able to read them.
+    // Read private keys before the change of user, because only root may be able to read them.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
     let (listeners, admin) = (wanted(&plan), plan.server.admin);
     let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
@@ -287,6 +287,7 @@ fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
+/// Reads the configuration that the arguments name: a file, a directory, or a backend with `--to`.
 fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
     let listen = args
         .listen

@@ -53,6 +53,8 @@ impl Admin {
         (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
+    /// Returns the HTML page of an application. It has a button to restart, if `admin_token` is
+    /// set.
     fn page_of(&self, name: &str) -> AdminAnswer {
         let apps = self.control.status().apps;
         let Some(app) = apps.iter().find(|app| app.name == name) else {
@@ -122,7 +124,8 @@ pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     }
 }
 
-/// Compares in a time that depends only on the lengths.
+/// Compares two texts in a time that depends only on their lengths, so that it reveals nothing
+/// about a token.
 fn is_same(given: &[u8], wanted: &[u8]) -> bool {
     let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     given.len() == wanted.len() && differences == 0

@@ -1,10 +1,10 @@
-//! Names of sites and routes in metrics. They come from the configuration, and stay the same if lines
-//! or other routes change.
+//! Names of sites and routes in metrics. They come from the configuration, and do not change if
+//! other routes or the line numbers change.
 
 use forebay_conf::{HostPattern, PathPattern, Route, Site};
 use forebay_net::counters::RouteLabels;
 
-/// The largest number of paths of a route that its label names.
+/// Maximum number of a route's paths in its label.
 const MOST_PATHS: usize = 3;
 
 /// Returns the labels of a route.

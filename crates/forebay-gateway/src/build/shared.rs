@@ -129,6 +129,8 @@ pub(super) fn shared_of_all(
     plan.sites.iter().enumerate().map(&mut of_site).collect()
 }
 
+/// Returns the state of a route that all threads share. Routes with the same named `[upstream]`
+/// share its state.
 fn shared(
     route: &forebay_conf::Route,
     upstreams: &mut Upstreams<'_>,

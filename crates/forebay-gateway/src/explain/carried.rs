@@ -32,6 +32,7 @@ pub(super) fn append(text: &mut Explanation, request: &Request, body: Option<&[u
     }
 }
 
+/// Appends the fields of a form, or the size and type of another body.
 fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8]) {
     let content_type = content_type.unwrap_or_default();
     let kind = content_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();

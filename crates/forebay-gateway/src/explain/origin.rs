@@ -41,7 +41,8 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Explanation;
 
-/// Appends the origin and its data. Returns the path if the request is routed again.
+/// Appends the origin and its data. Returns the path if Forebay selects a route again for that
+/// path.
 pub(super) fn origin(
     plan: &Plan,
     site: &Site,
@@ -112,7 +113,7 @@ fn processes(
             text.answer.redirect(moved.status, to.into_owned());
             Ok(())
         }
-        // The caller routes the request again.
+        // The caller selects a route again.
         Action::Rewrite => Ok(()),
     }
 }
@@ -159,6 +160,8 @@ fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> 
     script_before(settings, scripts, rest).or_else(itself)
 }
 
+/// Appends the file that would be sent. If a directory has a script as index, it returns the
+/// script's path, for which a route is selected again.
 fn files(
     settings: &Files,
     scripts: &ScriptRoutes,
@@ -339,6 +342,7 @@ fn content_length(request: &Request) -> Option<u64> {
     }
 }
 
+/// Appends the script of a CGI route and its environment variables.
 fn script_of_cgi(
     route: &Route,
     settings: &Cgi,
@@ -543,6 +547,8 @@ fn ajp(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), 
     packet(settings, request, text)
 }
 
+/// Appends the fields and attributes of the AJP packet, decoded as a servlet container decodes
+/// them.
 fn packet(settings: &Ajp, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let (mut out, mut head) = (Vec::new(), RequestHead::default());
     append_packet(&mut out, request, settings, request.head.framing)?;

@@ -45,6 +45,7 @@ pub(super) struct Url<'a> {
 }
 
 impl<'a> Url<'a> {
+    /// Parses a URL or a path. A path is a request over HTTP to port 80 without a host.
     pub(super) fn parse(text: &'a str) -> Result<Self, QuestionError> {
         let wrong = |what: &str| {
             let example = "give a URL such as http://example.org/path or a path such as /path";

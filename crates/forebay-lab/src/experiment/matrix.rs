@@ -74,6 +74,8 @@ impl Reader<'_> {
             .collect())
     }
 
+    /// Returns the cell with one more value. A `key` that names no setting of the load is the name
+    /// of a placeholder.
     fn with(
         &self,
         cell: &Cell,

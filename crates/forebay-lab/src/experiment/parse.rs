@@ -76,6 +76,7 @@ impl Reader<'_> {
         Ok(Plan { title, dir, load, check, services, configurations, rounds, before, after, build })
     }
 
+    /// Checks `[load]` and adds the defaults.
     fn load(&self, load: Spanned<file::Load>) -> Result<Load, Problem> {
         let load = load.into_inner();
         let connections =
@@ -130,6 +131,8 @@ impl Reader<'_> {
         Ok(Check { status, body_contains: check.body_contains, max_failed })
     }
 
+    /// Checks all `[[configuration]]` tables together: at least one, with different names. The
+    /// first is the baseline, unless another is marked.
     fn configurations(
         &self,
         typed: Vec<Spanned<file::Configuration>>,
@@ -164,6 +167,8 @@ impl Reader<'_> {
         Ok(configurations)
     }
 
+    /// Checks one `[[configuration]]`. The URL must be one that the load generator accepts, or an
+    /// address that the client's command accepts.
     fn configuration(
         &self,
         typed: file::Configuration,
@@ -216,6 +221,8 @@ impl Reader<'_> {
         Ok(configuration)
     }
 
+    /// Reads the templates. Two templates with the same file name are an error, because all are
+    /// written into one directory.
     pub(super) fn templates(&self, typed: Vec<Spanned<String>>) -> Result<Vec<Template>, Problem> {
         let mut names = vec![OUTPUT_FILE.to_owned()];
         let mut templates = Vec::new();
@@ -348,6 +355,7 @@ impl Reader<'_> {
         Ok(params)
     }
 
+    /// Checks the names and values of `headers`.
     fn headers(
         &self,
         typed: BTreeMap<String, Spanned<String>>,
@@ -459,6 +467,8 @@ fn default_threads(connections: u32) -> u32 {
     (cores / 2).clamp(1, 2).min(connections)
 }
 
+/// Returns the absolute path of the experiment file's directory. It must be UTF-8, because commands
+/// may contain it as `{dir}`.
 fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));

@@ -29,6 +29,7 @@ impl Reader<'_> {
         Ok(services)
     }
 
+    /// Checks one `[[service]]` and adds the defaults.
     fn service(&self, typed: file::Service) -> Result<Service, Problem> {
         if typed.start.get_ref().first().is_none_or(String::is_empty) {
             let help = "give its command as a list: [\"nginx\", \"-c\", \"...\"]";

@@ -133,6 +133,7 @@ impl Keeper {
         orders.write_all(&line)
     }
 
+    /// Records a message of the keeper: why the server ended, or a note for the report.
     fn take(&mut self, event: KeeperMessage) {
         match event {
             KeeperMessage::NotStarted { reason } => self.ended = Some(reason),
@@ -153,6 +154,8 @@ impl Keeper {
         }
     }
 
+    /// Orders the keeper to stop the server, and waits for it. It kills the keeper if no answer
+    /// arrives in time.
     fn end(&mut self) {
         let _ = self.order(&Order::Stop);
         self.orders = None;

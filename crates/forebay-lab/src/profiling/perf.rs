@@ -240,6 +240,8 @@ pub fn hides_kernel() -> bool {
     paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }
 
+/// Explains why perf failed, from its output. A refusal by the kernel explains which setting to
+/// change.
 fn describe(why: &str, output: &[String], paranoid: &str) -> ProfileFailure {
     const SIGNS: [&str; 5] = [
         "perf_event_paranoid",

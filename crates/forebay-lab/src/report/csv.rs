@@ -17,6 +17,8 @@ pub fn csv(experiment: &Experiment) -> String {
     out
 }
 
+/// Returns the line of one trial, in the order of `COLUMNS`. A trial without a measurement has
+/// empty columns.
 fn line(name: &str, trial: &Trial) -> String {
     let void = trial.void.as_deref().unwrap_or_default();
     let (round, order) = (trial.id.round, trial.id.order);

@@ -83,6 +83,7 @@ struct TrialView<'a> {
     void: Option<&'a str>,
 }
 
+/// Collects the values of all parts of the report's page.
 fn page(experiment: &Experiment) -> Page<'_> {
     let rows = summary::rows(experiment);
     let (memory_chart, memory_axis) =
@@ -142,6 +143,7 @@ impl From<Row> for RowView {
     }
 }
 
+/// Returns how each configuration was started: command, address, version and environment.
 fn configurations(experiment: &Experiment) -> Vec<ConfigurationView<'_>> {
     let services = &experiment.plan.services;
     let of = |results: &'_ Results| {

@@ -83,6 +83,7 @@ fn output(experiment: &Experiment) -> Value {
     }
 }
 
+/// Returns the load with a unit in the name of each time: `think_s` is in seconds.
 fn load(load: &Load) -> Value {
     let amount = |amount: Amount| match amount {
         Amount::Requests(requests) => json!({ "requests": requests }),
@@ -109,6 +110,7 @@ fn check(check: &Check) -> Value {
     json!({ "status": check.status, "body_contains": check.body_contains, "max_failed": check.max_failed })
 }
 
+/// Returns the results of one configuration: the summary, and every trial.
 fn configuration(results: &Results, row: &Row, judged: &Judged<'_>) -> Value {
     let trial = |each: &Trial| trial(each, &judged.evidence(each.id.round));
     json!({
@@ -225,6 +227,7 @@ fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
     object
 }
 
+/// Returns the measurements of a slice and the evidence for disturbances.
 fn slice(slice: &Slice, disturbance: Option<Disturbance>) -> Value {
     let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
     json!({
@@ -242,6 +245,7 @@ fn slice(slice: &Slice, disturbance: Option<Disturbance>) -> Value {
     })
 }
 
+/// Returns the CPU time and memory of the server in a trial.
 fn server(measured: &Measured) -> Value {
     let series = &measured.server;
     let memory: Vec<Value> =

@@ -138,6 +138,8 @@ pub fn view(experiment: &Experiment) -> Option<ProfilesView<'_>> {
     Some(ProfilesView { notes: Vec::new(), profiles: profiles.collect() })
 }
 
+/// Returns the profile of a configuration as shown, in microseconds per request if known, else in
+/// percent.
 fn profile_view<'a>(
     experiment: &'a Experiment,
     results: &'a Results,
@@ -189,6 +191,7 @@ fn timings(profile: &Profile) -> Option<String> {
     (!steps.is_empty()).then(|| steps.join(", "))
 }
 
+/// Compares the profile with the profile of the reference. Returns `None` unless both were sampled.
 fn difference<'a>(experiment: &'a Experiment, results: &'a Results) -> Option<DifferenceView<'a>> {
     let reference = experiment.plan.reference(&results.configuration)?;
     let theirs = experiment.results.iter().find(|of| of.configuration.name == reference)?;

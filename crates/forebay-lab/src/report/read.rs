@@ -99,6 +99,7 @@ fn measured(json: &Value) -> Result<Measured, String> {
     Ok(Measured { outcome, server: series(&json["server"])?, slices })
 }
 
+/// Reads a server's CPU time and memory. The error is the name of the wrong key.
 fn series(json: &Value) -> Result<Series, String> {
     let points: Vec<(f64, u64)> = part(&json["rss_over_time"], "rss_over_time")?;
     let point = |(at, rss)| Ok(Point { at: time(at, 1.0, "rss_over_time")?, rss });
@@ -125,6 +126,7 @@ fn series(json: &Value) -> Result<Series, String> {
     })
 }
 
+/// Reads a slice. The error is the name of the wrong key.
 fn slice(json: &Value) -> Result<Slice, String> {
     const US: f64 = 1e-6;
     Ok(Slice {

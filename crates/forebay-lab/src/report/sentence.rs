@@ -46,6 +46,7 @@ fn is_busy(experiment: &Experiment) -> bool {
     machine.cores > 0 && machine.load_average >= BUSY * machine.cores as f64
 }
 
+/// Returns a sentence that counts the failed requests by kind, or `None` without failures.
 fn failures(row: &Row) -> Option<String> {
     if row.failed == 0 {
         return None;

@@ -87,6 +87,8 @@ impl Sampler {
     }
 }
 
+/// Observes the server's processes during each period of load, and once before and after all of
+/// them.
 fn sample(tree: &Tree, orders: &Receiver<Order>, looked: &Sender<Glance>) -> Series {
     let quiet = quiet_before(tree);
     let mut series = Series::begin(tree, &quiet);

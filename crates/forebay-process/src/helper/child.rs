@@ -23,7 +23,7 @@ pub(super) const ENDED: u8 = b'E';
 /// Orders to the helper.
 pub(super) const KILL: u8 = b'K';
 pub(super) const REAP: u8 = b'R';
-/// The largest report.
+/// Maximum size of a report in bytes.
 const REPORT: usize = 4096;
 /// Time limit for the helper's answer to a request.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };

@@ -9,9 +9,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest message.
+/// Maximum size of a message in bytes.
 pub(super) const MOST_BYTES: usize = 1 << 20;
-/// Descriptors of a message: the socket for the new process, and the descriptors that it inherits.
+/// Maximum number of descriptors with a message: the socket for the new process, and the
+/// descriptors that it inherits.
 pub(super) const MOST_DESCRIPTORS: usize = 5;
 /// The first byte of each kind of request.
 const LAUNCH: u8 = b'L';
@@ -174,6 +175,7 @@ impl GroupRequest {
 }
 
 impl Request {
+    /// Parses a message. Returns `None` if it is not exactly one complete request.
     pub(super) fn parse(bytes: &[u8]) -> Option<Request> {
         let (kind, rest) = bytes.split_first()?;
         let mut texts = rest.strip_suffix(b"\0")?.split(|&byte| byte == 0);

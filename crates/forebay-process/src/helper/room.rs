@@ -21,10 +21,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// The socket in a room.
+/// File name of the socket in a room.
 pub(super) const SOCKET: &str = "socket";
 /// Mode of the directory of all rooms. Everyone may pass through it, because the owners of rooms
-/// must.
+/// are different users.
 const OF_ALL: u32 = 0o711;
 /// Mode of a room. Owner and group may enter it. Only the owner may list and change it.
 const OF_ROOM: u32 = 0o710;
@@ -75,7 +75,7 @@ impl Rooms {
     ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
         self.make()?;
         let room = self.path.join(&request.name);
-        // Fails if the room exists, because it is then another program's room.
+        // This step fails if the room exists, because it is then another program's room.
         mkdir(&room, Mode::RWXU)?;
         match self.fill(&room, request, owner) {
             Ok(listener) => Ok((room, listener)),
@@ -86,17 +86,19 @@ impl Rooms {
         }
     }
 
-    /// Makes the directory of all rooms. Fails if it exists, because anyone may have made it.
+    /// Makes the directory of all rooms. An existing directory is an error, because anyone may have
+    /// made it.
     fn make(&mut self) -> io::Result<()> {
         if !self.is_made {
             mkdir(&self.path, Mode::RWXU)?;
             self.is_made = true;
-            // Sets the mode independently of the umask.
+            // Set the mode independently of the umask.
             chmod(&self.path, Mode::from_raw_mode(OF_ALL))?;
         }
         Ok(())
     }
 
+    /// Writes the files and makes the socket, then gives the room to its owner.
     fn fill(
         &self,
         room: &Path,

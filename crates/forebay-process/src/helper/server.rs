@@ -26,7 +26,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// The first argument of the process.
 pub const VERB: &str = "__helper";
-/// More simultaneous processes are an error, or an attack.
+/// Maximum numbers of processes and control groups at the same time. Only an error or an attack
+/// exceeds them.
 const MOST_CHILDREN: usize = 10_000;
 const MOST_GROUPS: usize = 1000;
 /// The descriptor numbers of a program's fourth descriptor, and of the environment for `__launch`.
@@ -35,7 +36,7 @@ const ENVIRONMENT: i32 = 4;
 
 /// Runs `forebay __helper ROOMS USER...`, with its socket as standard input.
 pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    // Blocks signals that are sent to a whole control group or terminal, because this process must
+    // Block signals that are sent to a whole control group or terminal, because this process must
     // end only after its gateway.
     let mut signals = SigSet::empty();
     let others =
@@ -95,11 +96,11 @@ impl HelperServer {
         if (fourth.as_raw_fd(), environment.as_raw_fd()) != (FOURTH, ENVIRONMENT) {
             return Err(io::Error::other("a descriptor was left open"));
         }
-        // The limit is raised, because each process takes two descriptors of the helper.
+        // Raise the limit, because each process takes two descriptors of the helper.
         let found = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: found.maximum, ..found });
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        // Replaces standard input, so that no child inherits the socket.
+        // Replace standard input, so that no child inherits the socket.
         rustix::stdio::dup2_stdin(null()?)?;
         Ok(HelperServer {
             socket,
@@ -241,8 +242,8 @@ impl HelperServer {
             Err(error) => return report(&status, &failed(&error)),
         };
         let child = started.child.pid();
-        // The reaper does not watch a guardian, because it would kill the guardian before that has
-        // ended its program.
+        // The reaper does not watch a guardian, because it would kill the guardian before the
+        // guardian has ended the program.
         if let Some(reaper) = self.reaper.as_mut().filter(|_| room.is_none()) {
             reaper.watch(child);
         }

@@ -19,8 +19,8 @@ const STEP: Duration = Duration::from_secs(3);
 const NONE: u8 = 1;
 const UNSURE: u8 = 4;
 
-/// Share of the closed loop's rate. If the highest rate is above it, the number of connections may
-/// be the limit.
+/// Part of the closed loop's rate. If the highest rate exceeds this part, the number of connections
+/// may be the limit.
 const ALL_OF_IT: f64 = 0.9;
 
 /// Searches for the highest rate. Prints and writes the result.
@@ -104,6 +104,7 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
     out
 }
 
+/// Returns the object `find_rate` of the report: the rate and every step of the search.
 fn to_json(found: &Capacity, goals: &str) -> Value {
     let step = |step: &Step| {
         json!({

@@ -38,6 +38,7 @@ pub fn text(format: Format, spec: &Spec, outcome: &Outcome) -> String {
     out
 }
 
+/// Appends the results as wrk prints them.
 fn wrk(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     let Outcome { requests, latency, .. } = outcome;
     let unit = |us: f64| match us {
@@ -93,6 +94,7 @@ fn wrk(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     writeln!(out, "Transfer/sec: {:>10}", binary(per_second(outcome.bytes.read, outcome)))
 }
 
+/// Appends the results as ab prints them.
 fn ab(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     let Outcome { requests, latency, bytes, .. } = outcome;
     let (host, port) = match spec.url.endpoint() {
@@ -162,6 +164,7 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     Ok(())
 }
 
+/// Appends the results as h2load prints them.
 fn h2load(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let Outcome { requests, latency, bytes, .. } = outcome;
     let unit = |us: f64| match us {
@@ -212,6 +215,7 @@ fn h2load(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     )
 }
 
+/// Appends the results as oha prints them.
 fn oha(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let Outcome { requests, latency, bytes, .. } = outcome;
     let tried = (requests.completed + requests.failed).max(1) as f64;

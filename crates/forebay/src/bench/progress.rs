@@ -26,6 +26,7 @@ pub fn watch<T>(show: bool, stop: Stop, control: &Control, load: impl FnOnce() -
     })
 }
 
+/// Draws the progress bar until `over` is set.
 fn draw(stop: Stop, control: &Control, over: &AtomicBool) {
     let length = match stop {
         Stop::Requests(n) => n,

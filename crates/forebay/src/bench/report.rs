@@ -68,6 +68,7 @@ pub fn text(spec: &Spec, outcome: &Outcome) -> String {
     out
 }
 
+/// Returns the rate, and the numbers of completed, resent and unfinished requests.
 fn rate(outcome: &Outcome) -> String {
     let mut text = format!(
         "{} requests/s ({} completed",
@@ -86,6 +87,7 @@ fn rate(outcome: &Outcome) -> String {
     text + ")"
 }
 
+/// Prints the latency. A percentile is left out if too few requests were slower than it.
 fn latency(outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     let latency = &outcome.latency;
     if latency.is_empty() {
@@ -199,6 +201,7 @@ fn client(outcome: &Outcome) -> String {
     )
 }
 
+/// Appends the reasons to doubt the results.
 fn warnings(outcome: &Outcome, out: &mut String) {
     let mut lines = Vec::new();
     let errors = outcome.error_replies();

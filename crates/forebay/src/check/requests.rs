@@ -60,6 +60,7 @@ fn reply(socket: &Path, test: &Tested) -> std::io::Result<(u16, Option<String>)>
     }
 }
 
+/// Reads the head of a reply. Returns the status and the `Location` field.
 fn head(lines: &mut impl BufRead) -> std::io::Result<(u16, Option<String>)> {
     let mut status = None;
     let mut location = None;
@@ -89,6 +90,8 @@ fn head(lines: &mut impl BufRead) -> std::io::Result<(u16, Option<String>)> {
 struct TestServer(Child);
 
 impl TestServer {
+    /// Starts this program as a server that listens on sockets in `dir`. Returns after it has
+    /// started.
     fn start(file: &Path, dir: &Path) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);

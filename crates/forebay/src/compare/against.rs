@@ -74,6 +74,7 @@ fn wrong(label: &str, why: &str) -> String {
     format!("error: --against {label}: {why}")
 }
 
+/// Adds saved results to the plan. Returns those of configurations that have not changed since.
 fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, String> {
     let damaged = |why: String| wrong(label, &format!("cannot read {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
@@ -136,6 +137,7 @@ fn check_out(top: &Path, commit: &str, checkout: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Runs the build command of an earlier revision in its directory.
 fn run_build(build: &str, dir: &Path, quiet: bool) -> Result<(), String> {
     if build.is_empty() {
         return Ok(());

@@ -9,8 +9,8 @@ use forebay_lab::Plan;
 /// the first result takes less than a minute.
 const MEASURED_MS: u64 = 36_000;
 const ROUNDS: u64 = 12;
-/// Limits of a trial's duration in milliseconds. Longer trials delay the first result; shorter ones
-/// have too few slices.
+/// Maximum and minimum duration of a trial in milliseconds. Longer trials delay the first result,
+/// and shorter ones have too few slices.
 const LONGEST_MS: u64 = 1500;
 const SHORTEST_MS: u64 = 500;
 

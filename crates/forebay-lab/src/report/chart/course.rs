@@ -111,6 +111,7 @@ fn draw(rows: &[Row], chart: &LineChart<'_>) -> Option<Chart> {
     Some(Chart { svg, axis: across.name() })
 }
 
+/// Draws one line for each trial, and one label for each configuration at the end of its lines.
 fn draw_on(screen: Screen, rows: &[Row], chart: &LineChart<'_>, across: &Across) -> String {
     let area = screen.area(BOTTOM);
     let scale = Scale::linear(chart.highest, 4, area.bottom, area.top);
