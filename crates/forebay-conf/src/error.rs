@@ -83,6 +83,7 @@ impl ConfError {
         self.problems.iter().map(|problem| problem.0.message.as_str())
     }
 
+    /// Returns all problems as text. Problems after the first `MOST_SHOWN` are only counted.
     fn render(&self, theme: GraphicalTheme) -> String {
         let handler = GraphicalReportHandler::new_themed(theme)
             .with_wrap_lines(false)

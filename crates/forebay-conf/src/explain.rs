@@ -17,6 +17,7 @@ pub(crate) fn explain(error: &toml::de::Error, text: &str) -> Problem {
         .unwrap_or_else(|| syntax(message, &span, text))
 }
 
+/// Explains an unknown key: a misspelt key, a key of another server, or a key of another table.
 fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
     let (typed, expected) = unknown(message, "unknown field `")?;
     let problem = Problem::new(span, format!("unknown key `{typed}`"));
@@ -55,6 +56,7 @@ fn unknown<'m>(message: &'m str, beginning: &str) -> Option<(&'m str, Vec<&'m st
     Some((typed, expected.split('`').skip(1).step_by(2).collect()))
 }
 
+/// Explains a value of a wrong type. Returns `None` if `message` is another error.
 fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
     if message == "wanted string or table" {
         let problem = Problem::new(span, "expected a string").label("wrong type");

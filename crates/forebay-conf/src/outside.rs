@@ -69,6 +69,7 @@ impl Outside {
         secrets
     }
 
+    /// Returns `text` with the values of all `{env.NAME}` and `{file.PATH}`.
     fn replaced(
         &mut self,
         sources: &Sources,
@@ -100,6 +101,7 @@ impl Outside {
         Ok(out)
     }
 
+    /// Returns the value of a placeholder. Each value is read once, and then remembered.
     fn value(
         &mut self,
         sources: &Sources,
@@ -132,6 +134,7 @@ fn next(text: &str) -> Option<usize> {
     }
 }
 
+/// Returns the value of an environment variable, which must exist and be valid UTF-8.
 fn variable(span: &Range<usize>, name: &str) -> Result<String, Problem> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.is_empty() || !name.bytes().all(is_name) {

@@ -92,6 +92,8 @@ impl Excerpt {
 }
 
 impl SourceCode for Excerpt {
+    /// Returns the lines around `span`. If one of them is very long, it returns only a part of the
+    /// line of `span`.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

@@ -190,6 +190,8 @@ fn name(after_brace: &str) -> Option<(&str, &str)> {
     (begins_with_letter(name) && name.chars().all(is_name)).then_some((name, after))
 }
 
+/// Returns the placeholder with this name. A group of the route's regular expression takes
+/// precedence.
 fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
     if let Some(group) = scope.captures.iter().position(|capture| capture == name) {
         return Some(Placeholder::Capture(group));

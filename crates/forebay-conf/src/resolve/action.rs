@@ -18,6 +18,7 @@ use crate::file::{self, AllOrList, At, File, Table, TextOr};
 use crate::plan::{Action, Cgi, ContentCoding, Files, Redirect, Respond, ScriptsBelow, Symlinks};
 use crate::suggest;
 
+/// Checks the route's action: the one key that says which origin answers.
 pub(super) fn action(
     context: &Context<'_>,
     file: &File,
@@ -66,6 +67,7 @@ pub(super) fn action(
 const ACTIONS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
+/// Checks that the route has exactly one action, or only `rewrite`.
 fn exactly_one(route: &At<Table<file::Route>>) -> Resolution<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
         typed.as_ref().map(|at| &at.span)
@@ -105,6 +107,7 @@ fn nothing(span: &Range<usize>) -> Problem {
         .help(format!("give it one of {}", suggest::list(ACTIONS, "or", '`')))
 }
 
+/// Checks `files` and adds the defaults.
 fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<Files> {
     let table = match &typed.value {
         TextOr::Text(root) => return directory(context, &typed.with(root)).map(Files::new),
@@ -142,6 +145,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
     })
 }
 
+/// Checks `precompressed`. Returns the codings in the order of the list.
 fn precompressed(typed: &file::Files) -> Resolution<Vec<ContentCoding>> {
     let list = match &typed.precompressed {
         None => return Ok(Vec::new()),
@@ -165,6 +169,7 @@ fn precompressed(typed: &file::Files) -> Resolution<Vec<ContentCoding>> {
     Ok(found)
 }
 
+/// Checks `cgi` and adds the defaults.
 fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> {
     let empty = file::Cgi::default();
     let (table, dir, program) = match &typed.value {
@@ -228,6 +233,7 @@ fn app(file: &File, typed: &At<String>) -> Resolution<String> {
     })
 }
 
+/// Checks `respond`. A status that forbids a body must have none.
 fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
     let default = Respond::new(200, String::new());
     let table = match &typed.value {
@@ -250,6 +256,7 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
     Ok(Respond { status, body, content_type })
 }
 
+/// Checks `redirect`. Without a status, it is temporary.
 fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Resolution<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),

@@ -11,6 +11,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, Size, Table, TextOr};
 use crate::plan::{Ajp, AjpFront, Listen, Ping, Scheme, Secret};
 
+/// Checks `ajp` and adds the defaults.
 pub(super) fn ajp(
     context: &Context<'_>,
     file: &File,

@@ -19,6 +19,7 @@ use crate::file::{self, At, Kind, Table};
 use crate::plan::{App, AppKind, PerlMode, PythonMode, Workers};
 use crate::suggest;
 
+/// Checks one `[app.NAME]`. A key that has no effect with its `kind` is an error.
 pub(super) fn app(
     context: &Context<'_>,
     name: &str,
@@ -86,6 +87,7 @@ pub(super) fn app(
     })
 }
 
+/// Checks the keys that depend on `kind`.
 fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Resolution<AppKind> {
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);
@@ -141,6 +143,7 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
     })
 }
 
+/// Checks the keys of a rack application. The default `file` is `config.ru` in its directory.
 fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let default = match &typed.dir {
         Some(dir) => directory(context, dir)?,
@@ -159,6 +162,7 @@ fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
     })
 }
 
+/// Checks the keys of an asgi application, except those that all kinds have.
 fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let module_typed = required(&typed.module, &typed.span, "module", "\"chat:application\"")?;
     Ok(AppKind::Asgi {
@@ -308,6 +312,7 @@ fn mode<M: Copy + Default>(
     })
 }
 
+/// Checks a name such as `chat:application`: a module, a colon, and a callable.
 fn module(typed: &At<String>) -> Resolution<String> {
     let dotted = |name: &str| {
         name.split('.').all(|part| {
@@ -330,6 +335,7 @@ fn module(typed: &At<String>) -> Resolution<String> {
     }
 }
 
+/// Checks `workers`: a fixed number, or a range.
 fn workers(typed: &At<file::Workers>) -> Resolution<Workers> {
     let (min, max) = match typed.value {
         file::Workers::Count(count) => (count, count),

@@ -13,6 +13,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Table};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
+/// Checks `fastcgi` and adds the defaults. It needs `root`, unless it has `mount`.
 pub(super) fn fastcgi(
     context: &Context<'_>,
     file: &File,
@@ -162,6 +163,7 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
+    /// Checks the keys that `scgi` and `uwsgi` share, and adds the defaults.
     fn resolve(
         &self,
         context: &Context<'_>,

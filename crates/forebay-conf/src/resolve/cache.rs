@@ -75,6 +75,7 @@ fn key<T>(cache: &At<T>, typed: &Option<At<String>>, captures: &[String]) -> Res
     Ok(key)
 }
 
+/// Checks `private_cookies`. Without it, every cookie is private.
 fn private_cookies(table: &file::Cache) -> Resolution<Vec<CookieName>> {
     let Some(list) = &table.private_cookies else {
         return Ok(vec![CookieName::Prefix(String::new())]);

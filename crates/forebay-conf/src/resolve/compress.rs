@@ -6,6 +6,7 @@ use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
 use crate::plan::{ALGORITHMS, Algorithm, Compress, ContentCoding, MIN_SIZE, MediaPattern, TYPES};
 
+/// Checks `compress`. Returns `None` if replies are not compressed.
 pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Resolution<Option<Compress>> {
     let default = file::Compress::default();
     let table = match typed {
@@ -29,6 +30,7 @@ pub(super) fn compress(typed: &Option<At<BoolOr<file::Compress>>>) -> Resolution
     Ok(Some(Compress { algorithms, types: types(table)?, min_size }))
 }
 
+/// Returns the listed algorithms, or the default ones. A repeated algorithm is an error.
 fn codings(table: &file::Compress) -> Resolution<Vec<ContentCoding>> {
     let Some(list) = &table.algorithms else { return Ok(ALGORITHMS.to_vec()) };
     let mut found = Vec::new();

@@ -21,6 +21,7 @@ pub(super) fn expectations(
     lines.iter().map(|line| expectation(line, routes)).collect()
 }
 
+/// Parses a test of the form `[METHOD] TARGET -> ANSWER`.
 fn expectation(typed: &At<&String>, routes: &[Route]) -> Resolution<Expectation> {
     let line = text(typed)?;
     let problem = |what: &str| Problem::new(&typed.span, what).help(FORM);
@@ -51,6 +52,7 @@ fn expectation(typed: &At<&String>, routes: &[Route]) -> Resolution<Expectation>
     Ok(Expectation { method, target: target.to_owned(), answer })
 }
 
+/// Parses the expected answer: a status, a redirection, a kind of route, or a route's name.
 fn answered(
     typed: &At<&String>,
     first: &str,

@@ -24,6 +24,7 @@ pub(super) fn request_headers(
     Ok(fields)
 }
 
+/// Checks one field of `request_headers`: a text replaces the field, and a table may add to it.
 fn request_field(
     name: &str,
     at: &At<TextOr<file::RequestField>>,

@@ -24,6 +24,8 @@ pub(super) fn rate_limits(
     items.iter().map(|at| rate_limit(at, captures)).collect()
 }
 
+/// Checks one rate limit. By default, it counts requests by client address, and `burst` is one less
+/// than the rate.
 fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;

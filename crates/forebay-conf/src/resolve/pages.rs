@@ -155,6 +155,7 @@ fn field(typed: &At<&String>) -> Resolution<String> {
     Ok(name.to_owned())
 }
 
+/// Checks an origin such as `https://app.example.org`. Its host may begin with `*.`.
 fn origin(typed: &At<&String>) -> Resolution<OriginPattern> {
     let origin = text(typed)?.to_ascii_lowercase();
     let problem = |why: &str| {

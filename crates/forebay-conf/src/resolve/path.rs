@@ -89,6 +89,7 @@ pub(super) fn socket(context: &Context<'_>, typed: &At<&str>) -> Resolution<Path
 /// The size in bytes of Linux's `sun_path`, without its final zero.
 const LONGEST_SOCKET: usize = 107;
 
+/// Explains why a path cannot be used: a missing permission, or a name that does not exist.
 fn absent(
     context: &Context<'_>,
     typed: &At<impl AsRef<str>>,

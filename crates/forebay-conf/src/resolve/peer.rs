@@ -249,6 +249,7 @@ fn port<T>(typed: &At<T>, digits: &str, least: u16) -> Resolution<u16> {
     }
 }
 
+/// Checks the name of a host: exact, with `*.` for all of its subdomains, or `*` for every host.
 pub(super) fn host(typed: &At<&String>) -> Resolution<HostPattern> {
     let typed_text = text(typed)?;
     let host = typed_text.strip_suffix('.').unwrap_or(typed_text).to_ascii_lowercase();

@@ -7,6 +7,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, TextOr};
 use crate::plan::{HostField, Proxy, Redirects, Scheme};
 
+/// Checks `proxy` and adds the defaults.
 pub(super) fn proxy(
     context: &Context<'_>,
     file: &File,

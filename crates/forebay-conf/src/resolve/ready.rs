@@ -34,6 +34,7 @@ impl Plan {
         Ok(Self::of_one_route(Action::Proxy(Proxy::new(vec![backend])), listen))
     }
 
+    /// Returns the plan of one site whose only route has this action.
     fn of_one_route(action: Action, listen: Listen) -> Self {
         let route = Route {
             name: None,

@@ -36,6 +36,7 @@ pub(super) struct OfSite {
     pub log: Option<LogFile>,
 }
 
+/// Checks one `[[site.route]]` and adds the defaults.
 pub(super) fn route(
     context: &Context<'_>,
     file: &File,
@@ -96,6 +97,7 @@ fn name(typed: &file::Route) -> Resolution<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
+/// Checks the keys that decide who may use the route.
 fn access(
     context: &Context<'_>,
     file: &File,
@@ -176,6 +178,7 @@ fn fallback(
     }
 }
 
+/// Checks `fallback_to`. A default value is ignored if the route cannot use it.
 fn fallback_to(
     context: &Context<'_>,
     file: &File,
@@ -359,6 +362,7 @@ fn takes_every_path(file: &File, app: &str) -> bool {
     })
 }
 
+/// Checks `sendfile_root`. Only routes whose replies come from another program may have it.
 fn sendfile_root(
     context: &Context<'_>,
     typed: &file::Route,
@@ -381,6 +385,7 @@ fn sendfile_root(
     ))
 }
 
+/// Checks the conditions that select the route.
 fn matcher(typed: &file::Route) -> Resolution<Matcher> {
     let mut matcher = Matcher::default();
     for at in [&typed.path, &typed.paths].into_iter().flatten() {
@@ -410,6 +415,7 @@ fn not_empty(typed: &At<file::OneOrMany<String>>) -> Resolution<()> {
         .help("add what it should match, or leave the key out to match all"))
 }
 
+/// Checks a path, which must begin with a slash and may end in `*`.
 fn path_pattern(typed: &At<&String>) -> Resolution<PathPattern> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a path"));

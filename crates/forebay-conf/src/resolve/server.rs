@@ -14,6 +14,7 @@ use crate::plan::{
 };
 use crate::suggest;
 
+/// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
     let default = Server::default();
     let admin = match &typed.admin {
@@ -112,6 +113,7 @@ fn timeouts(typed: &file::Timeouts) -> Resolution<Timeouts> {
     })
 }
 
+/// Checks the limits of `[server]`. The largest request target must fit into the largest head.
 fn limits(typed: &file::Limits) -> Resolution<Limits> {
     let default = Limits::default();
     let bounded = |typed: &Option<file::Size>, default: usize, range| match (typed, size(typed)?) {
@@ -149,6 +151,7 @@ fn limits(typed: &file::Limits) -> Resolution<Limits> {
     })
 }
 
+/// Checks `[log]` and adds the defaults.
 pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Resolution<Log> {
     let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
     let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
@@ -239,6 +242,7 @@ fn unknown_directive(pattern: &str) -> Option<String> {
     None
 }
 
+/// Checks the format of an access log: a name, or a pattern of Apache.
 fn format(typed: &At<String>) -> Resolution<Format> {
     match typed.as_str() {
         "common" => Ok(Format::Common),

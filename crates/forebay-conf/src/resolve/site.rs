@@ -58,6 +58,8 @@ type TakenListeners = HashMap<(Listen, HostKey), Range<usize>>;
 /// A host pattern as typed, in lower case.
 type HostKey = String;
 
+/// Checks `listen`, which must have at least one address. Sites on the same address must agree on
+/// protocols.
 fn listen(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,
@@ -80,6 +82,7 @@ fn listen(
     Ok(listen)
 }
 
+/// Checks one `[[site]]`. Its host names must be unique on each of its addresses.
 fn site(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,

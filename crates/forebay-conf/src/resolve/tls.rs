@@ -101,6 +101,7 @@ fn cipher(of: file::Cipher) -> Cipher {
     }
 }
 
+/// Checks `curves`, which must name at least one curve.
 fn curves(typed: &file::Tls) -> Resolution<Vec<Curve>> {
     let Some(at) = &typed.curves else {
         return Ok(vec![Curve::X25519Mlkem768, Curve::X25519, Curve::Secp256r1, Curve::Secp384r1]);
@@ -145,6 +146,7 @@ fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Resolution<Cert
     })
 }
 
+/// Checks `[site.tls.acme]`, which excludes a certificate from files.
 fn acme(
     context: &Context<'_>,
     tls: &file::Tls,
@@ -251,6 +253,7 @@ fn external_account(typed: &At<Table<file::ExternalAccount>>) -> Resolution<Exte
     Ok(ExternalAccount { key_id, mac_key: Secret::new(text.to_owned()) })
 }
 
+/// Checks the keys of client certificates. Returns `None` without `client_ca`.
 fn clients(
     context: &Context<'_>,
     typed: &file::Tls,

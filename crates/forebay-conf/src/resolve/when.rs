@@ -44,6 +44,7 @@ pub(super) fn when(typed: &At<Table<file::When>>) -> Resolution<When> {
     conditions(typed, true)
 }
 
+/// Checks the conditions of `when`. They may contain `not`, but not within another `not`.
 fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<When> {
     let list = |typed: &Option<At<OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
@@ -93,6 +94,7 @@ fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Resolution<Vec<(St
     typed.iter().map(one).collect()
 }
 
+/// Checks the test of one value: its presence, or a list of texts and regular expressions.
 fn test(typed: &At<Values>) -> Resolution<ValueTest> {
     let values = match &typed.value {
         Values::Any(true) => return Ok(ValueTest::Present),

@@ -15,7 +15,7 @@ use super::{BenchArgs, fail, report};
 /// Default duration of a step.
 const STEP: Duration = Duration::from_secs(3);
 
-/// Exit codes: no rate meets the goals, or the search was inconclusive.
+/// Exit codes: `NONE` if no rate meets the goals, `UNSURE` if the search was inconclusive.
 const NONE: u8 = 1;
 const UNSURE: u8 = 4;
 

@@ -10,6 +10,7 @@ use crate::resolve::value::{required, text, within};
 use crate::resolve::{Context, Resolution, peer};
 use crate::suggest;
 
+/// Checks `to`, which must have at least one address.
 pub(super) fn backends(
     context: &Context<'_>,
     scheme: Scheme,
@@ -96,6 +97,7 @@ fn example(scheme: Scheme) -> &'static str {
     }
 }
 
+/// Checks one entry of `to`: an address, or a table with options.
 fn backend(
     context: &Context<'_>,
     scheme: Scheme,

@@ -11,6 +11,7 @@ use crate::resolve::value::{method, within};
 /// The methods that change nothing on a server (RFC 9110 section 9.2.1), except TRACE.
 const SAFE: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
+/// Checks `retry` and adds the defaults.
 pub(super) fn retry(typed: &At<Table<file::StatusRetry>>) -> Resolution<StatusRetry> {
     Ok(StatusRetry {
         statuses: match &typed.statuses {
