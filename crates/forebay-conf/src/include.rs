@@ -18,10 +18,10 @@ const LARGEST_FILE: u64 = 4 * 1024 * 1024;
 /// The largest size of all files together in bytes.
 const LARGEST_TOTAL: usize = 32 * 1024 * 1024;
 
-/// The largest number of files.
+/// The largest number of files in one configuration.
 const MOST_FILES: usize = 10_000;
 
-/// The largest depth of includes: files that include each other in a row.
+/// The largest depth of includes: a chain of files, each of which includes the next.
 const DEEPEST: usize = 10;
 
 /// Reads a configuration file, without the files that it includes.

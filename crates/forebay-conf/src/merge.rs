@@ -21,7 +21,7 @@ const OWN: [&str; 9] =
     ["path", "paths", "path_regex", "suffix", "methods", "when", "name", "app", "rewrite"];
 
 /// Keys of a table that exclude each other: the name of the table, then its keys. A key is not
-/// added to a table that has one of the others.
+/// added to a table that already has one of the other keys.
 const RIVALS: [(&str, &[&str]); 6] = [
     ("tls", &["acme", "certificate"]),
     ("tls", &["acme", "key"]),
@@ -31,8 +31,8 @@ const RIVALS: [(&str, &[&str]); 6] = [
     ("", &["fallback", "fallback_to"]),
 ];
 
-/// The largest number of keys that are added to routes in total. Each costs memory, and one default
-/// adds a key to every route.
+/// The largest number of keys that are added to routes in total. Each key costs memory, and a
+/// single default adds a key to every route, so the number must be limited.
 const MOST_FILLED: usize = 1_000_000;
 
 /// A key that was added to a route or site from another table.
@@ -335,5 +335,5 @@ impl Sets<'_> {
     }
 }
 
-/// The largest number of sets that use each other in a row.
+/// The largest depth of sets: a chain of sets, each of which uses the next.
 const DEEPEST: usize = 20;

@@ -183,7 +183,7 @@ pub struct Timeouts {
     pub body_idle: Duration,
     /// Limit between two reads of a backend's reply, including the wait for its head. Default 60 s.
     pub reply_idle: Duration,
-    /// Longest time that a write waits for a client that reads nothing. Default 60 s.
+    /// The longest time that a write waits for a client that reads nothing. Default 60 s.
     pub write: Duration,
     /// Limit between two requests on one connection. Zero closes the connection after each reply.
     /// Default 75 s.
@@ -211,30 +211,30 @@ impl Default for Timeouts {
 /// Limits on sizes (in bytes) and on numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest request head, including the request line. Default 32 KiB.
+    /// The largest size of a request head, including the request line. Default 32 KiB.
     pub head_size: usize,
-    /// Largest number of header fields in a request. Default 100.
+    /// The largest number of header fields in a request. Default 100.
     pub fields: usize,
-    /// Longest request target; always less than `head_size`. Default 8 KiB.
+    /// The longest request target; always shorter than `head_size`. Default 8 KiB.
     pub target: usize,
-    /// Largest request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
+    /// The largest request body; `u64::MAX` for `"unlimited"`. Default 16 MiB.
     pub max_body: u64,
-    /// Lowest average rate of a request body in bytes per second. Default 0: no limit.
+    /// The lowest average rate of a request body in bytes per second. Default 0: no limit.
     pub body_rate: u64,
-    /// Largest number of open client connections. Default 0: as many as the limit on open files
+    /// The largest number of open client connections. Default 0: as many as the limit on open files
     /// allows.
     pub connections: usize,
-    /// Largest number of open client connections from one address. Default 0: no limit.
+    /// The largest number of open client connections from one address. Default 0: no limit.
     pub connections_per_address: usize,
     /// Accepts GET and HEAD requests with a body. Default false.
     pub get_body: bool,
-    /// Number of requests on one client connection, after which it is closed. Default 0: no limit.
+    /// The number of requests after which a client connection is closed. Default 0: no limit.
     pub keepalive_requests: u64,
-    /// Memory for the unread part of one reply to a slow client. Default 64 KiB.
+    /// The memory for the unread part of one reply to a slow client. Default 64 KiB.
     pub buffer_memory: u64,
-    /// File space for the unread part of one reply to a slow client. Default 256 MiB.
+    /// The file space for the unread part of one reply to a slow client. Default 256 MiB.
     pub buffer_file: u64,
-    /// Total memory and file space for the unread parts of all replies. Default 2 GiB.
+    /// The total memory and file space for the unread parts of all replies. Default 2 GiB.
     pub buffer_total: u64,
 }
 

@@ -7,7 +7,7 @@ use super::Template;
 /// Settings for stored replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Lifetime of replies that state no lifetime themselves. `None`: their lifetime depends on the
+    /// The lifetime of replies that state none themselves. `None`: their lifetime depends on the
     /// time since `Last-Modified`.
     pub valid: Option<Duration>,
     /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one.
@@ -18,7 +18,7 @@ pub struct Cache {
     /// Requests with the same text may get the same stored reply. Default: scheme, host, path and
     /// query.
     pub key: Template,
-    /// Largest reply body to store, in bytes.
+    /// The largest reply body that is stored, in bytes.
     pub max_size: usize,
     /// Names of cookies that make a request personal. Default: all.
     pub private_cookies: Vec<CookieName>,
@@ -36,7 +36,7 @@ pub enum CookieName {
 }
 
 impl CookieName {
-    /// Returns true if a cookie with this name is meant.
+    /// Returns true if this entry of the list names the cookie.
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
             Self::Exact(exact) => exact.as_bytes() == name,

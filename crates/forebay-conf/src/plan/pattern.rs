@@ -161,7 +161,8 @@ impl Matcher {
     }
 
     /// Returns true if this matcher accepts every request that `other` accepts, so that a later
-    /// route with `other` never runs. May return false although this is so.
+    /// route with `other` never runs. It may also return false for such a matcher, because not all
+    /// patterns can be compared.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()

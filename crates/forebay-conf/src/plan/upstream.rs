@@ -92,7 +92,7 @@ pub struct Backend {
     /// The URL's authority as typed. The server gets it as `Host`, unless the client's own `Host`
     /// is passed on. `localhost` for a Unix socket of an HTTP server.
     pub authority: String,
-    /// The share of requests relative to the other servers, 1 to 256. Default 1.
+    /// The number of requests relative to the other servers, 1 to 256. Default 1.
     pub weight: u32,
     /// Uses the server only while all others are down. Default false.
     pub backup: bool,

@@ -15,8 +15,8 @@ use crate::plan::{
 use crate::source::{SourceFile, Sources};
 
 impl Plan {
-    /// Returns a plan that serves the files of a directory. A directory is answered with its
-    /// `index.html` or a listing. Scripts are sent as plain files.
+    /// Returns a plan that serves the files of a directory. A request for a directory gets its
+    /// `index.html`, or else a listing. Scripts are sent as plain files.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());

@@ -245,8 +245,8 @@ fn hands_on(route: &Route) -> bool {
 /// the time would grow with the square of the number of routes.
 const MOST_COMPARED: usize = 1000;
 
-/// Records that a site answers for a host on its listeners. Fails if another site already does so
-/// on one of them.
+/// Records that a site answers for a host on its listeners. It is an error if another site already
+/// answers for the host on one of these listeners.
 fn claim(
     listen: &[Listen],
     host: &HostPattern,

@@ -65,7 +65,8 @@ pub(super) fn tls(
     }))
 }
 
-/// Returns the cipher suites. Checks that the versions and HTTP/3 have one.
+/// Returns the cipher suites. Checks that a permitted version of TLS can use one of them, and that
+/// HTTP/3 can, if enabled.
 fn ciphers(site: &file::Site, typed: &file::Tls) -> Resolution<Vec<Cipher>> {
     let Some(at) = &typed.ciphers else { return Ok(Vec::new()) };
     let ciphers: Vec<_> = at.items().iter().map(|item| cipher(*item.value)).collect();
@@ -362,7 +363,7 @@ pub(super) fn http3(
     Ok(beside)
 }
 
-/// The protocol of each socket, and the position in the file that set it first.
+/// Checks that all sites use a socket with the same protocol.
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
 /// Fails if two sites use different protocols on one socket.
