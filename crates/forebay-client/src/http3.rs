@@ -54,7 +54,7 @@ pub struct Http3<S> {
     is_full: bool,
     /// The first stream that the server does not process.
     goaway: Option<u64>,
-    /// Exchanges that ended, and that the caller does not know yet.
+    /// Exchanges that have ended, but that have not been reported to the caller yet.
     ended: VecDeque<Ended>,
     datagram_size: usize,
 }
@@ -157,14 +157,15 @@ impl<S: Sink> Http3<S> {
                     }
                 }
                 StreamEvent::Available { dir: Dir::Bi } => self.is_full = false,
-                // After a stop, a write fails, and the reply decides on the result.
+                // After the server has stopped a stream, writes fail. The reply then decides if the
+                // exchange succeeded.
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Opens our control stream. It stays open as long as the connection.
+    /// Opens our control stream, which stays open until the connection ends.
     fn open_control(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         // A server that allows no unidirectional stream violates RFC 9114 section 6.2, and never
@@ -188,6 +189,8 @@ impl<S: Sink> Http3<S> {
         Ok(())
     }
 
+    /// Reads a unidirectional stream of the server: settings, GOAWAY, or a stream of an unknown
+    /// kind, which is stopped.
     fn read_uni(&mut self, stream: StreamId) -> Result<(), Http3Error> {
         let Some(at) = self.unis.iter().position(|(other, _)| *other == stream) else {
             return Ok(());
@@ -233,7 +236,7 @@ impl<S: Sink> Http3<S> {
     /// Ends the exchanges that the server does not process after a GOAWAY.
     fn drop_unprocessed(&mut self, goaway: u64) {
         for exchange in 0..self.streams.len() {
-            // Each client's stream has four times its index as its identifier.
+            // The identifier of a request's stream is four times the index of the stream.
             if self.streams[exchange].is_some_and(|stream| stream.index() * 4 >= goaway) {
                 self.abort(exchange);
                 self.finish(exchange, Err(StreamError::Unprocessed));
@@ -295,7 +298,7 @@ impl<S: Sink> Http3<S> {
         self.under_way -= usize::from(self.streams[exchange].take().is_some());
     }
 
-    /// Passes as much of the request to the connection as flow control allows.
+    /// Passes as much of the request to the QUIC connection as flow control allows.
     fn send(&mut self, exchange: usize) {
         let (Some(quic), Some(stream)) = (&mut self.quic, self.streams[exchange]) else { return };
         let StreamExchange { request, sent, .. } = &mut self.exchanges[exchange];
@@ -303,7 +306,7 @@ impl<S: Sink> Http3<S> {
         while *sent < request.bytes.len() {
             match stream.write_chunks(&mut [request.bytes.slice(*sent..)]) {
                 Ok(written) => *sent += written.bytes,
-                // An event reports when the stream accepts more, or the server has stopped it.
+                // An event follows when the stream accepts more, or when the server has stopped it.
                 Err(_) => return,
             }
         }
@@ -319,6 +322,7 @@ enum ReplyError {
 }
 
 impl<S: Sink> StreamExchange<S> {
+    /// Decodes received bytes of a reply, and passes fields and body to the sink.
     fn read(&mut self, input: &[u8]) -> Result<(), ReplyError> {
         let mut rest = input;
         let mut head = Head::default();
@@ -403,6 +407,8 @@ impl<S: Sink> MuxSession for Http3<S> {
         self.exchanges.len() - self.under_way
     }
 
+    /// Sends the request of an exchange on a new stream. Returns false if the server allows no
+    /// further stream now.
     fn start(&mut self, exchange: usize, _: Instant) -> bool {
         let Some(quic) = &mut self.quic else { return false };
         let Some(stream) = quic.connection.streams().open(Dir::Bi) else {

@@ -143,6 +143,7 @@ fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
     }
 }
 
+/// Returns the figures of one configuration for the table. The ratios are relative to `reference`.
 fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Judged<'_>)>) -> Row {
     let counted: Vec<&Measured> = counted(&results.trials).map(|(_, measured)| measured).collect();
     let rates: Vec<f64> = counted.iter().map(|measured| measured.rate()).collect();

@@ -261,6 +261,7 @@ fn fetch_over_quic(
     Err(last)
 }
 
+/// Sends one request and returns the reply, with about `BODY_LIMIT` bytes of the body at most.
 fn exchange_datagrams(
     socket: &UdpSocket,
     session: &mut Http3<Collected>,

@@ -113,6 +113,7 @@ impl Inherited {
         passed.collect::<Result<_, _>>().map(Self)
     }
 
+    /// Takes over the sockets of systemd, or none if `LISTEN_PID` names another process.
     fn of_systemd() -> Result<Self, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
         let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {

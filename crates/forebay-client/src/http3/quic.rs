@@ -36,8 +36,8 @@ pub(super) struct Quic {
     pub handshake: Option<Duration>,
 }
 
-/// Address of the server for `quinn_proto`. The caller's socket is connected to the real one, so that
-/// no datagram of another address arrives.
+/// Placeholder for the server's address, which `quinn_proto` requires. The caller's socket is
+/// connected to the real address, so that no datagram of another address arrives.
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 443);
 
 /// Maximum number of the server's unidirectional streams: the control stream, two for QPACK, and some
@@ -98,7 +98,8 @@ impl Quic {
         while !rest.is_empty() {
             let datagram = rest.split_to(size.clamp(1, rest.len()));
             let event = self.endpoint.handle(now, SERVER, None, None, datagram, &mut reply);
-            // Other events are replies to packets of unknown connections, and are not sent.
+            // Other events are replies to packets of unknown connections, which a client need not
+            // send.
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
             }
@@ -113,7 +114,7 @@ impl Quic {
         }
     }
 
-    /// Returns the next event of a stream. Fails if the connection has ended.
+    /// Returns the next event of a stream. It is an error if the connection has ended.
     pub fn poll(&mut self, now: Instant) -> Result<Option<StreamEvent>, SessionEnd> {
         loop {
             match self.connection.poll() {
@@ -154,6 +155,8 @@ impl Quic {
     }
 }
 
+/// Describes the end of a connection. An end without an error, such as after an idle time, is
+/// orderly.
 fn explain(reason: &ConnectionError) -> SessionEnd {
     let mut end = SessionEnd { reason: reason.to_string(), alert: None, is_orderly: false };
     match reason {

@@ -42,8 +42,8 @@ pub(crate) struct Verdict {
 }
 
 impl TlsClient {
-    /// Returns the configuration of a QUIC connection, and the place of its verdicts. If sessions are
-    /// resumed, the connection resumes only its own.
+    /// Returns the configuration of a QUIC connection, and the verdict that each of its handshakes
+    /// sets. With session resumption, a connection resumes only its own sessions.
     pub fn for_quic(&self) -> Result<(Http3Config, Arc<Verdict>), Error> {
         let verdict = Arc::new(Verdict::default());
         let mut config = rustls::ClientConfig::clone(&self.for_connection().config);
@@ -65,7 +65,7 @@ impl Transport for Datagrams {
 
     fn new(socket: OwnedFd, _: &Self::Config) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        // The kernel limits the size, but reports no error.
+        // Ignore the result, because the kernel limits the size without an error.
         let _ = state.set_recv_buffer_size(UdpSockRef::from(&socket), RECEIVE_BUFFER);
         Ok(Self { socket, state, datagram_size: 0, error: None })
     }

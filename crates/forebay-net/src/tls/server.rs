@@ -215,6 +215,7 @@ fn provider(tls: &conf::Tls) -> CryptoProvider {
     provider
 }
 
+/// Returns the cipher suite with the same name.
 fn suite_of(cipher: Cipher) -> CipherSuite {
     match cipher {
         Cipher::Aes256GcmSha384 => CipherSuite::TLS13_AES_256_GCM_SHA384,

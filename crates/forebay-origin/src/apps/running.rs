@@ -345,6 +345,7 @@ fn server(
     }
 }
 
+/// Converts the state of a worker for `/status`.
 fn worker_row(worker: WorkerStatus) -> WorkerRow {
     WorkerRow {
         pid: worker.pid,

@@ -110,6 +110,7 @@ pub enum Attribute {
 pub(super) const ATTRIBUTES: usize = 0x0E;
 
 impl Attribute {
+    /// Returns the attribute with this code.
     pub(super) fn of(code: u8) -> Option<Self> {
         Some(match code {
             0x01 => Self::Context,

@@ -253,6 +253,7 @@ fn first_u32(bytes: &[u8]) -> u32 {
 }
 
 impl Kind {
+    /// Returns the kind of a frame. All unknown kinds are treated alike.
     fn of(byte: u8) -> Self {
         match byte {
             0x0 => Self::Data,

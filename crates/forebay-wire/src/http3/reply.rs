@@ -80,6 +80,7 @@ impl ReplyDecoder {
         self.stream.end().map_err(error)
     }
 
+    /// Decodes a complete section of fields: an interim head, the head, or the trailers.
     fn read_section(&mut self, head: &mut Head) -> Result<ReplyEvent, Http3Error> {
         let section = self.stream.take_section();
         if self.has_head {

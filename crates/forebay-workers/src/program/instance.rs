@@ -146,6 +146,8 @@ impl Instance {
         usage_below(self.guardian as i32)
     }
 
+    /// Returns the state of the process for `/status`. `under_way` is the number of its active
+    /// requests.
     pub(super) fn status(&self, state: WorkerState, under_way: usize) -> WorkerStatus {
         let line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let line = String::from_utf8_lossy(&line);

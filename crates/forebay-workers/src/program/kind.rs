@@ -39,6 +39,7 @@ pub(super) struct Process {
 }
 
 impl ProgramSpec {
+    /// Returns the rules by which the supervisor replaces processes of the program.
     pub(super) fn rules(&self) -> Rules {
         Rules {
             name: self.name.clone(),

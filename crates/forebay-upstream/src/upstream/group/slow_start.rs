@@ -28,8 +28,8 @@ pub struct Ramp {
 }
 
 impl SlowStart {
-    /// Creates the state at the time `now`, in ms since the start. Members that have come back
-    /// shortly before are still in their slow start.
+    /// Creates the state at the time `now`, in ms since the start. Members that came back less than
+    /// `time` ago are still in their slow start.
     pub fn new(time: Duration, members: &[Member], now: u64) -> Self {
         let time = millis(time).max(1);
         let is_slow = |member: &Member| match member.record.back_at.load(Ordering::Relaxed) {
@@ -68,7 +68,7 @@ impl Group {
         Ramp { set: set & !done, ..ramp }
     }
 
-    /// Returns the share of its weight that a backend has, in thousandths, at least 1.
+    /// Returns the part of its weight that a backend has now, in thousandths, at least 1.
     pub(super) fn share(&self, index: usize, ramp: &Ramp) -> u64 {
         if ramp.set & bit(index) == 0 {
             return FULL;
@@ -78,8 +78,8 @@ impl Group {
         (passed.min(ramp.time).saturating_mul(FULL) / ramp.time).max(1)
     }
 
-    /// Returns backends that this request should not use, because their share is small. `random`
-    /// differs for each request.
+    /// Returns backends that this request should not use, so that each gets only its part of the
+    /// weight. `random` differs for each request.
     pub(super) fn held_back(&self, ramp: &Ramp, random: u64) -> Set {
         let is_held =
             |&index: &usize| mix(random ^ mix(index as u64)) % FULL >= self.share(index, ramp);
