@@ -471,7 +471,8 @@ impl Origins {
         let backends = plan.to.iter().map(|to| {
             let mut how = how();
             if to.https {
-                // Not shared: another route may verify certificates differently.
+                // TLS connections are not shared, because another route may verify certificates
+                // differently.
                 how.pools = None;
                 how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
                 how.alpn = match to.version {

@@ -62,8 +62,8 @@ impl<O: Send + 'static> Guardian<O> {
     /// Makes this process a guardian. Runs `read` on a separate thread. `read` passes each order to
     /// its argument until that returns false, and returns when the parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Fails only if this process leads a process group, which gets no signals of other
-        // terminals.
+        // Ignore an error: it only means that this process leads a process group, which gets no
+        // signals of other terminals anyway.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();

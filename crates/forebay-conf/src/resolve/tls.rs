@@ -363,10 +363,10 @@ pub(super) fn http3(
     Ok(beside)
 }
 
-/// Checks that all sites use a socket with the same protocol.
+/// The protocol of each socket, and the position in the file that set it first.
 pub(super) type Spoken = HashMap<Listen, (&'static str, Range<usize>)>;
 
-/// Fails if two sites use different protocols on one socket.
+/// Checks that all sites use a socket with the same protocol.
 pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -> Resolution<()> {
     let socket = listen.socket();
     if matches!(socket, Listen::Tcp(address) if address.port() == 0) {
