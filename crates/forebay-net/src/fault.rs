@@ -144,8 +144,8 @@ impl Fault {
         self
     }
 
-    /// Marks a stream that the backend has cancelled. The cancellation does not count as a failure
-    /// of the backend.
+    /// Records that the backend has cancelled the stream. The cancellation does not count as a
+    /// failure of the backend.
     pub fn cancelled(mut self) -> Self {
         self.is_cancelled = true;
         self

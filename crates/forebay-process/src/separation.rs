@@ -50,7 +50,8 @@ impl LimitedCgroup {
         }
     }
 
-    /// Like [`make`](LimitedCgroup::make), but also logs the reason why the group cannot be made.
+    /// Makes a group as [`make`](LimitedCgroup::make) does. If the group cannot be made, also logs
+    /// the reason.
     pub fn prepare(
         app: &str,
         limits: CgroupLimits,

@@ -539,7 +539,7 @@ impl Reply {
         self.respond_error_with(status, b"").await
     }
 
-    /// As [`Self::respond_error`], with additional field lines.
+    /// Sends the page of [`Self::respond_error`] with additional field lines.
     pub async fn respond_error_with(&mut self, status: u16, lines: &[u8]) -> Result<(), Fault> {
         if self.to_grpc {
             return self.respond_grpc_error(status, lines).await;

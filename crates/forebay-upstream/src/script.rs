@@ -87,14 +87,14 @@ impl Scripts {
         Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
     }
 
-    /// Returns the finder. If `only_scripts` is true, the finder refuses data files.
+    /// Returns a finder that refuses data files if `only_scripts` is true.
     pub fn only_scripts(self, only_scripts: bool) -> Self {
         Self { only_scripts, ..self }
     }
 
-    /// Returns the finder. It then accepts only scripts whose name has one of the endings `ends`.
-    /// If `ends` is empty, it accepts all names. The route has checked only that some part of the
-    /// path has such an ending.
+    /// Returns a finder that accepts only scripts whose name has one of the endings `ends`. If
+    /// `ends` is empty, it accepts all names. The route has checked only that some part of the path
+    /// has such an ending.
     pub fn ending_in(self, ends: Vec<String>) -> Self {
         Self { ends, ..self }
     }
@@ -139,7 +139,8 @@ pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
         || (end.len() < name.len() && ends.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
-/// Like [`looks_like_script`], but reads the file. An unreadable file counts as a script.
+/// Reads the beginning of a file and decides as [`looks_like_script`] does. An unreadable file
+/// counts as a script.
 pub fn is_script(file: &Path) -> bool {
     let mut start = [0; 4];
     let read = std::fs::File::open(file).and_then(|mut file| file.read(&mut start));

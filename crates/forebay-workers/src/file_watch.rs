@@ -18,7 +18,7 @@ pub(crate) struct Changes {
     paths: Vec<PathBuf>,
     /// Hash at the last reported change.
     known: u64,
-    /// Hash at the last check.
+    /// Hash at the last check, whether or not the check reported a change.
     last: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 /// Maximum number of words in all files together.
 const MOST_WORDS: usize = 500_000;
 
-/// A word, with its line.
+/// A word of a Caddyfile, with the line that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     text: String,

@@ -144,7 +144,7 @@ impl Starting {
     }
 }
 
-/// Returns the error in a report, which has the errno, or 0 and a text.
+/// Returns the error of a report. The report has either the errno, or 0 and a text.
 fn failure(bytes: &[u8]) -> io::Error {
     let (number, text) = bytes
         .split_first_chunk()

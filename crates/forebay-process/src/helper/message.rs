@@ -40,7 +40,7 @@ pub(super) struct LaunchRequest {
     pub(super) options: Vec<OsString>,
 }
 
-/// The room of a program that is started.
+/// The private directory (room) that the helper makes for a program that it starts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RoomRequest {
     /// Name of the room: letters, digits, `-` and `_`.

@@ -9,7 +9,7 @@ use forebay_net::fault::Fault;
 
 use super::{Length, Reply, ReplyPhase};
 
-/// Decides if a reply is recorded. Is asked when the head of the reply is complete.
+/// Decides if a reply is recorded, when the head of the reply is complete.
 pub trait Recorder {
     /// Returns the treatment of a reply with this status, these field lines and this body length.
     /// The lines do not contain `Content-Length`.
@@ -22,7 +22,7 @@ pub trait Recorder {
     /// reached.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Called when the body can no longer be recorded.
+    /// Reports that the body can no longer be recorded.
     fn give_up(&self) {}
 }
 

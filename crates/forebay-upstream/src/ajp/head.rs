@@ -33,7 +33,7 @@ pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
     }
 }
 
-/// Like [`append_head`], but also sends `activation`, if given.
+/// Appends the head as [`append_head`] does, together with `activation`, if given.
 pub fn append_head_for(
     out: &mut Vec<u8>,
     request: &Request,

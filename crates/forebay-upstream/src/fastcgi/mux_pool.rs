@@ -35,7 +35,7 @@ pub struct MuxPool {
     max_buffered: usize,
 }
 
-/// Knowledge about an application's support for multiplexing.
+/// Support of an application for multiplexing, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 enum MuxSupport {
     Yes,

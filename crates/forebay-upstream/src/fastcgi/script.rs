@@ -187,7 +187,7 @@ pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'
     (below.is_empty() || below.starts_with(b"/")).then_some(below)
 }
 
-/// Like [`below_prefix`], but returns a fault for a path outside the prefix.
+/// Returns the result of [`below_prefix`], or a fault for a path outside the prefix.
 fn below_root<'a>(path: &'a [u8], settings: &conf::Fastcgi) -> Result<&'a [u8], Fault> {
     let below = below_prefix(path, settings.strip_prefix.as_deref());
     below.ok_or_else(|| {

@@ -52,7 +52,7 @@ impl ReplyHead<'_> {
         end_head(reply, self.head);
     }
 
-    /// Like [`ReplyHead::begin`], but does not end the head.
+    /// Begins the reply as [`ReplyHead::begin`] does, but does not end the head.
     pub fn begin_fields(&self, reply: &mut Reply) {
         let (head, bytes) = (self.head, self.bytes);
         reply.begin(head.status, head.reason.of(bytes));

@@ -292,10 +292,10 @@ impl Backend {
         self.permits.is_some() && connection.permit.is_none()
     }
 
-    /// Like [`Backend::connect`], for a request that must not be sent twice. The backend may close
-    /// a kept connection just when the request is sent. So first checks a kept connection. Unless
-    /// the backend is known to keep connections open, uses only a connection that has been idle for
-    /// a while.
+    /// Returns a connection as [`Backend::connect`] does, for a request that must not be sent
+    /// twice. The backend may close a kept connection just when the request is sent. Therefore this
+    /// function checks a kept connection first. Unless the backend is known to keep connections
+    /// open, it uses only a connection that has been idle for a while.
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();

@@ -113,7 +113,7 @@ impl IdleConnections {
         idle
     }
 
-    /// Takes an idle connection. Also returns true if the connection has been idle for a while
+    /// Takes an idle connection. The boolean is true if the connection has been idle for a while
     /// ([`Pool::take`]).
     pub fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
         let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;

@@ -35,7 +35,7 @@ pub trait SharedConnection {
     }
 }
 
-/// Knowledge about the number of requests that the backend allows on a connection.
+/// State of our knowledge of the number of requests that the backend allows on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The backend has not sent the number yet. Another connection would have to wait for it, too.
@@ -56,7 +56,7 @@ pub struct Multiplexed<C> {
     /// Open connections. Tasks and streams own them, so that a connection closes as soon as it has
     /// ended.
     open: RefCell<Vec<Weak<C>>>,
-    /// Held by the first request in the queue.
+    /// Lock that the first request in the queue holds.
     queue: tokio::sync::Mutex<()>,
     /// True while a request opens a connection.
     is_opening: Cell<bool>,

@@ -115,7 +115,7 @@ impl PendingConnections {
         true
     }
 
-    /// Like [`PendingConnections::pop_overdue`], but records nothing.
+    /// Returns the same as [`PendingConnections::pop_overdue`], but records nothing.
     pub fn is_overdue(&self) -> bool {
         self.has_any() && self.is_first_overdue(&self.state())
     }
