@@ -15,7 +15,7 @@ use crate::{Answer, Malformed, Receipt, Session, Sink};
 pub struct AjpRequest {
     /// The head, and the first data packet, which a container receives without asking for it.
     pub(crate) packets: Vec<u8>,
-    /// Rest of the body, which is sent in pieces as the container asks for them.
+    /// Rest of the body. It is sent in pieces, as the container asks for them.
     pub(crate) rest: Vec<u8>,
     /// True if the method is HEAD.
     pub(crate) to_head: bool,

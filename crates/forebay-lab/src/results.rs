@@ -23,7 +23,7 @@ pub struct Experiment {
     pub machine: Machine,
     /// Results per configuration, in the order of the plan.
     pub results: Vec<Results>,
-    /// Number of complete rounds, which contain a trial of every configuration.
+    /// Number of complete rounds. A complete round contains a trial of every configuration.
     pub rounds_finished: u32,
     /// Time that the rounds took, including the rounds of earlier runs that this run resumed.
     pub elapsed: Duration,

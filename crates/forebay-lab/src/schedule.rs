@@ -97,7 +97,7 @@ impl Progress for Silent {
 pub struct Rounds {
     /// Trials of each configuration of the plan, in the order of the rounds.
     pub trials: Vec<Vec<Trial>>,
-    /// Number of complete rounds, which contain a trial of every configuration.
+    /// Number of complete rounds. A complete round contains a trial of every configuration.
     pub finished: u32,
     /// Reason why the rounds ended early; `None` if they did not.
     pub halt: Option<Halt>,

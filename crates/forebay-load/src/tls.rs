@@ -45,7 +45,7 @@ pub(crate) struct Tls {
     has_ended: bool,
 }
 
-/// Size of the first part of the buffer, which receives decrypted bytes. Encrypted bytes are
+/// Size of the first part of the buffer. That part receives decrypted bytes. Encrypted bytes are
 /// received after this part. The size exceeds the largest incomplete record that `rustls` can hold:
 /// 16 KiB plus the overhead of encryption.
 const RECORD: usize = 20 << 10;

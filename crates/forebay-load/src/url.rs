@@ -60,9 +60,9 @@ pub enum Endpoint {
 pub enum UrlError {
     /// The scheme is unknown or missing. Contains the URL.
     Scheme(String),
-    /// HTTP/2 is requested for a URL of this protocol, which is not HTTP.
+    /// HTTP/2 is requested, but the URL has this protocol instead of HTTP.
     NotHttp(Protocol),
-    /// HTTP/3 is requested for a URL of this protocol, which is not HTTPS.
+    /// HTTP/3 is requested, but the URL has this protocol instead of HTTPS.
     NotHttps(Protocol),
     /// HTTP/3 is requested for a Unix socket.
     NoUdp,

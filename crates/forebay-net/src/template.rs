@@ -16,7 +16,7 @@ use forebay_wire::path;
 
 use crate::head::Request;
 
-/// The context of the values of a template, which determines their escapes.
+/// The context of the values of a template. It determines how the values are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// The value of a header field, a key or a log line. Control characters are percent-encoded.

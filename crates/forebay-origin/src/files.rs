@@ -337,7 +337,7 @@ pub fn is_hidden(path: &[u8]) -> bool {
 
 /// Redirects to the directory's path with a slash, so that relative links in its index work.
 async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
-    // Uses the clean path, because a browser may read the client's path as another host (`//host`,
+    // Use the clean path, because a browser may read the client's path as another host (`//host`,
     // `/\host`).
     let Exchange { request, reply, .. } = exchange;
     let mut path = request.path.clone();

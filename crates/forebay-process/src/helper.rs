@@ -103,8 +103,8 @@ impl Helper {
         }
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // A message contains the environment of a request, which may be larger than the default
-        // buffer.
+        // A message contains the environment of a request. This environment may be larger than the
+        // default buffer.
         set_socket_send_buffer_size_force(&socket, 2 * MOST_BYTES)?;
         let rooms = Rooms::new(group);
         let process = Command::new(myself())

@@ -10,7 +10,7 @@ use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParse
 pub trait HeadParser: Copy {
     /// Type of the head.
     type Head;
-    /// Type of the error, which names the violated rule.
+    /// Type of the error. An error names the violated rule.
     type Error;
 
     /// Continues to parse a head. `bytes` is everything since the end of the previous head.

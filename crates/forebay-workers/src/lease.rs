@@ -165,7 +165,7 @@ impl Lease {
                 Ok(Wake::Output)
             };
             let wake = wake.map_err(no_watch)?;
-            // Reads output first, because it precedes the messages on the control socket.
+            // Read output first, because it precedes the messages on the control socket.
             let before = buf.len();
             self.is_waiting = false;
             let ended = self.take_output(buf)?;
@@ -284,7 +284,7 @@ impl Lease {
     /// Reads a message from the control socket.
     fn listen(&mut self) -> Result<(), WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(()) };
-        // Reads only one message, because the second may concern the next request.
+        // Read only one message, because the second may concern the next request.
         match worker.hear() {
             Heard::Nothing => {}
             Heard::Said(Reply::Waiting) => self.is_waiting = true,

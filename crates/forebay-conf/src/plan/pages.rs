@@ -36,7 +36,7 @@ pub struct Page {
     pub kind: PageKind,
 }
 
-/// The kind of a page, which determines the escaping of placeholders' values.
+/// The kind of a page. It determines how the values of placeholders are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// `.html` and `.htm`.

@@ -46,7 +46,7 @@ pub enum Placeholder {
     Prefix,
     /// `{user}`: the authenticated user; empty without one.
     User,
-    /// `{request_id}`: an identifier of the request, which a trusted proxy or Forebay chose.
+    /// `{request_id}`: an identifier of the request, chosen by a trusted proxy or by Forebay.
     RequestId,
     /// `{tls.subject}`: the subject of the client's certificate; empty without one.
     TlsSubject,

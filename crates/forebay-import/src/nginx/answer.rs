@@ -16,7 +16,7 @@ use crate::pattern::{self, PatternConditions, Use, classify};
 use crate::template;
 use crate::value::{Table, Value};
 
-/// Returns the routes of a slot, which is one position in the order of routes.
+/// Returns the routes of a slot: one position in the order of routes.
 pub fn routes<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

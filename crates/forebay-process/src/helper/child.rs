@@ -75,8 +75,8 @@ impl Child {
         }))
     }
 
-    /// Kills its process group. Call it only before the process is reaped, because the id may be
-    /// reused after that.
+    /// Kills the process group of the process. Call it only before the process is reaped, because
+    /// the id may be reused after that.
     pub fn kill_group(&self) {
         match self {
             Child::Own(pid) => drop(kill_process_group(*pid, Signal::KILL)),
@@ -183,7 +183,7 @@ impl HelpedChild {
         self.order(REAP);
     }
 
-    /// Returns a second descriptor of the socket, which is readable after the process has ended.
+    /// Returns a second descriptor of the socket. It becomes readable when the process has ended.
     pub fn readable_at_end(&self) -> io::Result<OwnedFd> {
         self.status.try_clone()
     }

@@ -141,8 +141,8 @@ pub(super) fn new_name() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// Gives the socket that a program has made in its room to the group of the room, which is the
-/// gateway's. Most programs make a socket that only its owner may connect to.
+/// Gives the socket that a program has made in its room to the gateway's group. Most programs make
+/// a socket that only its owner may connect to.
 ///
 /// Root runs this function in a directory of the program's user. So the function changes only a
 /// socket of that user, and follows no link.

@@ -65,7 +65,7 @@ struct HelperServer {
     groups: BTreeMap<String, LimitedCgroup>,
     children: Vec<Started>,
     reaper: Option<GroupReaper>,
-    /// Soft limit on open files at the start of the helper, which programs get.
+    /// Soft limit on open files that the helper had at its start. Programs get this limit.
     files: Option<u64>,
     null: OwnedFd,
     /// Descriptors 3 and 4. During a start, they have the contents that the program inherits.

@@ -163,7 +163,7 @@ impl MuxConnection {
             if self.live.get() > 0 {
                 socket.acknowledge();
             }
-            // Lets the requests that wait for this input run before the next read.
+            // Let the requests that wait for this input run before the next read.
             tokio::task::yield_now().await;
         }
         Ok(())

@@ -60,7 +60,7 @@ impl Task<'_> {
         let connection = self.connection;
         loop {
             self.receive()?;
-            // Lets the streams that are ready now add to the same write.
+            // Let the streams that are ready now add to the same write.
             yield_to_readers().await;
             connection.give_turn();
             if let Err(error) = self.write() {

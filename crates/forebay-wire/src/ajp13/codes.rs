@@ -1,6 +1,6 @@
 //! Numeric codes of methods, fields and attributes.
 
-/// Methods in the order of their codes, which start at 1.
+/// Methods in the order of their codes. The codes start at 1.
 const METHODS: [&[u8]; 27] = [
     b"OPTIONS",
     b"GET",
@@ -40,7 +40,7 @@ pub(super) const REQUEST_ATTRIBUTE: u8 = 0x0A;
 /// Code of the attribute with the key length, which is a number.
 pub(super) const SSL_KEY_SIZE: u8 = 0x0B;
 
-/// Request fields in the order of their codes, which start at 0xA001.
+/// Request fields in the order of their codes. The codes start at 0xA001.
 pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"Accept",
     b"Accept-Charset",
@@ -58,7 +58,7 @@ pub(super) const REQUEST_FIELDS: &[&[u8]] = &[
     b"User-Agent",
 ];
 
-/// Reply fields in the order of their codes, which start at 0xA001.
+/// Reply fields in the order of their codes. The codes start at 0xA001.
 pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"Content-Type",
     b"Content-Language",

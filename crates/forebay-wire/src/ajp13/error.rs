@@ -10,7 +10,7 @@ pub enum AjpError {
     /// Packet above the limit. The values are the length of the packet, including its header, and
     /// the limit.
     TooLarge(usize, usize),
-    /// Packet of this type, which the peer may not send, or may not send now.
+    /// Packet of a type that the peer may not send, or may not send now.
     Kind(u8),
     /// Request of a web server to shut down.
     Shutdown,

@@ -26,7 +26,7 @@ pub struct ReplyHead {
 pub enum PacketEvent {
     /// The head was read.
     Head,
-    /// The next piece of the body, which is never empty.
+    /// The next piece of the body; never empty.
     Body(Range<usize>),
     /// Everything that has arrived so far must be sent to the client now.
     Flush,

@@ -12,7 +12,7 @@ pub enum FastcgiError {
     Version(u8),
     /// Record for this request, which is not the expected one.
     RequestId(u16),
-    /// Record of this type, which a responder must not send.
+    /// Record of a type that a responder must not send.
     Kind(u8),
     /// END_REQUEST record with this length instead of eight bytes.
     EndLength(u16),

@@ -45,7 +45,7 @@ impl std::error::Error for ScgiError {}
 pub struct Parsed {
     /// Names and values in the order of the head, as ranges of the input.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length in bytes of the body, which follows the head.
+    /// Length in bytes of the body that follows the head.
     pub content_length: u64,
     /// Length of the head in bytes, including the comma.
     pub len: usize,

@@ -178,7 +178,7 @@ impl Host {
     }
 }
 
-/// Returns the length of a request, which its head contains.
+/// Returns the length of a request, as its head states it.
 fn request_length(request: &[u8]) -> usize {
     let block = u32::from_be_bytes(request[..4].try_into().unwrap()) as usize;
     let body = u64::from_be_bytes(request[4..12].try_into().unwrap()) as usize;

@@ -120,7 +120,7 @@ impl PoolState {
             return self.waiters.requests.remove(at);
         }
         let mut found = None;
-        // Takes back all requests, because the socket cannot return one from among others.
+        // Take back all requests, because the socket cannot return one from among others.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);

@@ -247,7 +247,7 @@ impl InstancePool {
     pub(super) fn health(&self) -> Health {
         let of = |entry: &PoolEntry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
-        // Reads memory use without holding the lock.
+        // Read memory use without holding the lock.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
             let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
@@ -298,7 +298,7 @@ impl Inner {
 }
 
 impl Permit {
-    /// Returns the number of the process, which is never reused.
+    /// Returns the number of the process. No number is used twice.
     pub fn id(&self) -> u64 {
         self.instance.id
     }

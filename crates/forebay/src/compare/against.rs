@@ -14,7 +14,7 @@ const FOLDER: &str = "forebay-saved";
 const BUILT: &str = ".forebay-built";
 const LONGEST_NAME: usize = 64;
 
-/// Validates the name of saved results, which becomes a file name.
+/// Validates the name of saved results. The name becomes a file name.
 pub fn name(text: &str) -> Result<String, String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if text.is_empty()

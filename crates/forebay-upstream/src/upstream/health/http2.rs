@@ -143,7 +143,7 @@ mod tests {
             assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
             theirs.write_all(&reply).await.unwrap();
             theirs.shutdown().await.unwrap();
-            // Reads on, so that later writes to it succeed.
+            // Read on, so that later writes to the connection succeed.
             let _ = theirs.read_to_end(&mut first).await;
         };
         let mut search = TextSearch::new(text);

@@ -53,7 +53,7 @@ pub(super) struct Stall {
     pub sent: usize,
 }
 
-/// Kind of a request, which determines whether its reply has a body.
+/// Kind of a request. It determines if the reply has a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Ordinary,
