@@ -21,7 +21,7 @@ const LARGEST_TOTAL: usize = 32 * 1024 * 1024;
 /// The largest number of files in one configuration.
 const MOST_FILES: usize = 10_000;
 
-/// The largest depth of includes: a chain of files, each of which includes the next.
+/// The largest number of includes in a chain that starts at the configuration file.
 const DEEPEST: usize = 10;
 
 /// Reads a configuration file, without the files that it includes.

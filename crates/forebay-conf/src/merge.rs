@@ -335,5 +335,5 @@ impl Sets<'_> {
     }
 }
 
-/// The largest depth of sets: a chain of sets, each of which uses the next.
+/// The largest depth of sets that use further sets.
 const DEEPEST: usize = 20;

@@ -10,7 +10,7 @@ use crate::pattern::group_name;
 use crate::value::{Key, Table, Value};
 use crate::{Imported, Note};
 
-/// Number of routes at the top of a site with which `forebay check` compares each other route.
+/// Number of routes at the top of a site. `forebay check` compares each further route with these.
 const MOST_COMPARED: usize = 1000;
 
 /// Maximum length of a comment line, in characters.

@@ -57,8 +57,8 @@ pub fn check(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
-/// Follows the symbolic link at `path`, if root owns it, then the link to which it leads, and so
-/// on. Fails at a link that root does not own. The result is no symbolic link.
+/// Follows the symbolic link at `path`, if root owns it, then the link that it names, and so on.
+/// Fails at a link that root does not own. The result is no symbolic link.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {

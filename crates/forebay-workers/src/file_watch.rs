@@ -68,7 +68,7 @@ fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) 
     }
     *left -= 1;
     path.hash(hasher);
-    // Follows a symbolic link only at the top level, because links in directories may form a cycle.
+    // Follow a symbolic link only at the top level, because links in directories may form a cycle.
     let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let Ok(found) = found else { return };
     if !found.is_dir() {

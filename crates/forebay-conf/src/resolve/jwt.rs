@@ -83,7 +83,8 @@ fn algorithms(typed: &Option<At<OneOrMany<String>>>, is_secret: bool) -> Resolut
     Err(Problem::new(&at.span, message).help(help))
 }
 
-/// Returns where a request has its token: a field, by default `Authorization`, or a cookie.
+/// Returns the part of a request that contains the token: a field, by default `Authorization`, or a
+/// cookie.
 fn source(typed: &At<Table<file::Jwt>>) -> Resolution<TokenSource> {
     let at = match (&typed.header, &typed.cookie) {
         (Some(_), Some(cookie)) => {

@@ -161,7 +161,7 @@ fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> 
 }
 
 /// Appends the file that would be sent. If a directory has a script as index, it returns the
-/// script's path, for which a route is selected again.
+/// script's path. The caller then selects a route for that path.
 fn files(
     settings: &Files,
     scripts: &ScriptRoutes,

@@ -16,7 +16,7 @@ pub struct Base<'a> {
     /// The path of the start of the content, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory to which this path leads, if any.
+    /// The directory that this path names, if any.
     pub dir: Option<String>,
     pub content: Content,
 }

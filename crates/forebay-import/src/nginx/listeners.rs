@@ -195,7 +195,7 @@ fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
 /// Returns the hosts of an expression such as `^(?<sub>.+)\.example\.org$`.
 fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
-        // Classifies the expression as one for paths, to find out if it only matches plain names.
+        // Classify the expression as one for paths, to find out if it only matches plain names.
         let text = format!("^/{}", regex.trim_start_matches('^'));
         let found = classify(&text, false, cx.keys, Use::Exact).ok();
         let paths = found.map(|found| found.matcher.paths).unwrap_or_default();

@@ -189,8 +189,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Checks where a client prints a number: a regular expression with one group, or a JSON
-    /// pointer.
+    /// Checks the position of the number in a client's output: a regular expression with one group,
+    /// or a JSON pointer.
     fn find(&self, typed: &Spanned<file::Find>) -> Result<Find, Problem> {
         let wrong = |message: &str, help: &str| Err(self.at(typed.span(), message, help));
         match typed.get_ref() {
