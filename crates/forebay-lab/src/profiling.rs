@@ -33,8 +33,9 @@ const MISSING: &str = "perf is not installed (Debian: apt-get install linux-perf
 
 /// Runs the profile trials of `experiment`.
 ///
-/// # Errors Fails if a signal interrupts the run. The remaining profile trials are then skipped,
-/// and finished profiles are kept.
+/// # Errors
+/// Fails if a signal interrupts the run. The remaining profile trials are then skipped, and
+/// finished profiles are kept.
 pub fn run(
     experiment: &mut Experiment,
     runner: &Runner,

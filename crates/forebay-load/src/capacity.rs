@@ -85,8 +85,8 @@ const BLUNDER: f64 = 0.03;
 /// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
 /// is called after each step.
 ///
-/// # Errors Fails as [`run`](crate::run()) does. If the search is interrupted, returns the steps so
-/// far.
+/// # Errors
+/// Fails as [`run`](crate::run()) does. If the search is interrupted, returns the steps so far.
 pub fn find_rate(
     spec: &Spec,
     search: &Search,
