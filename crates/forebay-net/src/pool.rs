@@ -68,7 +68,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
 const CLOSE_AT_LEAST: usize = 16;
-/// Divisor of the number of idle connections. A call of [`Pool::prune`] closes one part in this
+/// Divisor of the number of idle connections. A call of `Pool::prune` closes one part in this
 /// many, if that is more than the minimum. Closing 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
@@ -96,7 +96,7 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
-    /// been idle for more than [`GRACE`]. The backend then does not close it because of the last
+    /// been idle for more than `GRACE`. The backend then does not close it because of the last
     /// reply. Drops connections that the backend has closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {

@@ -56,7 +56,7 @@ pub async fn follow<'s>(
     outcome
 }
 
-/// Follows redirects until an origin answers without one. Fails with 500 after [`REDIRECTS`]
+/// Follows redirects until an origin answers without one. Fails with 500 after `REDIRECTS`
 /// redirects.
 async fn follow_all<'s>(
     stream: &Stream,

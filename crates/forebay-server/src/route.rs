@@ -317,7 +317,7 @@ impl Site {
         routes.find(|(_, route)| request.take(&route.matcher))
     }
 
-    /// Returns true if [`Site::rules_above`] can find rules for requests that route `at` answers. A
+    /// Returns true if `Site::rules_above` can find rules for requests that route `at` answers. A
     /// resource may have several paths, such as the path of its script and the path of its
     /// directory.
     pub(crate) fn has_rules_above(&self, at: usize) -> bool {

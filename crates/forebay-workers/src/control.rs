@@ -5,7 +5,7 @@ use std::fs::File;
 /// Size of the two lengths before a request, in bytes: environment (4) and body (8). Both are
 /// big-endian.
 const LENGTHS: usize = 12;
-/// Size in bytes of the [`Mark`] that follows the lengths.
+/// Size in bytes of the `Mark` that follows the lengths.
 pub(crate) const MARK: usize = 16;
 /// Size of the head in bytes. The head precedes the environment of a request.
 pub(crate) const HEAD: usize = LENGTHS + MARK;

@@ -99,7 +99,7 @@ impl Deadlines {
         None
     }
 
-    /// Scans the connections of this thread, and stores the [`AT_ONCE`] with the smallest ranks as
+    /// Scans the connections of this thread, and stores the `AT_ONCE` with the smallest ranks as
     /// candidates.
     fn find_candidates(&self) {
         let mut first = BinaryHeap::with_capacity(AT_ONCE + 1);

@@ -163,7 +163,7 @@ impl ProgramApp {
         Self { thread, name, program, connections, options, clients, found }
     }
 
-    /// Sends the request to a process of the program. Tries up to [`OFFERS`] processes while the
+    /// Sends the request to a process of the program. Tries up to `OFFERS` processes while the
     /// request may be resent.
     async fn run(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let prepared = self.prepare(exchange).await?;

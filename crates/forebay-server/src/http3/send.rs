@@ -163,7 +163,7 @@ impl Http3 {
     }
 
     /// Waits until QUIC accepts bytes. Resets the stream if the client accepts no data of the
-    /// connection for a write timeout, or none of this stream for [`PATIENCE`] write timeouts.
+    /// connection for a write timeout, or none of this stream for `PATIENCE` write timeouts.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);

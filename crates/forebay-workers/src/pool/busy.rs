@@ -68,7 +68,7 @@ impl Busy {
             && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 
-    /// Returns true if the process waits for a processor, and has used less than [`LONG`] of CPU
+    /// Returns true if the process waits for a processor, and has used less than `LONG` of CPU
     /// time since the first call.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
