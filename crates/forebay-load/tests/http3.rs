@@ -49,6 +49,8 @@ enum Act {
     Send(Vec<u8>),
     /// Sends these bytes and resets the stream with this code.
     Reset(Vec<u8>, u32),
+    /// Sends these bytes, ends the stream, and closes the idle connection without an error.
+    Last(Vec<u8>),
     /// Sends these bytes and closes the connection with this code.
     Close(Vec<u8>, u32),
     /// Sends GOAWAY with this stream index, and no reply.
@@ -194,6 +196,13 @@ async fn serve(
             Act::Reset(bytes, code) => {
                 let _ = send.write_all(&bytes).await;
                 let _ = send.reset(code.into());
+            }
+            Act::Last(bytes) => {
+                let _ = send.write_all(&bytes).await;
+                let _ = send.finish();
+                // The client has acknowledged the whole stream.
+                let _ = send.stopped().await;
+                return quic.close(0x100u32.into(), b"");
             }
             Act::Close(bytes, code) => {
                 let _ = send.write_all(&bytes).await;
@@ -367,6 +376,18 @@ fn a_connection_that_ends_in_the_middle_of_a_reply_is_a_failed_read() {
     let why = outcome.first_failure.unwrap();
     assert!(why.contains("the server closed the connection (H3_INTERNAL_ERROR)"), "{why}");
     assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn an_idle_connection_that_the_server_closes_is_no_failure() {
+    let server = Server::start(|place| match place.stream {
+        1 => Act::Last(reply(b"hello")),
+        _ => hello(),
+    });
+    // The close must arrive within this pause.
+    let think = Some(Duration::from_secs(1));
+    let outcome = load_without_failure(&Spec { think, ..server.over(1, 3) }, 3);
+    assert_eq!((outcome.requests.resent, server.requests(), server.connections()), (0, 3, 2));
 }
 
 #[test]
