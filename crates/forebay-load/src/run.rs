@@ -241,7 +241,10 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
             let refusal = finished.into_iter().find_map(|thread| thread.last_refusal);
-            let endpoint = spec.url.endpoint().to_string();
+            let mut endpoint = spec.url.endpoint().to_string();
+            if spec.url.protocol() == Protocol::Http3 {
+                endpoint += " over UDP";
+            }
             return Err(match refusal {
                 // An error with an OS error code comes from the connect or from UDP, not from the
                 // TLS handshake.

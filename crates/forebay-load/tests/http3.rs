@@ -455,7 +455,8 @@ fn a_port_without_http3_is_named() {
     let closed = Spec { timeout: Duration::from_secs(15), ..silent };
     let error = load(&closed).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
-    assert!(error.to_string().contains("refused"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("over UDP") && text.contains("refused"), "{text}");
 }
 
 #[test]
