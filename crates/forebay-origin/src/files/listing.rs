@@ -15,7 +15,7 @@ use super::open::open_at;
 const LISTED: usize = 10_000;
 
 /// A file or directory of the page.
-struct Entry {
+struct ListingEntry {
     /// The name; for a directory with a final slash.
     name: Vec<u8>,
     is_directory: bool,
@@ -63,7 +63,7 @@ impl Order {
         order
     }
 
-    fn sort(self, entries: &mut [Entry]) {
+    fn sort(self, entries: &mut [ListingEntry]) {
         entries.sort_by(|a, b| {
             let by_column = match self.by {
                 Column::Name => a.name.cmp(&b.name),
@@ -95,7 +95,7 @@ pub fn page(directory: &File, settings: &Files, path: &[u8], query: &[u8]) -> io
 
 /// Returns the data of an entry. Returns `None` for a link that may not be followed, and for a file
 /// that was removed meanwhile.
-fn examine(directory: &File, name: &[u8], kind: FileType, links: Symlinks) -> Option<Entry> {
+fn examine(directory: &File, name: &[u8], kind: FileType, links: Symlinks) -> Option<ListingEntry> {
     let (is_directory, size, modified) = match kind {
         FileType::Symlink | FileType::Unknown => {
             let metadata = open_at(directory, name, links).ok()?.metadata().ok()?;
@@ -115,10 +115,10 @@ fn examine(directory: &File, name: &[u8], kind: FileType, links: Symlinks) -> Op
     if is_directory {
         name.push(b'/');
     }
-    Some(Entry { name, is_directory, size: if is_directory { 0 } else { size }, modified })
+    Some(ListingEntry { name, is_directory, size: if is_directory { 0 } else { size }, modified })
 }
 
-fn html(entries: &[Entry], path: &[u8], order: Order) -> String {
+fn html(entries: &[ListingEntry], path: &[u8], order: Order) -> String {
     let title = escape(&String::from_utf8_lossy(path));
     let mut page = format!(
         "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n\
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn entries_are_sorted_by_the_column_of_the_query() {
-        let entry = |name: &str, size, seconds| Entry {
+        let entry = |name: &str, size, seconds| ListingEntry {
             name: name.as_bytes().to_vec(),
             is_directory: name.ends_with('/'),
             size,
