@@ -1,5 +1,5 @@
-//! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, WebSocket, FastCGI, SCGI, uwsgi, AJP, CGI, forms and
-//! the PROXY protocol.
+//! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, WebSocket, FastCGI, SCGI, uwsgi, AJP, CGI, forms,
+//! the PROXY protocol, and the first message of TLS.
 //!
 //! No function opens a socket, reads a clock or logs. A parser gets the bytes received so far and
 //! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Most
@@ -16,6 +16,7 @@ pub mod ajp13;
 pub mod caching;
 pub mod cgi;
 mod client_address;
+pub mod client_hello;
 pub mod cookies;
 pub mod fastcgi;
 pub mod fields;
