@@ -50,6 +50,13 @@ pub enum BackendsOf {
         /// Line at which the route begins; 0 without a file.
         line: usize,
     },
+    /// A stream.
+    Stream {
+        /// Number of the stream in the configuration, from 1.
+        stream: usize,
+        /// Line at which the stream begins.
+        line: usize,
+    },
     /// A group of this name.
     Upstream(String),
 }

@@ -19,6 +19,7 @@ mod log;
 mod pages;
 mod places;
 mod proxy;
+mod relay;
 mod route;
 mod shape;
 mod tls;
@@ -47,6 +48,7 @@ pub use log::LogFile;
 pub use pages::{Cors, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
+pub use relay::Relay;
 pub use route::{
     BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Precompressed, Redirect, Respond,
     Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
@@ -117,7 +119,7 @@ fn documented_default(description: &str) -> Option<Value> {
 /// A configuration file of Forebay. Relative paths start at the directory of the file.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["site"]))]
+#[schemars(extend("anyOf" = [{"required": ["site"]}, {"required": ["stream"]}]))]
 pub struct File {
     /// Files to read as parts of this file: paths, or patterns such as "conf.d/*.toml". Relative
     /// paths start at the directory of the file that contains them, also in included files. The
@@ -135,9 +137,12 @@ pub struct File {
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
-    /// The sites. Each site has listeners, host names, and routes that answer requests.
+    /// The sites. Each site has listeners, host names, and routes that answer requests. At least one
+    /// site or stream is required.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
+    /// Streams: TCP connections that Forebay passes to servers, for protocols other than HTTP.
+    pub stream: Option<Vec<At<Table<Relay>>>>,
     /// Applications that Forebay starts and supervises. You choose the name of each.
     pub app: BTreeMap<String, At<Table<App>>>,
     /// Groups of backends, each under a name that you choose. A route refers to a group with to =

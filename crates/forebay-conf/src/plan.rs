@@ -22,6 +22,7 @@ mod pattern;
 mod peer;
 mod proxy;
 mod regex;
+mod relay;
 mod retry;
 mod route;
 mod secret;
@@ -60,6 +61,7 @@ pub use pattern::{HostPattern, Match, Matcher, PathPattern};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;
+pub use relay::Relay;
 pub use retry::{StatusRanges, StatusRetry};
 pub use route::{
     Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
@@ -84,8 +86,10 @@ pub struct Plan {
     pub server: Server,
     /// The access logs, and the settings of the error log.
     pub log: Log,
-    /// The sites, in the order of the file. Never empty.
+    /// The sites, in the order of the file. Only a plan with streams may have none.
     pub sites: Vec<Site>,
+    /// The streams, in the order of the file.
+    pub relays: Vec<Relay>,
     /// The applications by name. Every [`Action::App`] names one of these.
     pub apps: BTreeMap<String, App>,
     /// The names of groups [upstream.NAME] that no route passes requests to.
@@ -109,7 +113,19 @@ impl Plan {
             });
             paths.collect::<Vec<_>>()
         };
-        self.sites.iter().flat_map(of_site).collect()
+        let of_streams = self.relays.iter().flat_map(|relay| &relay.listen);
+        let of_streams = of_streams.filter_map(|listen| match listen.socket() {
+            Listen::Unix(path) => Some((
+                path.clone(),
+                SocketAccess {
+                    user: user.clone(),
+                    group: group.clone(),
+                    ..SocketAccess::default()
+                },
+            )),
+            _ => None,
+        });
+        self.sites.iter().flat_map(of_site).chain(of_streams).collect()
     }
 }
 

@@ -25,6 +25,7 @@ mod process;
 mod program;
 mod proxy;
 mod ready;
+mod relay;
 mod route;
 mod server;
 mod site;
@@ -113,20 +114,24 @@ pub(crate) fn resolve(
     let (groups, unused_upstreams) = upstream::groups(&context, file, &mut problems);
     context.groups = groups;
     let sites = site::sites(&context, file, &mut problems);
+    let relays = relay::relays(&context, file, &sites, &mut problems);
 
     if let Some(admin) = server.as_ref().and_then(|server| server.admin) {
         let same = Listen::Tcp(admin);
-        let mut listens = sites.iter().flat_map(|site| &site.listen);
-        if admin.port() != 0 && listens.any(|listen| *listen.socket() == same) {
+        let is_same = |listen: &Listen| admin.port() != 0 && *listen.socket() == same;
+        let by_site = sites.iter().flat_map(|site| &site.listen).any(is_same);
+        let by_stream = relays.iter().flat_map(|relay| &relay.listen).any(is_same);
+        if by_site || by_stream {
             let span = file.server.admin.as_ref().map_or(0..0, |at| at.span.clone());
-            let problem = Problem::new(&span, format!("a site listens on {admin}, too"));
+            let what = if by_site { "site" } else { "stream" };
+            let problem = Problem::new(&span, format!("a {what} listens on {admin}, too"));
             problems.push(problem.help("give `admin` a port of its own"));
         }
     }
     match (server, log) {
         (Some(server), Some(log)) if problems.is_empty() => {
             let file = SourceFile::default();
-            let mut plan = Plan { server, log, sites, apps, unused_upstreams, file };
+            let mut plan = Plan { server, log, sites, relays, apps, unused_upstreams, file };
             plan.collect_logs();
             Ok(plan)
         }

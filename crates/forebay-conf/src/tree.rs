@@ -86,8 +86,10 @@ fn join<'s>(
         let joins = may_join(path, key.get_ref());
         let (span, also) = (key.span(), present.span());
         match (present.get_mut(), value.into_inner()) {
-            (DeValue::Array(sites), DeValue::Array(more)) if joins && key.get_ref() == "site" => {
-                more.into_iter().for_each(|site| sites.push(site));
+            (DeValue::Array(all), DeValue::Array(more))
+                if joins && ["site", "stream"].contains(&key.get_ref().as_ref()) =>
+            {
+                more.into_iter().for_each(|one| all.push(one));
             }
             (DeValue::Table(into), DeValue::Table(from)) if joins => {
                 path.push(key.get_ref().to_string());
@@ -110,7 +112,9 @@ fn join<'s>(
 /// group of servers, or of a set must be in one file.
 fn may_join(path: &[String], key: &str) -> bool {
     match path.first().map(String::as_str) {
-        None => ["server", "log", "defaults", "set", "app", "upstream", "site"].contains(&key),
+        None => {
+            ["server", "log", "defaults", "set", "app", "upstream", "site", "stream"].contains(&key)
+        }
         Some("server" | "log" | "defaults") => true,
         _ => false,
     }

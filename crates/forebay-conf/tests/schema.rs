@@ -245,6 +245,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ),
     ("Range", &["app = 'a'\n[app.a]\nkind = 'psgi'\nfile = 'a-file'\n[app.a.workers]\nmax = 4\n@"]),
     ("Redirect", &["[site.route.redirect]\nto = '/x'\n@"]),
+    ("Relay", &["respond = 'x'\n[[stream]]\nlisten = '127.0.0.1:2'\nto = '127.0.0.1:3'\n@"]),
     ("ReplyField", &["respond = 'x'\n[site.route.set_headers.A]\nvalue = 'x'\n@"]),
     ("RequestField", &["files = 'htdocs'\n[site.route.request_headers.A]\nvalue = 'x'\n@"]),
     ("Respond", &["[site.route.respond]\nbody = 'x'\n@"]),

@@ -36,6 +36,7 @@ use forebay_server::compress::Compression;
 use forebay_server::exchange::{Gate, Origin};
 use forebay_server::forwarded::Trust;
 use forebay_server::pages::Closed;
+use forebay_server::relay::Relay;
 use forebay_server::reply::Rules;
 use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
 use forebay_server::serving::Tables;
@@ -44,6 +45,7 @@ use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
 use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::Proxy;
+use forebay_upstream::relay::RelayUpstream;
 use forebay_upstream::script::{exact_paths, scripts_of};
 use forebay_upstream::{
     Backend, BackendOptions, Checker, Endpoint, IdlePools, Names, PendingConnections, Permits,
@@ -132,6 +134,8 @@ pub struct Origins {
     pending_connections: BTreeMap<String, Arc<PendingConnections>>,
     /// State of each route, by site and route.
     shared: Vec<Vec<Shared>>,
+    /// Groups of the streams.
+    relays: Vec<SharedUpstream>,
     /// Reaper of all CGI scripts. A reload keeps it.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
@@ -163,6 +167,8 @@ impl Origins {
     ) -> Result<Self, BuildError> {
         let names = names(&plan, errors, previous);
         let addresses = plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses);
+        let of_streams = plan.relays.iter().flat_map(|relay| relay.upstream.addresses());
+        let addresses = addresses.chain(of_streams);
         let endpoint = |address: &Address| Ok((address.to_string(), names.endpoint(address)?));
         let endpoints: BTreeMap<_, _> =
             addresses.map(endpoint).collect::<Result<_, _>>().map_err(BuildError::Names)?;
@@ -184,9 +190,9 @@ impl Origins {
             (name.clone(), before.cloned().unwrap_or_default())
         };
         let pending_connections = endpoints.keys().map(pending_connections).collect();
-        let shared = shared_of_all(&plan, previous)?;
+        let (shared, relays) = shared_of_all(&plan, previous)?;
         let permits = permits(&plan, previous);
-        let checks = checks(&shared, &endpoints);
+        let checks = checks((&shared, &relays), &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let reaper = previous.map_or_else(Arc::default, |previous| previous.reaper.clone());
         let before = previous.and_then(|previous| previous.acme.as_ref());
@@ -206,6 +212,7 @@ impl Origins {
             permits,
             pending_connections,
             shared,
+            relays,
             reaper,
             _checker: checker,
             password_checks,
@@ -267,31 +274,48 @@ impl Origins {
         for (site, (plan, shared)) in self.plan.sites.iter().zip(&self.shared).enumerate() {
             for (at, (route, shared)) in plan.routes.iter().zip(shared).enumerate() {
                 let plan_and_shared = route.action.upstream().zip(shared.upstream.as_ref());
-                let Some((plan, SharedUpstream { group, tallies, .. })) = plan_and_shared else {
-                    continue;
-                };
+                let Some((plan, shared)) = plan_and_shared else { continue };
                 let of = match &plan.name {
                     Some(name) if !names.insert(name) => continue,
                     Some(name) => BackendsOf::Upstream(name.clone()),
                     None => BackendsOf::Route { site: site + 1, route: at + 1, line: route.line },
                 };
-                rows.extend(plan.to.iter().enumerate().map(|(index, backend)| {
-                    let counted = tallies.of(index);
-                    BackendRow {
-                        of: of.clone(),
-                        server: index + 1,
-                        address: self.plan.file.hide(&backend.address.to_string()),
-                        is_up: group.is_up(index),
-                        slow_start: group.slow_start_percent(index),
-                        is_backup: backend.backup,
-                        active: counted.active,
-                        requests: counted.requests,
-                        failures: counted.failures,
-                    }
-                }));
+                rows.extend(self.rows(&of, plan, shared));
             }
         }
+        for (at, (relay, shared)) in self.plan.relays.iter().zip(&self.relays).enumerate() {
+            let of = match &relay.upstream.name {
+                Some(name) if !names.insert(name) => continue,
+                Some(name) => BackendsOf::Upstream(name.clone()),
+                None => BackendsOf::Stream { stream: at + 1, line: relay.line },
+            };
+            rows.extend(self.rows(&of, &relay.upstream, shared));
+        }
         rows
+    }
+
+    /// Returns the state of one group's backends.
+    fn rows(
+        &self,
+        of: &BackendsOf,
+        plan: &forebay_conf::Upstream,
+        SharedUpstream { group, tallies, .. }: &SharedUpstream,
+    ) -> Vec<BackendRow> {
+        let row = |(index, backend): (usize, &forebay_conf::Backend)| {
+            let counted = tallies.of(index);
+            BackendRow {
+                of: of.clone(),
+                server: index + 1,
+                address: self.plan.file.hide(&backend.address.to_string()),
+                is_up: group.is_up(index),
+                slow_start: group.slow_start_percent(index),
+                is_backup: backend.backup,
+                active: counted.active,
+                requests: counted.requests,
+                failures: counted.failures,
+            }
+        };
+        plan.to.iter().enumerate().map(row).collect()
     }
 
     /// Replaces the processes of an application. Returns false if no application has this name.
@@ -354,8 +378,35 @@ impl Origins {
             (here, address.as_ref())
         });
         let mut table = Table::new(listeners.collect());
+        let relays = 0..self.plan.relays.len();
+        let relays: Vec<_> =
+            relays.map(|index| Rc::new(self.relay(index, thread, &pools))).collect();
+        let relays_at = |address: &Option<Listen>| {
+            let here = self.plan.relays.iter().zip(&relays);
+            let here =
+                here.filter(|(plan, _)| address.as_ref().is_some_and(|a| plan.listen.contains(a)));
+            here.map(|(_, relay)| relay.clone()).collect()
+        };
+        table.relays = listen.iter().map(relays_at).collect();
         table.challenges = self.acme.as_ref().map(|acme| acme.challenges.clone());
         table
+    }
+
+    fn relay(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Relay {
+        let (plan, shared) = (&self.plan.relays[index], self.relays[index].clone());
+        let how = BackendOptions::default();
+        let upstream =
+            self.upstream((&plan.upstream, &Some(shared)), Some(0), how, (thread, pools));
+        Relay {
+            names: plan.sni.clone(),
+            tls: self.tls.relays[index].clone(),
+            needs_hello: plan.needs_hello(),
+            proxy_protocol: plan.proxy_protocol,
+            trusted_proxies: plan.trusted_proxies.clone(),
+            access: plan.access.clone(),
+            idle: plan.idle_timeout,
+            backends: Box::new(RelayUpstream::new(upstream, &plan.upstream)),
+        }
     }
 
     fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {

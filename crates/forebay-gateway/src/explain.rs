@@ -9,6 +9,7 @@ mod answer;
 mod carried;
 mod origin;
 mod question;
+mod relay;
 mod rewritten;
 
 use std::fmt::Write;
@@ -37,6 +38,9 @@ pub use question::{Question, QuestionError};
 /// Returns the explanation of a request under `plan`, as lines of text. Values from the environment
 /// and from files are not shown.
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
+    if let Some(address) = question.url.strip_prefix("tcp://") {
+        return relay::explain(plan, address).map(|text| plan.file.hide(&text));
+    }
     let explanation = explained(plan, question, None)?;
     Ok(plan.file.hide(&explanation.text))
 }
@@ -48,6 +52,9 @@ pub(crate) fn explained(
     listen: Option<&Listen>,
 ) -> Result<Explanation, QuestionError> {
     let url = Url::parse(question.url)?;
+    if plan.sites.is_empty() {
+        return Err(QuestionError::without_sites());
+    }
     let (listen, is_guess) = match listen {
         Some(listen) => (listen.clone(), false),
         None => listener(plan, &url),

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use forebay_acme::{Manager, Wanted};
-use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan};
+use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls};
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, TicketKeys, TlsError};
 
@@ -13,6 +13,8 @@ use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, Ticket
 pub struct SiteTls {
     /// TLS configuration of each site, in the order of the plan.
     pub sites: Vec<Option<Arc<ServerTls>>>,
+    /// TLS configuration of each stream, in the order of the plan.
+    pub relays: Vec<Option<Arc<ServerTls>>>,
     /// TLS client configuration of each distinct set of backend settings.
     pub backends: HashMap<BackendTls, Arc<ClientTls>>,
     tickets: TicketKeys,
@@ -30,17 +32,24 @@ impl SiteTls {
         let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());
         let mut acme: Vec<Wanted> = Vec::new();
+        let mut load = |tls: &Tls| {
+            let shown = match &tls.source {
+                CertificateSource::Files { .. } => Arc::default(),
+                CertificateSource::Acme(by) => wanted(&mut acme, by, previous),
+            };
+            ServerTls::load(tls, &tickets, shown)
+        };
         for (at, site) in plan.sites.iter().enumerate() {
-            let loaded = site.tls.as_ref().map(|tls| {
-                let shown = match &tls.source {
-                    CertificateSource::Files { .. } => Arc::default(),
-                    CertificateSource::Acme(by) => wanted(&mut acme, by, previous),
-                };
-                ServerTls::load(tls, &tickets, shown)
-            });
-            match loaded.transpose() {
+            match site.tls.as_ref().map(&mut load).transpose() {
                 Ok(tls) => sites.push(tls.map(Arc::new)),
                 Err(error) => wrong.push(finding(at, error)),
+            }
+        }
+        let mut relays = Vec::new();
+        for (at, relay) in plan.relays.iter().enumerate() {
+            match relay.tls.as_ref().map(&mut load).transpose() {
+                Ok(tls) => relays.push(tls.map(|tls| Arc::new(tls.for_any_protocol()))),
+                Err(error) => wrong.push(finding_at(place(at), error)),
             }
         }
         let mut backends = HashMap::new();
@@ -51,7 +60,7 @@ impl SiteTls {
             }
         }
         if wrong.is_empty() {
-            Ok(Self { sites, backends, tickets, acme })
+            Ok(Self { sites, relays, backends, tickets, acme })
         } else {
             Err(plan.refuse(&wrong))
         }
@@ -65,12 +74,17 @@ impl SiteTls {
             let doubt = tls.as_ref()?.doubts(site.tls.as_ref()?)?;
             Some(finding(at, doubt))
         });
+        let relays = plan.relays.iter().zip(&self.relays).enumerate();
+        let of_relays = relays.filter_map(|(at, (relay, tls))| {
+            let doubt = tls.as_ref()?.doubts(relay.tls.as_ref()?)?;
+            Some(finding_at(place(at), doubt))
+        });
         let unverified = of_backends(plan).filter(|(_, tls)| tls.is_unverified).map(|(key, _)| {
             let message = "WARNING: the certificates of these servers are not verified".into();
             let help = "an attacker in the network can impersonate them: set `ca` instead".into();
             finding_at(key, TlsError { key: "verify", message, help })
         });
-        doubts.chain(unverified).collect()
+        doubts.chain(of_relays).chain(unverified).collect()
     }
 }
 
@@ -151,6 +165,11 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
             upstream.to.iter().any(|backend| backend.https).then_some((key, &upstream.tls))
         })
     })
+}
+
+/// Returns the place of stream number `relay` in the configuration.
+fn place(relay: usize) -> Vec<String> {
+    vec!["stream".into(), relay.to_string()]
 }
 
 fn finding_at(mut table: Vec<String>, TlsError { key, message, help }: TlsError) -> Finding {

@@ -125,7 +125,7 @@ pub type Sockets = BTreeMap<PathBuf, SocketAccess>;
 pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {
-        Listen::Https(socket) | Listen::Ajp(socket) => {
+        Listen::Https(socket) | Listen::Ajp(socket) | Listen::Stream(socket) => {
             let opened = open(socket, threads, sockets);
             let (address, listeners) = opened.map_err(|ListenError { error, .. }| fail(error))?;
             Ok((listen.same_over(address), listeners))

@@ -13,10 +13,12 @@ use forebay_conf::{self as conf, Level};
 use crate::log_opener::Opener;
 
 mod access;
+mod connection;
 mod pattern;
 mod writer;
 
 pub use access::AccessLog;
+pub use connection::{ConnectionEnd, ConnectionEntry};
 pub use pattern::LogEntry;
 pub use writer::Writer;
 

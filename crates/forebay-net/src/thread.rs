@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
 use crate::limit::Limit;
-use crate::log::{AccessLog, ErrorLog, LogEntry};
+use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
@@ -71,7 +71,8 @@ pub struct Thread {
     is_timing: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
-    /// Notified when the thread begins to stop or its sites change.
+    ending: Cell<bool>,
+    /// Notified when the thread begins to stop or to end, or its sites change.
     pub changed: Notify,
     /// The single permit for the costly step of a TLS handshake.
     handshakes: Semaphore,
@@ -122,6 +123,7 @@ impl Thread {
             is_timing,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
+            ending: Cell::new(false),
             changed: Notify::new(),
             handshakes: Semaphore::new(1),
             network: None,
@@ -242,6 +244,28 @@ impl Thread {
     /// Writes a line to the access log with this number.
     pub fn log_request(&self, number: usize, entry: &LogEntry<'_>) {
         self.log.borrow().record(number, entry);
+    }
+
+    /// Writes the line of a stream's connection to the access log with this number.
+    pub fn log_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
+        self.log.borrow().record_connection(number, entry);
+    }
+
+    /// Ends the connections of streams, because the grace period is over.
+    pub fn end(&self) {
+        self.ending.set(true);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits for [`Self::end`].
+    pub async fn ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.ending.get() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     pub fn stop(&self) {

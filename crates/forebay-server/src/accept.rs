@@ -21,12 +21,10 @@ use tokio::task::{JoinHandle, spawn_local};
 use crate::admission::{Counted, make_room};
 use crate::context::FrontContext;
 use crate::front::{Protocol, serve_connection};
-use crate::http3;
+use crate::handshake::accept_tls;
 use crate::part::Accepted;
-
-mod handshake;
-
-use handshake::accept_tls;
+use crate::route::Table;
+use crate::{http3, relay};
 
 /// Minimum interval between log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
@@ -273,6 +271,13 @@ pub fn start(
     let thread = context.thread.clone();
     let accepted = Accepted { thread, peer, local, listener: index, tls: None };
     let context = context.clone();
+    if context.table().is_stream(index) {
+        spawn_local(async move {
+            relay::serve::serve_connection(&context, socket, accepted, Vec::new()).await;
+            drop(counted);
+        });
+        return;
+    }
     if context.table().is_https(index) {
         spawn_local(async move {
             serve_secured(&context, socket, accepted, Vec::new()).await;
@@ -319,9 +324,13 @@ async fn start_proxied(
         return;
     }
     socket.unlimit_read();
+    let is_stream = context.table().is_stream(index);
     let is_https = context.table().is_https(index);
     let protocol = protocol(&context, index);
     let accepted = Accepted { thread, peer, local, listener: index, tls: None };
+    if is_stream {
+        return Box::pin(relay::serve::serve_connection(&context, socket, accepted, prefix)).await;
+    }
     if is_https {
         return serve_secured(&context, socket, accepted, prefix).await;
     }
@@ -341,7 +350,9 @@ async fn serve_secured(
     prefix: Vec<u8>,
 ) {
     // Box the handshake, so that its memory is freed before requests are served.
-    let tls = Box::pin(accept_tls(context, &socket, accepted.listener, prefix)).await;
+    let listener = accepted.listener;
+    let select = |table: &Table, name: Option<&str>| table.tls(listener, name).cloned();
+    let tls = Box::pin(accept_tls(context, &socket, prefix, select)).await;
     let Some(tls) = tls else { return };
     let is_http2 = socket.tls().is_some_and(TlsSession::is_http2);
     let protocol = if is_http2 { Protocol::Http2 } else { Protocol::Http1 };

@@ -7,14 +7,16 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
-use forebay_net::tls::{Handshake, TlsSession};
+use forebay_net::tls::{Handshake, ServerTls, TlsSession};
 use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
+use crate::route::Table;
 
 /// Size of the buffer for a ClientHello in bytes. A ClientHello with a post-quantum key share has
 /// 1.8 kB.
@@ -44,20 +46,20 @@ impl From<io::Error> for HandshakeFailure {
     }
 }
 
-/// Performs the handshake for the sites of `listener`. `prefix` contains bytes that were already
-/// read. Returns `None` if the connection must be closed.
+/// Performs the handshake with the settings that `select` returns for the client's server name.
+/// `prefix` contains bytes that were already read. Returns `None` if the connection must be closed.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
-    listener: usize,
     prefix: Vec<u8>,
+    select: impl Fn(&Table, Option<&str>) -> Option<Arc<ServerTls>>,
 ) -> Option<Rc<Handshake>> {
     let thread = &context.thread;
     let timeouts = thread.settings().timeouts.clone();
     socket.limit_writes(timeouts.write);
     // The limit applies to the whole handshake, regardless of the number of reads.
     socket.limit_read(timeouts.head);
-    match shake_hands(context, socket, listener, prefix).await {
+    match shake_hands(context, socket, prefix, select).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
             // Keep the connection open while an error reply may be sent.
@@ -78,8 +80,8 @@ pub async fn accept_tls(
 async fn shake_hands(
     context: &FrontContext,
     socket: &Socket,
-    listener: usize,
     prefix: Vec<u8>,
+    select: impl Fn(&Table, Option<&str>) -> Option<Arc<ServerTls>>,
 ) -> Result<Handshake, HandshakeFailure> {
     let mut bytes = if prefix.is_empty() { first_bytes(socket).await? } else { prefix };
     if bytes[0].is_ascii_alphabetic() {
@@ -114,7 +116,7 @@ async fn shake_hands(
     };
     let server_name = accepted.client_hello().server_name().map(str::to_owned);
     let table = context.table().clone();
-    let tls = table.tls(listener, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?.clone();
+    let tls = select(&table, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?;
     let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
     drop(table);
     // Eviction must not select this connection while it waits for the permit. The connection would

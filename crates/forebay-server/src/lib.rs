@@ -10,7 +10,7 @@
 //! `part`, the streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`,
 //! `exchange`, `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`,
 //! `internal_redirect`, `request`, `refusal`; the connections of the protocols, `front`,
-//! `admission`, `accept`; `serving`, `server`.
+//! `admission`, `handshake`, `relay`, `accept`; `serving`, `server`.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -24,6 +24,7 @@ pub mod dispatch;
 pub mod exchange;
 pub mod forwarded;
 mod front;
+mod handshake;
 mod http1;
 mod http2;
 mod http3;
@@ -33,6 +34,7 @@ pub mod memory_gateway;
 pub mod pages;
 mod part;
 mod refusal;
+pub mod relay;
 pub mod reply;
 mod request;
 pub mod rewrite;

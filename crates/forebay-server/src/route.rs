@@ -20,6 +20,7 @@ use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
 use crate::forwarded::Trust;
 use crate::pages::Closed;
+use crate::relay::Relay;
 use crate::reply::Rules;
 
 /// The sites of each listener. Each thread has its own table.
@@ -32,6 +33,8 @@ pub struct Table {
     pub(crate) leaving: Vec<usize>,
     /// Protocol of each listener's connections.
     spoken: Vec<Spoken>,
+    /// Streams per listener, as the sites.
+    pub relays: Vec<Vec<Rc<Relay>>>,
     /// Current challenges of ACME authorities.
     pub challenges: Option<Arc<Challenges>>,
 }
@@ -43,6 +46,7 @@ enum Spoken {
     Http,
     Tls,
     Ajp,
+    Stream,
 }
 
 /// A site.
@@ -223,16 +227,35 @@ impl Table {
         let spoken = |listen: Option<&Listen>| match listen {
             Some(Listen::Https(_)) => Spoken::Tls,
             Some(Listen::Ajp(_)) => Spoken::Ajp,
+            Some(Listen::Stream(_)) => Spoken::Stream,
             _ => Spoken::Http,
         };
         let (listeners, spoken) =
             listeners.into_iter().map(|(sites, listen)| (sites, spoken(listen))).unzip();
-        Self { listeners, leaving: Vec::new(), spoken, challenges: None }
+        Self { listeners, leaving: Vec::new(), spoken, relays: Vec::new(), challenges: None }
     }
 
     /// Returns true if connections of a listener begin with a TLS handshake.
     pub fn is_https(&self, listener: usize) -> bool {
         self.spoken(listener) == Spoken::Tls
+    }
+
+    /// Returns true if connections of a listener are those of a stream.
+    pub fn is_stream(&self, listener: usize) -> bool {
+        self.spoken(listener) == Spoken::Stream
+    }
+
+    /// Returns the streams of a listener.
+    pub fn relays(&self, listener: usize) -> &[Rc<Relay>] {
+        self.relays.get(listener).map_or(&[], |relays| relays)
+    }
+
+    /// Returns the stream that a client selects with `server_name` (SNI). The order of preference
+    /// is: exact name, longest wildcard, stream without names.
+    pub fn relay(&self, listener: usize, server_name: Option<&str>) -> Option<&Rc<Relay>> {
+        let name = server_name.unwrap_or_default().as_bytes();
+        best_relay(self.relays(listener).iter().map(|relay| &relay.names[..]), name)
+            .map(|at| &self.relays(listener)[at])
     }
 
     /// Returns the settings of a listener that speaks AJP.
@@ -253,13 +276,15 @@ impl Table {
     /// Returns true if connections of a listener begin with a PROXY header.
     pub(crate) fn is_proxied(&self, listener: usize) -> bool {
         self.sites(listener).iter().any(|site| site.proxy_protocol)
+            || self.relays(listener).iter().any(|relay| relay.proxy_protocol)
     }
 
     /// Returns true if the peer may name the client in a PROXY header. Every peer may if no site
     /// lists trusted proxies.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
-        let mut proxies =
-            self.sites(listener).iter().flat_map(|site| &site.trust.proxies).peekable();
+        let of_sites = self.sites(listener).iter().flat_map(|site| &site.trust.proxies);
+        let of_relays = self.relays(listener).iter().flat_map(|relay| &relay.trusted_proxies);
+        let mut proxies = of_sites.chain(of_relays).peekable();
         proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
     }
 
@@ -268,12 +293,19 @@ impl Table {
         self.leaving.contains(&listener)
     }
 
-    /// Keeps the sites of listeners that a reload has closed, for their remaining connections.
+    /// Keeps the sites and streams of listeners that a reload has closed, for their remaining connections.
     pub(crate) fn keep_leaving(&mut self, old: &Self) {
         for (listener, sites) in self.listeners.iter_mut().enumerate() {
             if sites.is_empty() && !old.is_leaving(listener) && !old.sites(listener).is_empty() {
                 *sites = old.listeners[listener].clone();
                 self.spoken[listener] = old.spoken(listener);
+                self.leaving.push(listener);
+            }
+        }
+        for (listener, relays) in self.relays.iter_mut().enumerate() {
+            if relays.is_empty() && !old.is_leaving(listener) && old.is_stream(listener) {
+                *relays = old.relays(listener).to_vec();
+                self.spoken[listener] = Spoken::Stream;
                 self.leaving.push(listener);
             }
         }
@@ -307,6 +339,19 @@ pub fn best_site<'a>(
         (rank, std::cmp::Reverse(*at))
     });
     best.map(|(at, _)| at)
+}
+
+/// Returns the index of the best stream for a server name among these patterns; see
+/// [`Table::relay`].
+pub fn best_relay<'a>(
+    relays: impl Iterator<Item = &'a [HostPattern]>,
+    server_name: &[u8],
+) -> Option<usize> {
+    let ranked = relays.enumerate().map(|(at, names)| {
+        (names.iter().map(|pattern| rank(pattern, server_name)).max().unwrap_or(0), at)
+    });
+    let best = ranked.max_by_key(|(rank, at)| (*rank, std::cmp::Reverse(*at)));
+    best.filter(|(rank, _)| *rank > 0).map(|(_, at)| at)
 }
 
 impl Site {

@@ -120,6 +120,11 @@ impl ThreadStart {
                 () = drain(&thread, self.grace) => {}
                 _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}
             }
+            thread.end();
+            if thread.load.connections(thread.index) > 0 {
+                // Let the connections of streams end, so that they are logged.
+                tokio::time::sleep(TICK / 10).await;
+            }
             tasks.into_iter().for_each(|task| task.abort());
             thread.hand_over_log();
         });

@@ -1,4 +1,5 @@
-//! Relays the bytes of an upgraded connection (RFC 9110 section 7.8) without interpreting them.
+//! Relays the bytes of an upgraded connection (RFC 9110 section 7.8) or of a stream's connection
+//! without interpreting them.
 //!
 //! The 101 must name a protocol that the client requested. Bytes that the client sends before the
 //! 101 are forwarded after it. If the reply is not a 101, these bytes are the client's next
@@ -117,26 +118,70 @@ impl Tunnel {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
-        let ends = (End::Client(client), End::Backend(&*backend));
-        let upwards = Direction::new(ends.0, ends.1, idle);
-        let downwards = Direction::new(ends.1, ends.0, idle);
-        let ended = tokio::try_join!(upwards.carry(prefix), downwards.carry(backend_prefix));
-        let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
-        match ended {
-            // If a side accepted no more bytes, data was lost, so do not count this end as an idle
-            // timeout.
-            Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => {
-                client.thread().counters.count_limit(Limit::TunnelIdle);
-            }
-            Err(_) => {
+        let bridge = Bridge::new(End::Client(client), End::Duplex(&*backend), idle);
+        match bridge.carry(prefix, backend_prefix).await {
+            BridgeEnd::Idle => client.thread().counters.count_limit(Limit::TunnelIdle),
+            BridgeEnd::Lost => {
                 client.abort(Abort::ReplyLost);
                 backend.reset();
             }
-            Ok(_) if upwards.is_lost.get() => client.linger().await,
-            Ok(_) => {}
+            BridgeEnd::Closed { is_client_unread: true } => client.linger().await,
+            BridgeEnd::Closed { is_client_unread: false } => {}
         }
         drop(held);
-        downwards.carried.get()
+        bridge.carried().1
+    }
+}
+
+/// Both directions between a client and a backend.
+pub(crate) struct Bridge<'a> {
+    upwards: Direction<'a>,
+    downwards: Direction<'a>,
+}
+
+/// Reason for the end of a [`Bridge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BridgeEnd {
+    /// Both sides have finished. If `is_client_unread` is true, the backend accepted no more bytes,
+    /// and the client may still send some.
+    Closed { is_client_unread: bool },
+    /// Neither side sent bytes for too long.
+    Idle,
+    /// A side failed, and its peer has not received everything.
+    Lost,
+}
+
+impl<'a> Bridge<'a> {
+    /// Creates the bridge between two sockets.
+    pub(crate) fn of_sockets(client: &'a Socket, backend: &'a Socket, idle: Duration) -> Self {
+        Self::new(End::Duplex(client), End::Duplex(backend), idle)
+    }
+
+    fn new(client: End<'a>, backend: End<'a>, idle: Duration) -> Self {
+        Self {
+            upwards: Direction::new(client, backend, idle),
+            downwards: Direction::new(backend, client, idle),
+        }
+    }
+
+    /// Relays bytes until both sides have finished, one has failed, or both were idle for too long.
+    /// Sends the bytes of `to_backend` and `to_client` first.
+    pub(crate) async fn carry(&self, to_backend: Vec<u8>, to_client: Vec<u8>) -> BridgeEnd {
+        let Self { upwards, downwards } = self;
+        let ended = tokio::try_join!(upwards.carry(to_backend), downwards.carry(to_client));
+        let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
+        match ended {
+            Ok(_) => BridgeEnd::Closed { is_client_unread: upwards.is_lost.get() },
+            // If a side accepted no more bytes, data was lost, so do not count this end as an idle
+            // timeout.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => BridgeEnd::Idle,
+            Err(_) => BridgeEnd::Lost,
+        }
+    }
+
+    /// Returns the numbers of bytes sent to the backend and to the client.
+    pub(crate) fn carried(&self) -> (u64, u64) {
+        (self.upwards.carried.get(), self.downwards.carried.get())
     }
 }
 
@@ -144,49 +189,49 @@ impl Tunnel {
 #[derive(Clone, Copy)]
 enum End<'a> {
     Client(&'a Stream),
-    Backend(&'a dyn Duplex),
+    Duplex(&'a dyn Duplex),
 }
 
 impl End<'_> {
     async fn readable(self) -> io::Result<()> {
         match self {
             Self::Client(stream) => stream.readable().await,
-            Self::Backend(duplex) => poll_fn(|context| duplex.poll_readable(context)).await,
+            Self::Duplex(duplex) => poll_fn(|context| duplex.poll_readable(context)).await,
         }
     }
 
     fn read_now(self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Client(stream) => stream.read_now(buffer),
-            Self::Backend(duplex) => duplex.read_now(buffer),
+            Self::Duplex(duplex) => duplex.read_now(buffer),
         }
     }
 
     async fn write_all(self, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Client(stream) => stream.write_all(data).await,
-            Self::Backend(duplex) => write_all(duplex, data).await,
+            Self::Duplex(duplex) => write_all(duplex, data).await,
         }
     }
 
     fn finish_writing(self) {
         match self {
             Self::Client(stream) => stream.finish_writing(),
-            Self::Backend(duplex) => duplex.finish_writing(),
+            Self::Duplex(duplex) => duplex.finish_writing(),
         }
     }
 
     fn limit_read(self, after: Duration) {
         match self {
             Self::Client(stream) => stream.limit_read(after),
-            Self::Backend(duplex) => duplex.limit_read(after),
+            Self::Duplex(duplex) => duplex.limit_read(after),
         }
     }
 
     fn is_expired(self) -> bool {
         match self {
             Self::Client(stream) => stream.is_expired(),
-            Self::Backend(duplex) => duplex.is_expired(),
+            Self::Duplex(duplex) => duplex.is_expired(),
         }
     }
 }

@@ -19,6 +19,7 @@ mod nph;
 pub mod output;
 mod params;
 pub mod proxy;
+pub mod relay;
 pub mod reply_pump;
 pub mod script;
 pub mod script_reply;

@@ -5,7 +5,7 @@
 //! `pending_connections` tracks new connections that may wait for a process of the backend.
 //! `announce` writes the PROXY header, `health` checks backends, `tally` counts requests. `upload`
 //! sends bodies, and `duplex` runs an upload while the reply is read. `multiplexed` manages
-//! connections that requests share. `names` resolves the names of backends.
+//! connections that requests share. `open` opens connections for streams. `names` resolves the names of backends.
 
 pub mod announce;
 mod attempts;
@@ -16,6 +16,7 @@ mod health;
 mod idle_connections;
 mod multiplexed;
 mod names;
+mod open;
 mod pending_connections;
 mod permits;
 mod tally;
@@ -46,7 +47,8 @@ pub use permits::Permits;
 pub use tally::Tallies;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
-use group::{Set, Turns, UnderWay, bit, stable_hash};
+pub(crate) use group::stable_hash;
+use group::{Set, Turns, UnderWay, bit};
 use tally::{Active, ThreadTally};
 
 /// The backends of a route or an application, with the state of one thread.

@@ -126,7 +126,7 @@ fn whole_message(message: &[u8]) -> Result<Option<&[u8]>, HelloError> {
 }
 
 fn parse(body: &[u8]) -> Result<ClientHello, HelloError> {
-    let mut rest = Reader(body);
+    let mut rest = Unread(body);
     let _version_and_random = rest.take(2 + 32)?;
     let session = rest.short_vector()?;
     let ciphers = rest.vector()?;
@@ -137,7 +137,7 @@ fn parse(body: &[u8]) -> Result<ClientHello, HelloError> {
     }
     let mut server_name = None;
     if !rest.0.is_empty() {
-        let mut extensions = Reader(rest.vector()?);
+        let mut extensions = Unread(rest.vector()?);
         if !rest.0.is_empty() {
             return Err(HelloError::Malformed);
         }
@@ -157,8 +157,8 @@ fn parse(body: &[u8]) -> Result<ClientHello, HelloError> {
 
 /// Returns the only name of the extension, in lower case.
 fn host_name(data: &[u8]) -> Result<String, HelloError> {
-    let mut data = Reader(data);
-    let mut list = Reader(data.vector()?);
+    let mut data = Unread(data);
+    let mut list = Unread(data.vector()?);
     let (kind, name) = (list.take(1)?[0], list.vector()?);
     let is_only = list.0.is_empty() && data.0.is_empty();
     if !is_only || kind != HOST_NAME || !is_host_name(name) {
@@ -177,9 +177,9 @@ fn is_host_name(name: &[u8]) -> bool {
 }
 
 /// The unread part of a message.
-struct Reader<'a>(&'a [u8]);
+struct Unread<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> Unread<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], HelloError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(HelloError::Malformed)?;
         self.0 = rest;

@@ -191,6 +191,13 @@ fn summary(plan: &Plan) -> String {
         format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
     };
     let routes = plan.sites.iter().map(|site| site.routes.len()).sum();
-    [count(plan.sites.len(), "site"), count(routes, "route"), count(plan.apps.len(), "app")]
-        .join(", ")
+    let mut counts = vec![
+        count(plan.sites.len(), "site"),
+        count(routes, "route"),
+        count(plan.apps.len(), "app"),
+    ];
+    if !plan.relays.is_empty() {
+        counts.push(count(plan.relays.len(), "stream"));
+    }
+    counts.join(", ")
 }

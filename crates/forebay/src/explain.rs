@@ -14,6 +14,7 @@ Examples:
   forebay explain site.toml http://example.org/cgi-bin/hello.pl
   forebay explain site.toml /shop/ -X POST -H 'Content-Length: 12'
   forebay explain site.toml http://example.org/ -H 'X-Forwarded-For: 192.0.2.1'
+  forebay explain site.toml tcp://db.example.org:5432
   forebay explain site.toml /sign-in --body 'user=ann&next=%2Forders'
 
 Prints the site and the reason for its choice, the route with its line in the file, the origin, and
@@ -23,7 +24,7 @@ and no backend is connected to.")]
 pub struct ExplainArgs {
     /// The configuration file
     file: PathBuf,
-    /// A URL, or a path on the first site
+    /// A URL, or a path on the first site. tcp://host:port names a stream
     url: String,
     /// Method of the request [default: GET, or POST if there is a body]
     #[arg(short = 'X', long = "method", value_name = "METHOD")]

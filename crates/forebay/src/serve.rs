@@ -352,7 +352,8 @@ fn check_listeners(plan: &Plan) -> Result<(), Failure> {
 
 fn addresses(plan: &Plan) -> Vec<Listen> {
     let mut addresses: Vec<Listen> = Vec::new();
-    for listen in plan.sites.iter().flat_map(|site| &site.listen) {
+    let of_streams = plan.relays.iter().flat_map(|relay| &relay.listen);
+    for listen in plan.sites.iter().flat_map(|site| &site.listen).chain(of_streams) {
         if !addresses.contains(listen) {
             addresses.push(listen.clone());
         }
@@ -363,6 +364,10 @@ fn addresses(plan: &Plan) -> Vec<Listen> {
 fn url(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => format!("http://{address}"),
+        Listen::Stream(socket) => match &**socket {
+            Listen::Tcp(address) => format!("tcp://{address}"),
+            socket => socket.to_string(),
+        },
         _ => listen.to_string(),
     }
 }

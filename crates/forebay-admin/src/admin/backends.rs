@@ -20,6 +20,10 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
                 row["route"] = (*route).into();
                 row["line"] = (*line).into();
             }
+            BackendsOf::Stream { stream, line } => {
+                row["stream"] = (*stream).into();
+                row["line"] = (*line).into();
+            }
             BackendsOf::Upstream(name) => row["upstream"] = name.clone().into(),
         }
         if let Some(percent) = backend.slow_start {
@@ -58,6 +62,7 @@ pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
                 BackendsOf::Route { site, route, .. } => {
                     format!("site=\"{site}\",route=\"{route}\"")
                 }
+                BackendsOf::Stream { stream, .. } => format!("stream=\"{stream}\""),
                 BackendsOf::Upstream(name) => format!("upstream=\"{}\"", label(name)),
             };
             let (server, address) = (backend.server, label(&backend.address));
@@ -83,6 +88,7 @@ pub fn append_page(page: &mut String, backends: &[BackendRow]) {
             BackendsOf::Route { site, route, line } => {
                 format!("site {site}, route {route} (line {line})")
             }
+            BackendsOf::Stream { stream, line } => format!("stream {stream} (line {line})"),
             BackendsOf::Upstream(name) => format!("upstream {}", escape(name)),
         };
         let backup = if backend.is_backup { ", backup" } else { "" };

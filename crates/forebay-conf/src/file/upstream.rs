@@ -41,8 +41,8 @@ pub struct Upstream {
     /// cannot have been processed is always resent. Only for HTTP servers. Default: replies are
     /// passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
-    /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS.
-    /// Default: no checks.
+    /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS, and
+    /// for servers of a [[stream]]. Default: no checks.
     pub health: Option<At<Table<Health>>>,
     /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
     /// servers are never kept. Default: the largest number in use at once during the last minute
@@ -171,9 +171,9 @@ pub struct StatusRetry {
 /// Checks the health of each server at regular intervals.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(extend("required" = ["path"]))]
 pub struct Health {
-    /// The path that Forebay requests.
+    /// The path that Forebay requests. HTTP servers need it. Servers of a [[stream]] have no path,
+    /// `statuses` and `body`: they only accept a connection.
     pub path: Option<At<String>>,
     /// The statuses of a healthy server: numbers such as 200, ranges such as "200-399" and classes
     /// such as "2xx". Default: ["200-399"].

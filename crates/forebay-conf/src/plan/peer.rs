@@ -20,6 +20,8 @@ pub enum Listen {
     /// A listener of one of the first three kinds, for connections of web servers that speak AJP
     /// 1.3.
     Ajp(Box<Listen>),
+    /// A listener of one of the first three kinds, for connections that a stream passes on.
+    Stream(Box<Listen>),
     /// A UDP address and port for HTTP/3 over QUIC, equal to those of the preceding [`Self::Https`]
     /// listener of the site. Port 0 means the port that the kernel chose for that listener.
     Http3(SocketAddr),
@@ -53,10 +55,10 @@ impl Listen {
         matches!(self, Self::Ajp(_))
     }
 
-    /// Returns the listener without its protocol, TLS or AJP.
+    /// Returns the listener without its protocol: TLS, AJP or that of a stream.
     pub fn socket(&self) -> &Self {
         match self {
-            Self::Https(socket) | Self::Ajp(socket) => socket,
+            Self::Https(socket) | Self::Ajp(socket) | Self::Stream(socket) => socket,
             socket => socket,
         }
     }
@@ -66,6 +68,7 @@ impl Listen {
         match self {
             Self::Https(_) => Self::Https(Box::new(socket)),
             Self::Ajp(_) => Self::Ajp(Box::new(socket)),
+            Self::Stream(_) => Self::Stream(Box::new(socket)),
             _ => socket,
         }
     }
@@ -79,6 +82,7 @@ impl fmt::Display for Listen {
             Self::Named(name) => write!(f, "fd:{name}"),
             Self::Https(socket) => write!(f, "https://{socket}"),
             Self::Ajp(socket) => write!(f, "ajp://{socket}"),
+            Self::Stream(socket) => socket.fmt(f),
             Self::Http3(address) => write!(f, "https://{address} (HTTP/3)"),
         }
     }
@@ -116,6 +120,8 @@ pub enum Scheme {
     Uwsgi,
     /// AJP 1.3.
     Ajp,
+    /// Any protocol over TCP, for a stream.
+    Stream,
 }
 
 impl Scheme {
@@ -127,6 +133,7 @@ impl Scheme {
             Self::Scgi => "scgi",
             Self::Uwsgi => "uwsgi",
             Self::Ajp => "ajp",
+            Self::Stream => "stream",
         }
     }
 }

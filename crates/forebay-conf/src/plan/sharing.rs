@@ -11,7 +11,8 @@ impl Plan {
     pub fn max_connections(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         let routes = self.sites.iter().flat_map(|site| &site.routes);
-        for upstream in routes.flat_map(Route::upstreams) {
+        let of_streams = self.relays.iter().map(|relay| &relay.upstream);
+        for upstream in routes.flat_map(Route::upstreams).chain(of_streams) {
             let Some(limit) = upstream.max_connections else { continue };
             for address in upstream.addresses() {
                 let most = all.entry(address.to_string()).or_insert(limit);

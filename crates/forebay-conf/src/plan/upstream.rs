@@ -29,7 +29,7 @@ pub struct Upstream {
     pub slow_start: Option<Duration>,
     /// Retries that a reply's status causes. Only for HTTP servers. Default `None`.
     pub retry: Option<StatusRetry>,
-    /// Health checks of each server. Only for HTTP servers without TLS.
+    /// Health checks of each server. Only for HTTP servers without TLS, and for streams.
     pub health: Option<Health>,
     /// The largest number of idle connections per server and thread. `None`: the largest number
     /// that was recently in use at once.
@@ -38,7 +38,7 @@ pub struct Upstream {
     /// all routes to it; at least 1. `None`: no limit.
     pub max_connections: Option<usize>,
     /// The PROXY header at the start of each connection, which then carries one request. Only for
-    /// HTTP/1.1 servers without TLS. Default `None`.
+    /// HTTP/1.1 servers without TLS, and for streams. Default `None`.
     pub send_proxy: Option<ProxyHeader>,
     /// The longest time to connect to a server. `None`: the server's [`super::Timeouts::connect`].
     pub connect_timeout: Option<Duration>,
@@ -180,7 +180,8 @@ pub struct Sticky {
 /// Health checks of each server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// The path and query to request; begins with `/`.
+    /// The path and query to request; begins with `/`. Empty for a stream: its servers only have to
+    /// accept a connection.
     pub path: String,
     /// The statuses of a healthy server. Default 200 to 399.
     pub statuses: StatusRanges,

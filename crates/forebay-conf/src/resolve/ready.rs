@@ -87,6 +87,7 @@ impl Plan {
             server: Server::default(),
             log: Log::default(),
             sites: vec![site],
+            relays: Vec::new(),
             apps: BTreeMap::new(),
             unused_upstreams: Vec::new(),
             file: SourceFile::default(),

@@ -24,7 +24,7 @@ use crate::plan::{
 /// Resolves all sites. Returns those without a problem.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
     let typed = file.site.as_deref().unwrap_or_default();
-    if typed.is_empty() {
+    if typed.is_empty() && file.stream.as_ref().is_none_or(Vec::is_empty) {
         problems.push(
             Problem::new(&(0..0), "there is no site")
                 .help("add one: [[site]] with listen = \"127.0.0.1:8080\" and a [[site.route]]"),

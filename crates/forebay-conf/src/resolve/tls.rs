@@ -60,14 +60,43 @@ pub(super) fn tls(
         clients: clients(context, typed, listen)?,
         ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
         is_13_only: typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13),
-        ciphers: ciphers(site, typed)?,
+        ciphers: ciphers(typed, site.http3.as_ref().is_some_and(|at| at.value))?,
         curves: curves(typed)?,
     }))
 }
 
+/// Returns the TLS settings of a stream, whose clients name these hosts.
+pub(super) fn stream_tls(
+    context: &Context<'_>,
+    typed: &At<Table<file::Tls>>,
+    hosts: &[HostPattern],
+) -> Resolution<Tls> {
+    if let Some(at) = &typed.client_subject_field {
+        let help = "leave it out: the servers of a stream get no request fields";
+        return Err(no_effect(&at.span, "client_subject_field", "on a stream", help));
+    }
+    let source = match &typed.acme {
+        Some(table) if hosts.contains(&HostPattern::Any) => {
+            let message = "ACME needs host names, and this stream has none";
+            return Err(Problem::new(&table.span, message)
+                .help("name all of them: sni = [\"db.example.org\", \"mail.example.org\"]"));
+        }
+        Some(table) => CertificateSource::Acme(acme(context, typed, table, hosts)?),
+        None => files(context, typed)?,
+    };
+    Ok(Tls {
+        source,
+        clients: clients(context, typed, &[])?,
+        ocsp_staple: typed.ocsp_staple.as_ref().map(|at| file(context, at)).transpose()?,
+        is_13_only: typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13),
+        ciphers: ciphers(typed, false)?,
+        curves: curves(typed)?,
+    })
+}
+
 /// Returns the cipher suites. Checks that a permitted version of TLS can use one of them, and that
 /// HTTP/3 can, if enabled.
-fn ciphers(site: &file::Site, typed: &file::Tls) -> Resolution<Vec<Cipher>> {
+fn ciphers(typed: &file::Tls, has_http3: bool) -> Resolution<Vec<Cipher>> {
     let Some(at) = &typed.ciphers else { return Ok(Vec::new()) };
     let ciphers: Vec<_> = at.items().iter().map(|item| cipher(*item.value)).collect();
     let is_13_only = typed.min_version.as_ref().is_some_and(|at| at.value == file::TlsVersion::V13);
@@ -80,7 +109,6 @@ fn ciphers(site: &file::Site, typed: &file::Tls) -> Resolution<Vec<Cipher>> {
         return Err(Problem::new(&at.span, message)
             .help("add \"TLS_AES_128_GCM_SHA256\", or leave the key out to allow all"));
     }
-    let has_http3 = site.http3.as_ref().is_some_and(|at| at.value);
     if has_http3 && !ciphers.contains(&Cipher::Aes128GcmSha256) {
         return Err(Problem::new(&at.span, "HTTP/3 needs the cipher suite TLS_AES_128_GCM_SHA256")
             .help("add it, or leave out `http3` for this site"));
@@ -134,7 +162,7 @@ fn with_other_names(names: &[String]) -> Vec<String> {
 fn files(context: &Context<'_>, typed: &At<Table<file::Tls>>) -> Resolution<CertificateSource> {
     let needed = |key: &Option<At<String>>, name: &str, help: &str| match key {
         Some(typed) => file(context, typed),
-        None => Err(Problem::new(&typed.span, format!("[site.tls] has no `{name}`")).help(help)),
+        None => Err(Problem::new(&typed.span, format!("`tls` has no `{name}`")).help(help)),
     };
     Ok(CertificateSource::Files {
         certificate: needed(

@@ -127,6 +127,22 @@ macro_rules! all_keys {
 
 all_keys!(file::Proxy, file::Upstream);
 
+impl<'a> From<&'a file::Relay> for Keys<'a> {
+    fn from(table: &'a file::Relay) -> Self {
+        Self {
+            balance: &table.balance,
+            max_fails: &table.max_fails,
+            fail_timeout: &table.fail_timeout,
+            recover_time: &table.recover_time,
+            slow_start: &table.slow_start,
+            health: &table.health,
+            send_proxy: &table.send_proxy,
+            connect_timeout: &table.connect_timeout,
+            ..Self::of(&table.to, &table.max_connections)
+        }
+    }
+}
+
 impl<'a> From<&'a file::Ajp> for Keys<'a> {
     fn from(table: &'a file::Ajp) -> Self {
         Self {
@@ -206,6 +222,9 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
                 users.entry(name).or_default().push((scheme, span));
             }
         }
+    }
+    for (name, span) in file.stream.iter().flatten().filter_map(|stream| named(&stream.to)) {
+        users.entry(name).or_default().push((Scheme::Stream, span));
     }
     users
 }
@@ -318,7 +337,11 @@ fn upstream(
         recover_time: time_above_zero(keys.recover_time, fail_timeout)?,
         slow_start: optional_time_above_zero(keys.slow_start)?,
         retry: keys.retry.as_ref().map(retry::retry).transpose()?,
-        health: keys.health.as_ref().map(|at| health::health(at, &default.to)).transpose()?,
+        health: keys
+            .health
+            .as_ref()
+            .map(|at| health::health(scheme, at, &default.to))
+            .transpose()?,
         keepalive: keys.keepalive.as_ref().map(|at| within(at, 0..=1_000_000)).transpose()?,
         max_connections: match keys.max_connections {
             Some(at) => Some(within(at, 1..=1_000_000)?),
@@ -418,7 +441,13 @@ fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
 fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Resolution<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
-        (Scheme::Ajp, "sticky") => None,
+        (Scheme::Ajp, "sticky") | (Scheme::Stream, "health" | "send_proxy") => None,
+        (Scheme::Stream, "hash_key") => {
+            Some("leave it out: the hash of the client's address selects the server of a stream")
+        }
+        (Scheme::Stream, "keepalive") => {
+            Some("leave it out: each client of a stream has a connection of its own")
+        }
         (_, "sticky" | "retry" | "health" | "send_proxy" | "http_version" | "tls") => {
             Some("leave it out: it is for HTTP servers")
         }

@@ -78,8 +78,10 @@ struct Upstreams<'a> {
 impl<'a> Upstreams<'a> {
     fn after(previous: Option<&'a Origins>) -> Self {
         let mut upstreams = Self::default();
-        for shared in previous.iter().flat_map(|previous| previous.shared.iter().flatten()) {
-            for upstream in shared.upstream.iter().chain(&shared.auth) {
+        if let Some(previous) = previous {
+            let of_routes = previous.shared.iter().flatten();
+            let of_routes = of_routes.flat_map(|shared| shared.upstream.iter().chain(&shared.auth));
+            for upstream in of_routes.chain(&previous.relays) {
                 match &upstream.plan.name {
                     Some(name) => drop(upstreams.named_before.insert(name, upstream)),
                     None => upstreams.anonymous_before.push(upstream),
@@ -103,12 +105,12 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// Returns the state by site and route. An unchanged `cgi` route keeps the count of its processes.
+/// Returns the state by site and route, and the groups of the streams. An unchanged `cgi` route keeps the count of its processes.
 /// The record of backends stays with their group.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
-) -> Result<Vec<Vec<Shared>>, BuildError> {
+) -> Result<(Vec<Vec<Shared>>, Vec<SharedUpstream>), BuildError> {
     let kept = |site: usize, at: usize, route: &forebay_conf::Route| {
         let previous = previous?;
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
@@ -126,7 +128,9 @@ pub(super) fn shared_of_all(
         });
         shared.collect()
     };
-    plan.sites.iter().enumerate().map(&mut of_site).collect()
+    let shared = plan.sites.iter().enumerate().map(&mut of_site).collect::<Result<_, _>>()?;
+    let relays = plan.relays.iter().map(|relay| upstreams.take(&relay.upstream)).collect();
+    Ok((shared, relays))
 }
 
 /// Returns the state of a route that all threads share. Routes with the same named `[upstream]`
@@ -161,14 +165,14 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
 
 /// Returns the health checks. Each group is checked once, even if several routes use it.
 pub(super) fn checks(
-    shared: &[Vec<Shared>],
+    (shared, relays): (&[Vec<Shared>], &[SharedUpstream]),
     endpoints: &BTreeMap<String, Endpoint>,
 ) -> Vec<HealthCheck> {
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
-    for SharedUpstream { plan, group, .. } in
-        shared.iter().flatten().flat_map(|shared| shared.upstream.iter().chain(&shared.auth))
-    {
+    let of_routes = shared.iter().flatten();
+    let of_routes = of_routes.flat_map(|shared| shared.upstream.iter().chain(&shared.auth));
+    for SharedUpstream { plan, group, .. } in of_routes.chain(relays) {
         let is_first = plan.name.as_ref().is_none_or(|name| names.insert(name));
         let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };
         for (index, backend) in plan.to.iter().enumerate() {

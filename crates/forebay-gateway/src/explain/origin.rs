@@ -477,7 +477,7 @@ fn proxy(settings: &Proxy, request: &Request, text: &mut Explanation) {
     servers("proxy", &settings.upstream, " or ", text);
     if settings.upstream.send_proxy.is_some() {
         let mut line = Vec::new();
-        announce::append_client(&mut line, ProxyHeader::V1, request);
+        announce::append_client(&mut line, ProxyHeader::V1, request.client, request.server);
         text.item("announced", line.trim_ascii_end());
     }
     head(settings, request, text);

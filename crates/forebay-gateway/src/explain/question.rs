@@ -27,6 +27,17 @@ pub struct Question<'a> {
 #[derive(Debug)]
 pub struct QuestionError(String);
 
+impl QuestionError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+
+    /// Returns the error of a URL for a configuration that has only streams.
+    pub(super) fn without_sites() -> Self {
+        Self::new("there is no site; ask for a stream: tcp://db.example.org:5432")
+    }
+}
+
 impl fmt::Display for QuestionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -102,6 +113,7 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
         | Listen::Named(_)
         | Listen::Https(_)
         | Listen::Ajp(_)
+        | Listen::Stream(_)
         | Listen::Http3(_) => false,
     };
     let found = url.authority.and_then(|_| {
@@ -144,6 +156,7 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
         | Listen::Named(_)
         | Listen::Https(_)
         | Listen::Ajp(_)
+        | Listen::Stream(_)
         | Listen::Http3(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
     }
 }

@@ -55,6 +55,7 @@ mod rewriting;
 mod routing;
 mod rules;
 mod sending;
+mod streams;
 mod time_limits;
 mod tokens;
 mod tunnels;

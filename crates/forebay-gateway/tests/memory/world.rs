@@ -50,7 +50,8 @@ impl World {
         let plan = parse(text);
         let (errors, kept) = ErrorLog::kept();
         let mut listen: Vec<Option<Listen>> = Vec::new();
-        for address in plan.sites.iter().flat_map(|site| &site.listen) {
+        let of_streams = plan.relays.iter().flat_map(|relay| &relay.listen);
+        for address in plan.sites.iter().flat_map(|site| &site.listen).chain(of_streams) {
             if !listen.contains(&Some(address.clone())) {
                 listen.push(Some(address.clone()));
             }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use forebay_conf::{self as conf, Level};
 
+use super::connection::ConnectionEntry;
 use super::pattern::{LogEntry, Pattern};
 use super::{LogQueue, Message};
 
@@ -66,6 +67,20 @@ impl AccessLog {
 
     /// Appends the line of a finished request to the log with this number.
     pub fn record(&self, number: usize, entry: &LogEntry<'_>) {
+        self.append(number, |pattern, time, lines| pattern.append(entry, time, lines));
+    }
+
+    /// Appends the line of a finished connection of a stream to the log with this number.
+    pub fn record_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
+        self.append(number, |pattern, time, lines| match pattern {
+            Pattern::Json => entry.append_json(time, lines),
+            Pattern::Parts(_) => entry.append_text(time, lines),
+        });
+    }
+
+    /// Appends the line that `write` writes to the log with this number.
+    #[inline]
+    fn append(&self, number: usize, write: impl FnOnce(&Pattern, &str, &mut Vec<u8>)) {
         let Some(log) = self.logs.get(number) else { return };
         let Some(pattern) = &log.pattern else { return };
         let mut lines = log.lines.borrow_mut();
@@ -74,7 +89,7 @@ impl AccessLog {
             return;
         }
         log.refresh_time(pattern);
-        pattern.append(entry, &log.time.borrow().1, &mut lines);
+        write(pattern, &log.time.borrow().1, &mut lines);
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {
             drop(lines);

@@ -222,7 +222,7 @@ fn header<'a>(request: &'a Request, name: &str) -> Option<&'a [u8]> {
 }
 
 /// Appends `bytes` to a quoted field.
-fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+pub(super) fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     // Quotes, backslashes, control characters and all non-ASCII bytes are escaped, so that no
     // client can forge a log line.
     let mut pieces = bytes.split(|&byte| byte == b'"');

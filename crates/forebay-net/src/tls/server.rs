@@ -153,6 +153,13 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), certificate: shown, clients })
     }
 
+    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
+    /// then confirms none.
+    pub fn for_any_protocol(mut self) -> Self {
+        Arc::make_mut(&mut self.config).alpn_protocols.clear();
+        self
+    }
+
     /// Returns a warning if the certificate is outside its validity period.
     pub fn doubts(&self, tls: &conf::Tls) -> Option<TlsError> {
         let CertificateSource::Files { certificate, .. } = &tls.source else { return None };

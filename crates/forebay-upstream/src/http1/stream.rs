@@ -41,7 +41,7 @@ impl ProxyAttempt<'_> {
             return line.append_head(out, request, self.is_upgrade);
         }
         if let Some(version) = proxy.send_proxy {
-            announce::append_client(out, version, request);
+            announce::append_client(out, version, request.client, request.server);
         }
         append_head(out, request, proxy.strip_prefix.as_deref(), host, self.is_upgrade);
     }

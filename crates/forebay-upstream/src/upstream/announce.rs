@@ -4,18 +4,24 @@
 //! One write sends the header and the request's head. The header of a health check names no client
 //! (`LOCAL`, or `UNKNOWN` in version 1).
 
+use std::net::SocketAddr;
+
 use forebay_conf::ProxyHeader;
-use forebay_net::head::Request;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 
 /// Appends the header with the client's address and the address that it connected to. For a client
 /// without an IP address, appends the header of [`append_local`].
-pub fn append_client(out: &mut Vec<u8>, version: ProxyHeader, request: &Request) {
-    let ClientAddress::Ip(client) = request.client else { return append_local(out, version) };
+pub fn append_client(
+    out: &mut Vec<u8>,
+    version: ProxyHeader,
+    client: ClientAddress,
+    server: SocketAddr,
+) {
+    let ClientAddress::Ip(client) = client else { return append_local(out, version) };
     match version {
-        ProxyHeader::V1 => encode_v1(out, client, request.server),
-        ProxyHeader::V2 => encode_v2(out, client, request.server),
+        ProxyHeader::V1 => encode_v1(out, client, server),
+        ProxyHeader::V2 => encode_v2(out, client, server),
     }
 }
 

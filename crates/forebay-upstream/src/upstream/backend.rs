@@ -214,7 +214,7 @@ impl Backend {
     }
 
     /// Returns the name for the log.
-    pub(super) fn shared_name(&self) -> Rc<str> {
+    pub(crate) fn shared_name(&self) -> Rc<str> {
         self.name.clone()
     }
 

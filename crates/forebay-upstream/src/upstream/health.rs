@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::log::ErrorLog;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -107,6 +107,9 @@ async fn request(check: &HealthCheck) -> Result<(), String> {
         address.set_port(health.port.unwrap_or(address.port()));
         address
     };
+    if health.path.is_empty() {
+        return connect(check, at_port).await.map_err(text);
+    }
     let status = match &check.endpoint {
         Endpoint::Unix(path) => {
             let stream = UnixStream::connect(path).await.map_err(text)?;
@@ -130,6 +133,27 @@ async fn request(check: &HealthCheck) -> Result<(), String> {
         return Err(format!("the answer of {} does not contain the text of `body`", health.path));
     }
     Ok(())
+}
+
+/// Opens and closes a connection, for backends of streams.
+async fn connect(
+    check: &HealthCheck,
+    at_port: impl Fn(SocketAddr) -> SocketAddr,
+) -> io::Result<()> {
+    let mut out = Vec::new();
+    if let Some(version) = check.send_proxy {
+        announce::append_local(&mut out, version);
+    }
+    match &check.endpoint {
+        Endpoint::Unix(path) => UnixStream::connect(path).await?.write_all(&out).await,
+        Endpoint::Tcp(address) => {
+            TcpStream::connect(at_port(*address)).await?.write_all(&out).await
+        }
+        Endpoint::Name(name) => {
+            let addresses: Vec<_> = name.in_turn()?.into_iter().map(at_port).collect();
+            TcpStream::connect(&addresses[..]).await?.write_all(&out).await
+        }
+    }
 }
 
 /// Sends the check's request over `stream`. Returns the status of the reply, or the reason of a

@@ -94,6 +94,7 @@ fn example(scheme: Scheme) -> &'static str {
         Scheme::Fastcgi => "\"unix:/run/php/php-fpm.sock\"",
         Scheme::Scgi | Scheme::Uwsgi => "\"unix:app.sock\"",
         Scheme::Ajp => "\"127.0.0.1:8009\"",
+        Scheme::Stream => "\"127.0.0.1:5432\"",
     }
 }
 

@@ -5,19 +5,17 @@ use std::time::Duration;
 use super::retry::statuses;
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{Address, Backend, Health, StatusRanges};
+use crate::plan::{Address, Backend, Health, Scheme, StatusRanges};
 use crate::resolve::Resolution;
 use crate::resolve::effect::no_effect;
 use crate::resolve::value::{required, text, time_above_zero, within};
 
-pub(super) fn health(typed: &At<Table<file::Health>>, to: &[Backend]) -> Resolution<Health> {
-    let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
-    let target = text(path)?;
-    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
-    if !target.starts_with('/') || !target.bytes().all(is_plain) {
-        return Err(Problem::new(&path.span, format!("\"{target}\" is not a path"))
-            .help("a path begins with a slash and is percent-encoded: \"/healthz\""));
-    }
+pub(super) fn health(
+    scheme: Scheme,
+    typed: &At<Table<file::Health>>,
+    to: &[Backend],
+) -> Resolution<Health> {
+    let path = if scheme == Scheme::Stream { without_request(typed)? } else { path(typed)? };
     let times = |typed: &Option<At<u32>>, default| match typed {
         Some(at) => within(at, 1..=1_000_000),
         None => Ok(default),
@@ -29,7 +27,7 @@ pub(super) fn health(typed: &At<Table<file::Health>>, to: &[Backend]) -> Resolut
         return Err(no_effect(&at.span, "port", "on a Unix socket", help));
     }
     Ok(Health {
-        path: target.to_owned(),
+        path,
         statuses: match &typed.statuses {
             Some(at) => statuses(at, 200)?,
             None => StatusRanges(vec![200..=399]),
@@ -41,4 +39,31 @@ pub(super) fn health(typed: &At<Table<file::Health>>, to: &[Backend]) -> Resolut
         rises: times(&typed.rises, 2)?,
         falls: times(&typed.falls, 3)?,
     })
+}
+
+fn path(typed: &At<Table<file::Health>>) -> Resolution<String> {
+    let path = required(&typed.path, &typed.span, "path", "\"/healthz\"")?;
+    let target = text(path)?;
+    let is_plain = |b: u8| b.is_ascii_graphic() && b != b'#';
+    if !target.starts_with('/') || !target.bytes().all(is_plain) {
+        return Err(Problem::new(&path.span, format!("\"{target}\" is not a path"))
+            .help("a path begins with a slash and is percent-encoded: \"/healthz\""));
+    }
+    Ok(target.to_owned())
+}
+
+/// Checks that no key is about a request. Returns the path of a check without a request.
+fn without_request(typed: &At<Table<file::Health>>) -> Resolution<String> {
+    let keys = [
+        ("path", typed.path.as_ref().map(|at| &at.span)),
+        ("statuses", typed.statuses.as_ref().map(|at| &at.span)),
+        ("body", typed.body.as_ref().map(|at| &at.span)),
+    ];
+    match keys.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        Some((key, span)) => {
+            let help = "leave it out: the check of a stream is a connection";
+            Err(no_effect(span, key, "on the servers of a stream", help))
+        }
+        None => Ok(String::new()),
+    }
 }

@@ -1,0 +1,179 @@
+//! Resolves `[[stream]]`. No two streams may have the same pair of listener and server name.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use super::effect::no_effect;
+use super::peer::{self, clients};
+use super::tls::stream_tls;
+use super::upstream::{Keys, of_route};
+use super::value::optional_time_above_zero;
+use super::{Context, MOST_PROBLEMS, Resolution, keep};
+use crate::error::Problem;
+use crate::file::{self, At, File, OneOrMany, Table};
+use crate::plan::{Access, Clients, HostPattern, Listen, Relay, Scheme, Site};
+
+/// Resolves all streams. Returns those without a problem.
+pub(super) fn relays(
+    context: &Context<'_>,
+    file: &File,
+    sites: &[Site],
+    problems: &mut Vec<Problem>,
+) -> Vec<Relay> {
+    let mut listeners = Listeners::default();
+    let mut relays = Vec::new();
+    for typed in file.stream.iter().flatten() {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
+        let relay = relay(context, file, typed).and_then(|relay| {
+            listeners.claim(&relay, typed, sites)?;
+            Ok(relay)
+        });
+        relays.extend(keep(relay, problems));
+    }
+    relays
+}
+
+fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> Resolution<Relay> {
+    let listen = listen(context, typed)?;
+    let sni = names(typed)?;
+    let tls = typed.tls.as_ref().map(|at| stream_tls(context, at, &sni)).transpose()?;
+    let proxy_protocol = typed.proxy_protocol.as_ref().is_some_and(|at| at.value);
+    if let (Some(at), false) = (&typed.trusted_proxies, proxy_protocol) {
+        let help = "leave it out, or add proxy_protocol = true";
+        return Err(no_effect(&at.span, "trusted_proxies", "without `proxy_protocol`", help));
+    }
+    let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
+    let keys = Keys::from(&***typed);
+    Ok(Relay {
+        listen,
+        sni,
+        tls,
+        upstream: of_route(context, file, Scheme::Stream, &typed.span, &keys)?,
+        idle_timeout: optional_time_above_zero(&typed.idle_timeout)?,
+        proxy_protocol,
+        trusted_proxies: proxies.iter().map(peer::proxy).collect::<Resolution<_>>()?,
+        access: Access {
+            allow: named_clients(&typed.allow)?,
+            deny: named_clients(&typed.deny)?,
+            ..Access::default()
+        },
+        line: context.line(typed.span.start),
+        file: context.sources.included(typed.span.start).map(str::to_owned),
+    })
+}
+
+fn listen(context: &Context<'_>, typed: &At<Table<file::Relay>>) -> Resolution<Vec<Listen>> {
+    let items = typed.listen.as_ref().map(At::items).unwrap_or_default();
+    if items.is_empty() {
+        return Err(Problem::new(&typed.span, "this stream listens nowhere")
+            .label("needs `listen`")
+            .help("say where: listen = \"127.0.0.1:5432\""));
+    }
+    let listen = |at: &At<&file::NumberOrText>| match peer::listen(context, &at.with(&at.value.0))?
+    {
+        Listen::Https(_) | Listen::Ajp(_) => {
+            let message = format!("a stream cannot listen on \"{}\"", at.value.0);
+            Err(Problem::new(&at.span, message).help(
+                "leave off the scheme: \"127.0.0.1:5432\"; the key `tls` has a stream's certificate",
+            ))
+        }
+        socket => Ok(Listen::Stream(Box::new(socket))),
+    };
+    items.iter().map(listen).collect()
+}
+
+/// Returns the server names of a stream.
+fn names(typed: &At<Table<file::Relay>>) -> Resolution<Vec<HostPattern>> {
+    let Some(at) = &typed.sni else { return Ok(vec![HostPattern::Any]) };
+    if at.items().is_empty() {
+        return Err(Problem::new(&at.span, "this list is empty")
+            .help("give names such as \"db.example.org\", or leave `sni` out for all clients"));
+    }
+    let name = |at: &At<&String>| match peer::host(at)? {
+        HostPattern::Any => Err(Problem::new(&at.span, "\"*\" is every name")
+            .help("leave `sni` out: the stream then has all names that no other stream has")),
+        HostPattern::Exact(name) if name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok() => {
+            Err(Problem::new(&at.span, "TLS clients name hosts, never addresses")
+                .help("give a host name, such as \"db.example.org\""))
+        }
+        name => Ok(name),
+    };
+    at.items().iter().map(name).collect()
+}
+
+fn named_clients(typed: &Option<At<OneOrMany<String>>>) -> Resolution<Vec<Clients>> {
+    let Some(at) = typed else { return Ok(Vec::new()) };
+    if at.items().is_empty() {
+        return Err(Problem::new(&at.span, "this list is empty")
+            .help("name addresses or networks such as \"10.0.0.0/8\", or leave the key out"));
+    }
+    at.items().iter().map(clients).collect()
+}
+
+/// The listeners of all streams so far.
+#[derive(Default)]
+struct Listeners {
+    /// The position of the stream that has each pair of listener and name.
+    names: HashMap<(Listen, String), Range<usize>>,
+    /// `proxy_protocol` of each listener, and the position that set it first.
+    proxied: HashMap<Listen, (bool, Range<usize>)>,
+}
+
+impl Listeners {
+    fn claim(
+        &mut self,
+        relay: &Relay,
+        typed: &At<Table<file::Relay>>,
+        sites: &[Site],
+    ) -> Resolution<()> {
+        let span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
+        for listen in &relay.listen {
+            let is_any_port = matches!(listen.socket(), Listen::Tcp(at) if at.port() == 0);
+            let mut of_sites = sites.iter().flat_map(|site| &site.listen);
+            if !is_any_port && of_sites.any(|other| other.socket() == listen.socket()) {
+                return Err(Problem::new(span, format!("a site listens on {listen}, too"))
+                    .help("give the stream a port of its own"));
+            }
+            let proxied = typed.proxy_protocol.as_ref().map_or(span, |at| &at.span);
+            let first = (relay.proxy_protocol, proxied.clone());
+            let (first, also) = self.proxied.entry(listen.clone()).or_insert(first);
+            if *first != relay.proxy_protocol {
+                return Err(Problem::new(proxied, format!("two streams on {listen} differ"))
+                    .label(format!("`proxy_protocol` is {} here", relay.proxy_protocol))
+                    .also(also, format!("and {first} here"))
+                    .help("all streams of a listener take PROXY headers, or none does"));
+            }
+            for name in &relay.sni {
+                self.claim_name(listen, name, typed.sni.as_ref().map_or(span, |at| &at.span))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claim_name(
+        &mut self,
+        listen: &Listen,
+        name: &HostPattern,
+        span: &Range<usize>,
+    ) -> Resolution<()> {
+        let name = match name {
+            HostPattern::Exact(name) => name.clone(),
+            HostPattern::Suffix(suffix) => format!("*{suffix}"),
+            HostPattern::Any => "*".into(),
+        };
+        let Some(first) = self.names.insert((listen.clone(), name.clone()), span.clone()) else {
+            return Ok(());
+        };
+        let problem = match &*name {
+            "*" => Problem::new(span, format!("two streams without `sni` listen on {listen}")),
+            name => Problem::new(span, format!("\"{name}\" on {listen} is taken already")),
+        };
+        Err(problem
+            .label("given a second time")
+            .also(&first, "first given here")
+            .help("give each stream names (`sni`) or a listener of its own"))
+    }
+}

@@ -1,0 +1,63 @@
+//! Streams: TCP connections that are passed to backends, for protocols other than HTTP.
+
+pub(crate) mod serve;
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf::{Access, Clients, HostPattern};
+use forebay_net::fault::Fault;
+use forebay_net::socket::Socket;
+use forebay_net::tls::ServerTls;
+use forebay_wire::ClientAddress;
+
+/// A stream: its clients, and the backends that their connections go to.
+pub struct Relay {
+    /// Server names of the clients. [`HostPattern::Any`] includes clients that send no name.
+    pub names: Vec<HostPattern>,
+    /// TLS settings, if Forebay decrypts the bytes.
+    pub tls: Option<Arc<ServerTls>>,
+    /// True if the server name selects the stream, or if clients begin with TLS.
+    pub needs_hello: bool,
+    /// True if connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// Peers that may send a PROXY header. If empty, all may.
+    pub trusted_proxies: Vec<Clients>,
+    /// Rules about the addresses of clients.
+    pub access: Access,
+    /// Time limit without bytes in either direction. `None` uses the server's setting.
+    pub idle: Option<Duration>,
+    /// Opens connections to backends.
+    pub backends: Box<dyn RelayBackends>,
+}
+
+/// The backends of a stream.
+pub trait RelayBackends {
+    /// Opens a connection to a backend for this client. Tries further backends if one fails.
+    fn connect<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a>;
+}
+
+/// Future of a connection to a backend.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<RelayBackend, Fault>> + 'a>>;
+
+/// The client of a stream.
+pub struct RelayClient {
+    /// Address of the client.
+    pub address: ClientAddress,
+    /// Address that the client connected to.
+    pub server: SocketAddr,
+}
+
+/// A new connection to a backend.
+pub struct RelayBackend {
+    /// The socket.
+    pub socket: Socket,
+    /// Name for the log.
+    pub name: Rc<str>,
+    /// Values that are dropped when the connection ends, such as permits.
+    pub held: Box<dyn Any>,
+}
