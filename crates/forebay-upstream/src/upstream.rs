@@ -22,6 +22,7 @@ mod permits;
 mod tally;
 mod upload;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use forebay_net::limit::Limit;
 use forebay_net::template::Escape;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Exchange;
+use tokio::time::Instant;
 
 use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
@@ -71,6 +73,8 @@ pub struct Attempt<'a> {
     group: &'a Group,
     /// The backends that have got the request, including this one.
     tried: Set,
+    /// Time at which the attempt began, until the backend replies. `None` if it is not needed.
+    begun: Cell<Option<Instant>>,
 }
 
 /// Counts a request as active at a backend until dropped.
@@ -171,7 +175,8 @@ impl Upstream {
             let in_flight =
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
             let (backend, group) = (&self.backends[index], &*self.group);
-            let attempt = Attempt { backend, index, group, tried };
+            let begun = Cell::new(group.begin_timing());
+            let attempt = Attempt { backend, index, group, tried, begun };
             exchange.request.upstream = Some(attempt.backend.shared_name());
             match self.attempt(&attempt, carrier, exchange, &mut attempts).await {
                 Ok(outcome) => {
@@ -267,6 +272,9 @@ impl Upstream {
 impl Attempt<'_> {
     /// Records that the backend has answered: it is up.
     pub fn answered(&self) {
+        if let Some(begun) = self.begun.take() {
+            self.group.record_time(self.index, begun);
+        }
         self.group.succeeded(self.index);
     }
 

@@ -88,11 +88,13 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
         upstream app { server 10.0.0.1 slow_start=30s;\n\
         server 10.0.0.2 slow_start=30s; hash $request_uri consistent; }\n\
         upstream other { server 10.0.0.3; server 10.0.0.4; ip_hash; }\n\
+        upstream third { server 10.0.0.5; server 10.0.0.6; least_time header; }\n\
         proxy_next_upstream error timeout http_502 http_503;\n\
         server {\nlisten 127.0.0.1:8080;\nproxy_cache z;\n\
         location / {\nproxy_pass http://app;\nproxy_cache_valid 404 1m;\n\
         proxy_cache_valid 200 302 10m;\nproxy_cache_use_stale error updating;\n\
         proxy_cache_key $scheme$proxy_host$request_uri;\nproxy_cache_bypass $cookie_session;\n}\n\
+        location /third/ { proxy_pass http://third; proxy_cache off; }\n\
         location /plain/ { proxy_pass http://other; proxy_cache off; }\n\
         location = /robots.txt { return 200 ok; }\n}\n}\n";
     let file = folder.write("nginx.conf", text);
@@ -103,6 +105,7 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
         "private_cookies = [\"session\"] }",
         "hash_key = \"{uri}\"",
         "balance = \"hash\"",
+        "balance = \"least-time\"",
         "statuses = [502, 503]",
         "slow_start = \"30s\"",
     ] {

@@ -136,6 +136,9 @@ pub enum Balance {
     /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
     /// requests relative to its weight.
     RandomTwo,
+    /// The server with the lowest mean time until the head of a reply arrives, multiplied by its
+    /// open requests and divided by its weight. Slow replies count at once, fast ones gradually.
+    LeastTime,
 }
 
 /// Sends a client to the same server each time.

@@ -165,6 +165,9 @@ pub enum Balance {
     /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
     /// requests relative to its weight.
     RandomTwo,
+    /// The server with the lowest mean time of replies, multiplied by its open requests and divided
+    /// by its weight.
+    LeastTime,
 }
 
 /// The cookie that binds a client to one server.

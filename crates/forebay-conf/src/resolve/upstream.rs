@@ -325,6 +325,7 @@ fn upstream(
             Some(file::Balance::LeastConnections) => Balance::LeastConnections,
             Some(file::Balance::Hash) => Balance::Hash,
             Some(file::Balance::RandomTwo) => Balance::RandomTwo,
+            Some(file::Balance::LeastTime) => Balance::LeastTime,
             Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
         },
         hash_key: hash_key(keys)?,

@@ -269,6 +269,51 @@ fn the_nearest_backends_that_are_up_are_asked() {
     });
 }
 
+/// Starts the backend with this number. It sends each head after `time`, and the body much later.
+fn slow(world: &World, number: u8, name: &'static str, time: Duration) {
+    let mut backend = world.backend(&format!("10.0.0.{number}:3000"));
+    tokio::task::spawn_local(async move {
+        loop {
+            let mut connection = backend.accept().await;
+            tokio::task::spawn_local(async move {
+                connection.request().await;
+                sleep(time).await;
+                connection
+                    .send("HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: 1\r\n\r\n")
+                    .await;
+                sleep(Duration::from_millis(500)).await;
+                connection.send(name).await;
+            });
+        }
+    });
+}
+
+#[test]
+fn who_begins_its_replies_soonest_is_asked() {
+    let keys = "balance = \"least-time\"";
+    in_memory(&proxied("\"{a}\", \"{b}\", \"{c}\"", keys), async |world| {
+        slow(world, 1, "a", Duration::from_millis(900));
+        slow(world, 2, "b", Duration::from_millis(10));
+        slow(world, 3, "c", Duration::from_millis(300));
+        let mut first: Vec<char> = names(world, 3).await.chars().collect();
+        first.sort_unstable();
+        assert_eq!(first, ['a', 'b', 'c'], "each is asked once");
+        assert_eq!(names(world, 4).await, "bbbb");
+        // 30 times as many open requests outweigh the time.
+        let mut clients: Vec<_> = (0..124).map(|_| world.client()).collect();
+        for client in &mut clients {
+            client.send(GET).await;
+            tokio::task::yield_now().await;
+        }
+        let mut answered = String::new();
+        for client in &mut clients {
+            answered.push_str(client.reply(GET).await.text());
+        }
+        let count = |name| answered.matches(name).count();
+        assert!(count("b") > 100 && (1..10).contains(&count("c")), "{answered}");
+    });
+}
+
 #[test]
 fn the_status_shows_a_slow_start() {
     let keys = "recover_time = \"5s\"\nslow_start = \"100s\"";

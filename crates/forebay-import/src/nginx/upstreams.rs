@@ -153,6 +153,7 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
         match inner.name.as_str() {
             "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
             "least_conn" if is_http => table.set("balance", "least-connections"),
+            "least_time" if is_http => table.set("balance", "least-time"),
             "random" if is_http && inner.arg(0) == "two" && is_by_connections(inner.arg(1)) => {
                 table.set("balance", "random-two");
             }

@@ -16,6 +16,7 @@
 
 mod balancing;
 mod budget;
+mod reply_time;
 mod slow_start;
 mod turns;
 
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 use balancing::score;
 pub use balancing::{Balancing, Rank, stable_hash};
 use budget::Retries;
+use reply_time::ReplyTime;
 use slow_start::SlowStart;
 pub use turns::Turns;
 
@@ -84,6 +86,7 @@ struct Record {
     retry_at: AtomicU64,
     /// Time at which the backend came back, in ms since the start. 0: it was never down.
     back_at: AtomicU64,
+    reply_time: ReplyTime,
 }
 
 /// A request that is active at a backend.
@@ -240,31 +243,15 @@ impl Group {
 
     /// Counts a request as active, if the balance method needs the count.
     pub fn enter(self: &Arc<Self>, index: usize) -> UnderWay {
-        let is_by_load =
-            matches!(self.balance, conf::Balance::LeastConnections | conf::Balance::RandomTwo);
+        let is_by_load = matches!(
+            self.balance,
+            conf::Balance::LeastConnections | conf::Balance::RandomTwo | conf::Balance::LeastTime
+        );
         let counts = is_by_load && self.members.len() > 1;
         UnderWay(counts.then(|| {
             self.members[index].record.under_way.fetch_add(1, Ordering::Relaxed);
             (self.clone(), index)
         }))
-    }
-
-    /// Counts a request for the budget of retries.
-    pub fn count_request(&self) {
-        if let Some(retries) = &self.retries {
-            retries.count_request(self.started.elapsed().as_secs());
-        }
-    }
-
-    /// Returns true if another backend should get a request because of this status of its reply.
-    /// Takes a retry from the budget. The request has been sent to the backends in `tried`.
-    pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
-        let Some(retries) = &self.retries else { return false };
-        // A backend that is down would answer with a worse error.
-        let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
-        retries.are_for(status, method, tried.count_ones())
-            && others != 0
-            && retries.take(self.started.elapsed().as_secs())
     }
 
     /// Records a reply. Clears earlier failures only if they had excluded the backend.

@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use forebay_conf as conf;
 
+use super::{Group, Set};
+
 /// Number of seconds over which requests and retries are counted.
 const WINDOW: usize = 10;
 /// Number of retries in a window that are allowed without regard to the number of requests. A
@@ -67,6 +69,26 @@ impl Retries {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.advance(second);
         act(&mut counts)
+    }
+}
+
+impl Group {
+    /// Counts a request for the budget of retries.
+    pub fn count_request(&self) {
+        if let Some(retries) = &self.retries {
+            retries.count_request(self.started.elapsed().as_secs());
+        }
+    }
+
+    /// Returns true if another backend should get a request because of this status of its reply.
+    /// Takes a retry from the budget. The request has been sent to the backends in `tried`.
+    pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
+        let Some(retries) = &self.retries else { return false };
+        // A backend that is down would answer with a worse error.
+        let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
+        retries.are_for(status, method, tried.count_ones())
+            && others != 0
+            && retries.take(self.started.elapsed().as_secs())
     }
 }
 

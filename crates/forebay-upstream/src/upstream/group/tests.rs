@@ -383,7 +383,7 @@ fn first_of(group: &Group) -> (usize, Option<u64>) {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_gets_its_share_gradually_by_every_method() {
-    for balance in ["round-robin", "least-connections", "random-two", "hash"] {
+    for balance in ["round-robin", "least-connections", "random-two", "hash", "least-time"] {
         let keys = format!("balance = \"{balance}\"\nslow_start = \"100s\"\n");
         for is_by_health in [false, true] {
             let group = group(THREE, &keys);

@@ -1,4 +1,4 @@
-//! Selects the next of the backends that are up: by weight or by active requests.
+//! Selects the next of the backends that are up: by weight, active requests or times of replies.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -23,6 +23,9 @@ impl Group {
         if self.balance == conf::Balance::RandomTwo {
             return self.less_loaded_of_two(set & !tried, mix(turn as u64), &ramp);
         }
+        if self.balance == conf::Balance::LeastTime {
+            return self.quickest(set & !tried, turn, &ramp);
+        }
         let mut cached = turns.0.borrow_mut();
         if cached.0 != set {
             *cached = (set, self.order(set));
@@ -31,7 +34,10 @@ impl Group {
         let start = turn % order.len().max(1);
         let mut from_here = order[start..].iter().chain(&order[..start]).map(|&at| at as usize);
         let least = match self.balance {
-            conf::Balance::RoundRobin | conf::Balance::Hash | conf::Balance::RandomTwo => None,
+            conf::Balance::RoundRobin
+            | conf::Balance::Hash
+            | conf::Balance::RandomTwo
+            | conf::Balance::LeastTime => None,
             conf::Balance::LeastConnections => {
                 bits(set & !tried).map(|index| self.load(index, &ramp)).min_by(Load::compare)
             }
@@ -46,6 +52,20 @@ impl Group {
             // Another thread may have changed the loads in the meantime, so that no backend has the
             // lowest load found above. Then take any backend.
             .or_else(|| bits(set & !tried).next())
+    }
+
+    /// Returns the backend of `set` with the lowest cost. `turn` decides between equal costs.
+    fn quickest(&self, set: Set, turn: usize, ramp: &Ramp) -> Option<usize> {
+        let (now, count) = (self.micros(), set.count_ones() as usize);
+        let cost = |index: usize| {
+            let member = &self.members[index];
+            let open = member.record.under_way.load(Ordering::Relaxed);
+            let weight = u64::from(member.weight) * self.share(index, ramp);
+            (index, member.record.reply_time.cost(now, open) / weight as f64)
+        };
+        let from_turn = bits(set).chain(bits(set)).skip(turn % count.max(1)).take(count);
+        let least = from_turn.map(cost).min_by(|(_, one), (_, other)| one.total_cmp(other));
+        least.map(|(index, _)| index)
     }
 
     fn load(&self, index: usize, ramp: &Ramp) -> Load {
