@@ -1,5 +1,7 @@
 //! Opens a connection for one client of a stream.
 
+use std::cell::Cell;
+
 use forebay_net::fault::{Fault, Side};
 
 use super::{Attempt, Backend, BackendConnection, InFlight, Upstream, bit};
@@ -28,8 +30,9 @@ impl Upstream {
             tried |= bit(index);
             let in_flight =
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
-            let attempt =
-                Attempt { backend: &self.backends[index], index, tried, group: &self.group };
+            let (backend, group) = (&self.backends[index], &*self.group);
+            let begun = Cell::new(group.begin_timing());
+            let attempt = Attempt { backend, index, tried, group, begun };
             match greet(attempt.backend, greeting).await {
                 Ok(connection) => {
                     attempt.answered();
