@@ -64,8 +64,8 @@ pub use regex::Regex;
 pub use relay::Relay;
 pub use retry::{StatusRanges, StatusRetry};
 pub use route::{
-    Access, Action, AppServer, BasicAuth, Cgi, Fastcgi, Files, Multiplex, PathParameters, Redirect,
-    Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
+    Access, Action, AppServer, BasicAuth, Cgi, DigestAuth, Fastcgi, Files, Multiplex,
+    PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;
 pub(crate) use template::is_taken;

@@ -314,6 +314,7 @@ const KEYS: &[&str] = &[
     "cache",
     "forward_auth",
     "jwt",
+    "digest_auth",
     "jwks",
     "secret",
     "algorithms",

@@ -230,6 +230,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Files", &["[site.route.files]\nroot = 'htdocs'\n@"]),
     ("ForwardAuth", &["respond = 'x'\n[site.route.forward_auth]\nto = 'http://a'\n@"]),
     ("Jwt", &["respond = 'x'\n[site.route.jwt]\nkey = 'a-file'\n@"]),
+    ("DigestAuth", &["respond = 'x'\n[site.route.digest_auth]\nfile = 'a-file'\nrealm = 'a'\n@"]),
     ("Health", &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.health]\npath = '/'\n@"]),
     ("Levels", &["files = 'htdocs'\n[site.route.compress.levels]\n@"]),
     ("Limits", &["respond = 'x'\n[server.limits]\n@"]),

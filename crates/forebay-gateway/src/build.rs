@@ -20,8 +20,8 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{
-    ForwardAuth, GateState, Guarded, HashQueue, KeyError, PasswordChecks, RateLimiter, TokenKeys,
-    Users, UsersError, checks_at_once,
+    DigestUsers, ForwardAuth, GateState, Guarded, HashQueue, KeyError, PasswordChecks, RateLimiter,
+    TokenKeys, Users, UsersError, checks_at_once,
 };
 use forebay_origin::apps::definition::Definition;
 use forebay_origin::apps::running::RunningApp;
@@ -178,6 +178,10 @@ impl Origins {
             start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
         for auth in plan.sites.iter().flat_map(|site| &site.routes).filter_map(passwords) {
             Users::check(&auth.file).map_err(BuildError::Users)?;
+        }
+        let routes = plan.sites.iter().flat_map(|site| &site.routes);
+        for auth in routes.filter_map(|route| route.access.digest_auth.as_ref()) {
+            DigestUsers::check(&auth.file).map_err(BuildError::Users)?;
         }
         let password_checks = previous.map_or_else(
             || Arc::new(PasswordChecks::new(checks_at_once())),

@@ -16,7 +16,7 @@ use forebay_conf::{
 };
 use forebay_net::log_file;
 use forebay_net::privileges::{PrivilegeError, look_up};
-use forebay_origin::access::{TokenKeys, Users, UsersError};
+use forebay_origin::access::{Algorithm, DigestUsers, TokenKeys, Users, UsersError};
 use forebay_origin::apps::definition::{Definition, asgi_interpreter, definition};
 use forebay_origin::files::ScriptRoutes;
 use forebay_origin::scripts::cgi::obstacle;
@@ -41,6 +41,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let changes_user = rustix::process::geteuid().is_root() && gives_up_root(&plan.server);
     let spool = if changes_user { None } else { of_spool(&plan.server) };
     let (unreadable_users, odd_users) = of_users(plan);
+    let (unreadable_digests, odd_digests) = of_digest_users(plan);
     let wrong: Vec<_> = users
         .into_iter()
         .chain(apps)
@@ -50,6 +51,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)
         .chain(unusable_keys(plan))
+        .chain(unreadable_digests)
         .collect();
     if !wrong.is_empty() {
         return Err(plan.refuse(&wrong));
@@ -63,6 +65,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = doubtful.chain(htaccess::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
+        .chain(odd_digests)
         .chain(unmatched_prefixes(plan))
         .chain(rules::all(plan))
         .chain(certificates)
@@ -412,6 +415,40 @@ fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
                 Ok(odd) => doubtful.extend(odd.iter().take(ODD_LINES).map(|error| {
                     finding(error, format!("WARNING: {error}; its user cannot log in"))
                 })),
+            }
+        }
+    }
+    (wrong, doubtful)
+}
+
+/// Returns errors for `htdigest` files that cannot be read, and warnings for invalid lines and for
+/// realms without a user.
+fn of_digest_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
+    let (mut wrong, mut doubtful) = (Vec::new(), Vec::new());
+    for (site, of) in plan.sites.iter().enumerate() {
+        for (at, route) in of.routes.iter().enumerate() {
+            let Some(auth) = &route.access.digest_auth else { continue };
+            let finding = |key: &str, message: String, help: &str| {
+                let (site, at) = (site.to_string(), at.to_string());
+                let place = ["site", &site, "route", &at, "digest_auth", key];
+                Finding { key: place.map(str::to_owned).into(), message, help: help.to_owned() }
+            };
+            match DigestUsers::check(&auth.file) {
+                Err(error) => wrong.push(finding("file", error.to_string(), error.advice())),
+                Ok((users, odd)) => {
+                    doubtful.extend(odd.iter().take(ODD_LINES).map(|error| {
+                        let message = format!("WARNING: {error}; its user cannot log in");
+                        finding("file", message, error.advice())
+                    }));
+                    if !Algorithm::ALL.iter().any(|one| users.has(&auth.realm, *one)) {
+                        let message = format!("WARNING: no user has the realm {}", auth.realm);
+                        doubtful.push(finding(
+                            "realm",
+                            message,
+                            "write the realm as in the second part of the lines of the file",
+                        ));
+                    }
+                }
             }
         }
     }

@@ -313,34 +313,42 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
         let limit = format!("one request every {every} s per key, and {ahead} at once before");
         text.item("", limit.as_bytes());
     }
-    if let Some(auth) = &route.access.basic_auth {
-        text.item("", format!("for the users of {}", auth.file.display()).as_bytes());
-        let is_enough =
-            is_any && (route.access.forward_auth.is_some() || route.access.jwt.is_some());
-        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
-        if !names.any(|name| name.eq_ignore_ascii_case(b"authorization")) && !is_enough {
-            text.answer.decide(401);
-        }
-    }
-    if let Some(jwt) = &route.access.jwt {
-        text.item("", b"for a request with a valid token (`jwt`)");
-        let is_enough =
-            is_any && (route.access.forward_auth.is_some() || route.access.basic_auth.is_some());
-        let name = match &jwt.source {
-            TokenSource::Header(name) => name.as_str(),
-            TokenSource::Cookie(_) => "cookie",
-        };
-        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
-        if !names.any(|given| given.eq_ignore_ascii_case(name.as_bytes())) && !is_enough {
-            text.answer.decide(401);
-        }
-    }
+    logins(route, request, text);
     if let Some(auth) = &route.access.forward_auth {
         let servers: Vec<_> = auth.proxy.upstream.addresses().map(ToString::to_string).collect();
         let asked = format!("if {} permits it: GET {}", servers.join(", "), auth.target);
         text.item("", asked.as_bytes());
     }
     Ok(())
+}
+
+/// Appends the logins of the route. Decides the answer if the request has no field for them.
+fn logins(route: &Route, request: &Request, text: &mut Explanation) {
+    let access = &route.access;
+    let users = |file: &std::path::Path| format!("for the users of {}", file.display());
+    let basic = access.basic_auth.as_ref().map(|auth| (users(&auth.file), "authorization"));
+    let digest = access.digest_auth.as_ref().map(|auth| (users(&auth.file), "authorization"));
+    let token = access.jwt.as_ref().map(|jwt| {
+        let field = match &jwt.source {
+            TokenSource::Header(name) => name.as_str(),
+            TokenSource::Cookie(_) => "cookie",
+        };
+        ("for a request with a valid token (`jwt`)".to_owned(), field)
+    });
+    let logins: Vec<_> = [basic, digest, token].into_iter().flatten().collect();
+    let has_field = |name: &str| {
+        let mut names = request.head.fields.iter().map(|field| field.name.of(&request.bytes));
+        names.any(|given| given.eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let missing = logins.iter().filter(|(_, field)| !has_field(field)).count();
+    logins.iter().for_each(|(item, _)| text.item("", item.as_bytes()));
+    let is_refused = match access.satisfy {
+        Satisfy::All => missing > 0,
+        Satisfy::Any => missing > 0 && missing == logins.len() && access.forward_auth.is_none(),
+    };
+    if is_refused {
+        text.answer.decide(401);
+    }
 }
 
 /// Returns the first route from number `from` on that takes the request.

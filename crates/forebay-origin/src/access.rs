@@ -1,5 +1,5 @@
-//! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617) or by
-//! signed token (`token`).
+//! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617), by
+//! Digest (`digest`) or by signed token (`token`).
 //!
 //! One bcrypt hash takes 0.1 s by design. Threads for blocking work compute the hashes, on at most
 //! half of the processors. Client addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of
@@ -14,12 +14,16 @@
 //! The crate `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses
 //! `bcrypt`, `sha-crypt` and `md-5` (apr1) directly.
 
+mod digest;
+mod digest_users;
 mod forward;
 mod hash;
+mod nonces;
 mod queue;
 mod rate_limit;
 mod token;
 mod token_keys;
+mod user_file;
 mod users;
 
 use std::collections::BTreeMap;
@@ -43,14 +47,18 @@ use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
 
+use digest::DigestCheck;
+pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
+use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::RateLimiter;
 use rate_limit::{decide_all, refusal_fields};
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};
+pub use user_file::UsersError;
 use users::Digest;
-pub use users::{Users, UsersError};
+pub use users::Users;
 
 /// Maximum length of a password in bytes, because the time of SHA-crypt grows with the length.
 const LONGEST_PASSWORD: usize = 512;
@@ -63,7 +71,9 @@ pub fn checks_at_once() -> usize {
 
 /// Password state that all threads share: the users of each file, and the queue for hashes.
 pub struct PasswordChecks {
-    files: Mutex<BTreeMap<PathBuf, Weak<Mutex<Users>>>>,
+    files: Shelf<Users>,
+    digest_files: Shelf<DigestUsers>,
+    nonces: Arc<Nonces>,
     queue: Arc<HashQueue>,
     /// Key of the digests, different in each process.
     key: [u64; 4],
@@ -74,6 +84,8 @@ impl PasswordChecks {
     pub fn new(at_once: usize) -> Self {
         Self {
             files: Mutex::default(),
+            digest_files: Mutex::default(),
+            nonces: Arc::new(Nonces::new()),
             queue: HashQueue::new(at_once),
             // The standard library keys its hash maps randomly, with a new key each time.
             key: std::array::from_fn(|at| RandomState::new().hash_one(at)),
@@ -85,16 +97,14 @@ impl PasswordChecks {
         &self.queue
     }
 
-    /// Returns the users of `file`. All routes that name the file share them.
+    /// Returns the users of `file` for Basic authentication.
     fn users(&self, file: PathBuf) -> Arc<Mutex<Users>> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.retain(|_, users| users.strong_count() > 0);
-        if let Some(users) = files.get(&file).and_then(Weak::upgrade) {
-            return users;
-        }
-        let users = Arc::new(Mutex::new(Users::new(file.clone())));
-        files.insert(file, Arc::downgrade(&users));
-        users
+        shared(&self.files, file, Users::new)
+    }
+
+    /// Returns the users of `file` for Digest authentication.
+    fn digest_users(&self, file: PathBuf) -> Arc<Mutex<DigestUsers>> {
+        shared(&self.digest_files, file, DigestUsers::new)
     }
 
     fn digest(&self, user: &[u8], password: &[u8]) -> Digest {
@@ -120,6 +130,21 @@ pub struct Guarded {
     limits: [Vec<Arc<RateLimiter>>; 2],
 }
 
+/// Users of each file. All routes that name the file share them.
+type Shelf<T> = Mutex<BTreeMap<PathBuf, Weak<Mutex<T>>>>;
+
+/// Returns the users of `file`, which `create` creates if no route has them.
+fn shared<T>(shelf: &Shelf<T>, file: PathBuf, create: fn(PathBuf) -> T) -> Arc<Mutex<T>> {
+    let mut files = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+    files.retain(|_, users| users.strong_count() > 0);
+    if let Some(users) = files.get(&file).and_then(Weak::upgrade) {
+        return users;
+    }
+    let users = Arc::new(Mutex::new(create(file.clone())));
+    files.insert(file, Arc::downgrade(&users));
+    users
+}
+
 /// State of a route's access control that threads share, or that the route needs to ask a server.
 pub struct GateState<'s> {
     /// The passwords of all routes.
@@ -135,16 +160,22 @@ pub struct GateState<'s> {
 /// Credentials that a route needs.
 enum Login {
     Password(Passwords),
+    Digest(DigestCheck),
     Token(TokenCheck),
 }
 
 impl Guarded {
     /// Creates the access control from `access` and its state.
     pub fn new(thread: Rc<Thread>, access: Access, state: GateState<'_>) -> Self {
+        let digest = access.digest_auth.clone().map(|auth| {
+            let users = state.checks.digest_users(auth.file.clone());
+            DigestCheck::new(auth, users, state.checks.nonces.clone())
+        });
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, state.checks));
         let tokens = access.jwt.clone().zip(state.keys);
         let tokens = tokens.map(|(settings, keys)| TokenCheck::new(settings, keys));
-        let logins = passwords.map(Login::Password).into_iter().chain(tokens.map(Login::Token));
+        let passwords = passwords.map(Login::Password).into_iter();
+        let logins = passwords.chain(digest.map(Login::Digest)).chain(tokens.map(Login::Token));
         let limited = |wanted| {
             let is_meant = |limiter: &&Arc<RateLimiter>| limiter.needs_user() == wanted;
             state.limiters.iter().filter(is_meant).cloned().collect()
@@ -248,6 +279,10 @@ impl Guarded {
             Login::Password(passwords) => {
                 let fits = self.takes_password(passwords, exchange).await?;
                 Ok((!fits).then(|| Refusals { status: 401, lines: passwords.challenge.clone() }))
+            }
+            Login::Digest(digest) => {
+                let refused = digest.check(&self.thread, &mut exchange.request)?;
+                Ok(refused.map(|lines| Refusals { status: 401, lines }))
             }
             Login::Token(tokens) => Ok(tokens.check(&mut exchange.request).err().map(|refused| {
                 let mut lines = Vec::new();

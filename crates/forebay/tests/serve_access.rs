@@ -260,6 +260,91 @@ fn applications_of_other_protocols_know_the_user() {
     }
 }
 
+/// Returns the status and the body that curl gets with the Digest scheme.
+fn curl_digest(address: &str, target: &str, password: &str, more: &[&str]) -> (String, String) {
+    let url = format!("http://{address}{target}");
+    let user = format!("ann:{password}");
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "60", "--digest", "-u", &user, "-w", "\\n%{http_code}"])
+        .args(more)
+        .arg(url)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, status) = text.rsplit_once('\n').unwrap();
+    (status.to_owned(), body.to_owned())
+}
+
+/// The lines of `htdigest` for the user `ann` of the realm `a "realm"`, whose password is `p:ss w`.
+const DIGEST_LINES: [&str; 2] = [
+    "ann:a \"realm\":91ad9826f7d0dc26724f688f226834cdcbd2f9818666fda18ba55e23d61b90f6\n",
+    "ann:a \"realm\":5286ff1e6c58f67ffd10d3f9f6fbc2a7\n",
+];
+
+#[test]
+fn users_are_let_in_by_the_passwords_of_htdigest() {
+    if !peer::has(&["curl"]) {
+        return;
+    }
+    for (lines, name) in [
+        (DIGEST_LINES.concat(), "both"),
+        (DIGEST_LINES[0].into(), "sha"),
+        (DIGEST_LINES[1].into(), "md5"),
+    ] {
+        let folder = Folder::new();
+        folder.write("users", lines);
+        folder.write("files/index.html", "page");
+        folder.script("cgi/env.sh", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; env\n");
+        let guard = "digest_auth = { file = \"users\", realm = 'a \"realm\"' }\n";
+        // For `/`, the rules of two routes check the same credentials.
+        let forebay = site(
+            folder,
+            &format!(
+                "[[site.route]]\npath = \"/index.html\"\nfiles = \"files\"\n{guard}\
+                 [[site.route]]\npath = \"/cgi/*\"\ncgi = \"cgi\"\n{guard}\
+                 [[site.route]]\nfiles = \"files\"\n{guard}"
+            ),
+        );
+        let address = forebay.address.to_string();
+        let page = ("200".to_owned(), "page".to_owned());
+        for target in ["/", "/index.html", "/a/../index.html?x=1&y"] {
+            assert_eq!(curl_digest(&address, target, "p:ss w", &[]), page, "{name} {target}");
+            assert_eq!(curl_digest(&address, target, "p:ss", &[]).0, "401", "{name} {target}");
+        }
+        // The second transfer reuses the nonce with the next count.
+        let url = format!("http://{address}/?second");
+        let (_, bodies) = curl_digest(&address, "/?first", "p:ss w", &[&url]);
+        assert_eq!(bodies.matches("page").count(), 2, "{name} {bodies}");
+        let post = ["--data", "a=b", "--path-as-is"];
+        let (status, body) = curl_digest(&address, "/cgi/../cgi/env.sh", "p:ss w", &post);
+        assert_eq!(status, "200", "{name} {body}");
+        for line in ["REMOTE_USER=ann", "AUTH_TYPE=Digest"] {
+            assert!(body.lines().any(|one| one == line), "{name} {body}");
+        }
+        assert!(!body.contains("HTTP_AUTHORIZATION"), "{name} {body}");
+        forebay.stop();
+    }
+}
+
+#[test]
+fn apache_lets_the_same_users_in_by_digest() {
+    let conf = "<Location />\nAuthType Digest\nAuthName 'a realm'\n\
+                AuthUserFile \"{tmp}/users\"\nRequire valid-user\n</Location>\n\
+                DocumentRoot \"{tmp}\"\n";
+    let modules = ["auth_digest", "authn_core", "authn_file", "authz_user"];
+    let Some(peer) = apache(&modules, conf) else { return };
+    if !peer::has(&["curl"]) {
+        return;
+    }
+    // Apache compares a realm with quotes in another way.
+    peer.folder().write("users", "ann:a realm:3afc8d6ffdccd583e620b5587109c0e6\n");
+    peer.folder().write("page", "in");
+    let address = format!("127.0.0.1:{}", peer.port());
+    assert_eq!(curl_digest(&address, "/page", "p:ss w", &[]), ("200".into(), "in".into()));
+    assert_eq!(curl_digest(&address, "/page", "p:ss", &[]).0, "401");
+}
+
 #[test]
 fn http_backends_get_the_field_and_the_log_has_the_user() {
     let folder = Folder::new();

@@ -113,6 +113,10 @@ pub struct Route {
     /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
     /// Default: no password is needed.
     pub basic_auth: Option<At<Table<BasicAuth>>>,
+    /// Requires a user name and a password with Digest authentication, for old sites: a table with
+    /// `file` and `realm`. Without TLS, the password is not visible, but everything else is.
+    /// Default: no password is needed.
+    pub digest_auth: Option<At<Table<DigestAuth>>>,
     /// A server that permits or refuses each request, such as oauth2-proxy or Authelia: its URL, or
     /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
     /// goes to the client. Default: none.
@@ -121,7 +125,7 @@ pub struct Route {
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
-    /// address rules (`allow` and `deny`), `basic_auth`, `jwt`, or `forward_auth`. Default: "all".
+    /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with
@@ -232,6 +236,18 @@ pub struct BasicAuth {
     /// Forebay reads it again after it has changed.
     pub file: Option<At<String>>,
     /// The name that browsers show when they ask for the password. Default: "restricted".
+    pub realm: Option<At<String>>,
+}
+
+/// A file of users and the hashes of their passwords for Digest authentication.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["file", "realm"]))]
+pub struct DigestAuth {
+    /// A file of Apache's `htdigest`: `user:realm:hash` on each line, with MD5 or SHA-256. Forebay
+    /// reads it again after it has changed.
+    pub file: Option<At<String>>,
+    /// The realm of the users in the file. Browsers show it when they ask for the password.
     pub realm: Option<At<String>>,
 }
 

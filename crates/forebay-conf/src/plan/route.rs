@@ -118,6 +118,9 @@ pub struct Access {
     pub deny: Vec<Clients>,
     /// Users that may use the route. `None`, the default: no password is needed.
     pub basic_auth: Option<BasicAuth>,
+    /// Users that may use the route, with the Digest scheme. `None`, the default: no password is
+    /// needed.
+    pub digest_auth: Option<DigestAuth>,
     /// A token that each request must have. `None`, the default: no token is needed.
     pub jwt: Option<Jwt>,
     /// A server that permits or refuses each request. `None`, the default: there is no such server.
@@ -186,6 +189,15 @@ pub struct BasicAuth {
     pub file: PathBuf,
     /// The name that browsers show when they ask for the password. It has no control characters.
     /// Default `restricted`.
+    pub realm: String,
+}
+
+/// Users and the hashes of their passwords, for Digest authentication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DigestAuth {
+    /// The file. The path is absolute and was a file when the configuration was loaded.
+    pub file: PathBuf,
+    /// The realm of the users. It has no control characters and no colon.
     pub realm: String,
 }
 

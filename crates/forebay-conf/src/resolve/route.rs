@@ -23,8 +23,8 @@ use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, AppProtocol, At, BoolOr, File, Kind, Table};
 use crate::plan::{
-    Access, Action, BasicAuth, ErrorPages, LogFile, Maintenance, Matcher, PathParameters,
-    PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
+    Access, Action, BasicAuth, DigestAuth, ErrorPages, LogFile, Maintenance, Matcher,
+    PathParameters, PathPattern, Rewrite, Route, Satisfy, ServerProtocol,
 };
 
 /// Settings of a site that its routes inherit.
@@ -113,12 +113,15 @@ fn access(
         at.items().iter().map(clients).collect::<Resolution<_>>()
     };
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
+    let digest_auth = typed.digest_auth.as_ref();
+    let digest_auth = digest_auth.map(|at| digest_auth_of(context, at)).transpose()?;
     let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, at)).transpose()?;
     let forward_auth = typed.forward_auth.as_ref();
     let access = Access {
         allow: named(&typed.allow)?,
         deny: named(&typed.deny)?,
         basic_auth,
+        digest_auth,
         jwt,
         forward_auth: forward_auth.map(|at| forward_auth_of(context, file, at)).transpose()?,
         satisfy: match &typed.satisfy {
@@ -128,14 +131,12 @@ fn access(
         rate_limits: rate_limits(&typed.rate_limit, captures)?,
     };
     let has_addresses = !access.allow.is_empty() || !access.deny.is_empty();
-    let by_login = [access.basic_auth.is_some(), access.jwt.is_some()];
-    let rules = by_login.into_iter().chain([has_addresses, access.forward_auth.is_some()]);
+    let passwords = [access.basic_auth.is_some(), access.digest_auth.is_some()];
+    let by_login = passwords.into_iter().chain([access.jwt.is_some()]);
+    let rules = by_login.chain([has_addresses, access.forward_auth.is_some()]);
     let rules = rules.filter(|&is_given| is_given).count();
-    if access.satisfy == Satisfy::All
-        && let (Some(_), Some(at), Some(jwt)) = (&typed.basic_auth, &typed.jwt, &access.jwt)
-        && jwt.source.is_authorization()
-    {
-        return Err(needs_two_credentials(&at.span));
+    if access.satisfy == Satisfy::All {
+        one_authorization(typed, &access)?;
     }
     match &typed.satisfy {
         Some(at) if access.satisfy == Satisfy::Any && rules < 2 => {
@@ -143,17 +144,38 @@ fn access(
                 return Ok(Access { satisfy: Satisfy::All, ..access });
             }
             Err(Problem::new(&at.span, "`satisfy` makes no difference here").help(
-                "it combines `allow` or `deny`, `basic_auth`, `jwt` and `forward_auth`: give two of them",
+                "it combines `allow` or `deny`, `basic_auth`, `digest_auth`, `jwt` and `forward_auth`: \
+                 give two of them",
             ))
         }
         _ => Ok(access),
     }
 }
 
-/// Returns the problem of two rules that need different values of the field `Authorization`.
-fn needs_two_credentials(span: &Range<usize>) -> Problem {
-    Problem::new(span, "no request can have two kinds of credentials in one field `Authorization`")
-        .help("write satisfy = \"any\", or take the token from another `header` or a `cookie`")
+/// Checks that a request can meet all rules with its one field `Authorization`.
+fn one_authorization(typed: &file::Route, access: &Access) -> Resolution<()> {
+    let basic = typed.basic_auth.as_ref().map(|at| &at.span);
+    let digest = typed.digest_auth.as_ref().map(|at| &at.span);
+    let is_token = access.jwt.as_ref().is_some_and(|jwt| jwt.source.is_authorization());
+    let token = typed.jwt.as_ref().map(|at| &at.span).filter(|_| is_token);
+    let Some(span) = [basic, digest, token].into_iter().flatten().nth(1) else { return Ok(()) };
+    let message = "no request can have two kinds of credentials in one field `Authorization`";
+    Err(Problem::new(span, message)
+        .help("write satisfy = \"any\", or take a token from another `header` or a `cookie`"))
+}
+
+fn digest_auth_of(
+    context: &Context<'_>,
+    typed: &At<Table<file::DigestAuth>>,
+) -> Resolution<DigestAuth> {
+    let file = required(&typed.file, &typed.span, "file", "\"htdigest\"")?;
+    let realm_at = required(&typed.realm, &typed.span, "realm", "\"staff\"")?;
+    let realm = text(realm_at)?;
+    if realm.contains(':') {
+        return Err(Problem::new(&realm_at.span, "a realm has no colon")
+            .help("a colon separates the parts of a line of the file"));
+    }
+    Ok(DigestAuth { file: path::file(context, file)?, realm: realm.to_owned() })
 }
 
 fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Resolution<BasicAuth> {

@@ -1,74 +1,13 @@
 //! Users in a file of Apache's `htpasswd`: `name:hash` on each line.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_net::log::ErrorLog;
-use rustix::fs::OFlags;
 
 use super::hash::Hash;
-
-/// Maximum size of a file in bytes: some ten thousand users. While a thread reads it, its requests
-/// and other threads that need the file wait.
-const LARGEST: u64 = 1024 * 1024;
-
-/// Error of a user file.
-#[derive(Debug)]
-pub enum UsersError {
-    /// Error of the system.
-    Io(PathBuf, io::Error),
-    /// A directory, a pipe or a device.
-    NotRegular(PathBuf),
-    /// Larger than `LARGEST`.
-    TooLarge(PathBuf),
-    /// A line, counted from 1, is not `name:hash` with a hash of a known kind.
-    Line(PathBuf, usize),
-}
-
-impl UsersError {
-    /// Returns advice for the administrator.
-    pub fn advice(&self) -> &'static str {
-        match self {
-            Self::Io(..) => "make it readable for the user that Forebay runs as",
-            Self::NotRegular(_) => "put a regular file there, as htpasswd writes it",
-            Self::TooLarge(_) => "it is not a user file, or has too many users",
-            Self::Line(..) => {
-                "write the line anew: htpasswd -B FILE USER (bcrypt); SHA-crypt ($5$, $6$) and apr1 \
-                 are known, too"
-            }
-        }
-    }
-}
-
-impl fmt::Display for UsersError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(file, error) => {
-                write!(f, "cannot read users from {}: {error}", file.display())
-            }
-            Self::NotRegular(file) => {
-                write!(f, "the user file {} is not a regular file", file.display())
-            }
-            Self::TooLarge(file) => {
-                write!(f, "the user file {} is larger than {LARGEST} bytes", file.display())
-            }
-            Self::Line(file, line) => {
-                let file = file.display();
-                write!(f, "{file}, line {line}: not a user with a password hash of a known kind")
-            }
-        }
-    }
-}
-
-impl std::error::Error for UsersError {}
-
-/// Metadata that changes with the file.
-type Stamp = (u64, u64, u64, i64, i64);
+use super::user_file::{Look, UserFile, UsersError, lines};
 
 /// Keyed digest of a user's name and password.
 pub type Digest = [u8; 32];
@@ -128,27 +67,24 @@ impl PasswordCheck {
 /// Users of a file. A changed file is read again.
 #[derive(Default)]
 pub struct Users {
-    file: PathBuf,
+    file: UserFile,
     users: HashMap<Vec<u8>, Arc<User>>,
     /// A user of each kind and cost of hash, the cheapest first.
     classes: Vec<Arc<User>>,
-    stamp: Option<Stamp>,
-    looked: Option<u64>,
-    /// Error of the last read.
-    failure: Option<Arc<UsersError>>,
 }
 
 impl Users {
     /// Creates the users of `file`, without reading it.
     pub fn new(file: PathBuf) -> Self {
-        Self { file, ..Self::default() }
+        Self { file: UserFile::new(file), ..Self::default() }
     }
 
     /// Reads the users of `file`. Returns the errors of invalid lines, whose users cannot log in.
     /// Fails with the first of them if no line is valid.
     pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
         let mut users = Self::new(file.to_owned());
-        let wrong = users.read()?;
+        let text = users.file.read()?;
+        let wrong = users.parse(&text);
         let mut wrong = wrong.into_iter().map(|line| UsersError::Line(file.to_owned(), line));
         match wrong.next() {
             Some(first) if users.users.is_empty() => Err(first),
@@ -159,29 +95,18 @@ impl Users {
     /// Checks once a second if the file has changed, and reads it again if so. If the file cannot
     /// be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
-        // Another thread may have looked last, and its clock may be one second ahead of this
-        // thread's.
-        if self.looked.is_some_and(|looked| looked >= second && looked - second < 2) {
-            return self.failure.clone().map_or(Ok(()), Err);
-        }
-        self.looked = Some(second);
-        self.failure = None;
-        let found = fs::metadata(&self.file).map(|found| stamp(&found));
-        if found.as_ref().is_ok_and(|found| self.stamp == Some(*found)) {
-            return Ok(());
-        }
-        self.stamp = None;
-        match self.read() {
-            Ok(wrong) => {
-                if let Some(line) = wrong.first().copied() {
-                    errors.error(&UsersError::Line(self.file.clone(), line).to_string());
+        match self.file.look(second) {
+            Look::Same => Ok(()),
+            Look::Changed(text) => {
+                if let Some(line) = self.parse(&text).first().copied() {
+                    errors.error(&UsersError::Line(self.file.path.clone(), line).to_string());
                 }
                 Ok(())
             }
-            Err(error) => {
+            Look::Failed(error) => {
                 self.users.clear();
                 self.classes.clear();
-                Err(self.failure.insert(Arc::new(error)).clone())
+                Err(error)
             }
         }
     }
@@ -199,26 +124,12 @@ impl Users {
         PasswordCheck { others: others.cloned().collect(), user }
     }
 
-    /// Reads the file. Returns the numbers of invalid lines, which contain no user.
-    fn read(&mut self) -> Result<Vec<usize>, UsersError> {
-        let failed = |error| UsersError::Io(self.file.clone(), error);
-        let file = open(&self.file).map_err(failed)?;
-        let found = file.metadata().map_err(failed)?;
-        if !found.is_file() {
-            return Err(UsersError::NotRegular(self.file.clone()));
-        }
-        let mut text = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut text).map_err(failed)?;
-        if text.len() as u64 > LARGEST {
-            return Err(UsersError::TooLarge(self.file.clone()));
-        }
+    /// Takes the users from the text of the file. Returns the numbers of invalid lines, which
+    /// contain no user.
+    fn parse(&mut self, text: &[u8]) -> Vec<usize> {
         let mut wrong = Vec::new();
         let before = std::mem::take(&mut self.users);
-        for (at, line) in text.split(|&b| b == b'\n').enumerate() {
-            let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
+        for (number, line) in lines(text) {
             match parse(line) {
                 Some((name, hash)) => {
                     // The digest of a user is kept while the user's line is unchanged.
@@ -227,21 +138,14 @@ impl Users {
                     // The first line of a name counts, as in Apache.
                     self.users.entry(name).or_insert(user);
                 }
-                None => wrong.push(at + 1),
+                None => wrong.push(number),
             }
         }
         self.classes = self.users.values().cloned().collect();
         self.classes.sort_unstable_by_key(|user| user.hash.class());
         self.classes.dedup_by_key(|user| user.hash.class());
-        self.stamp = Some(stamp(&found));
-        Ok(wrong)
+        wrong
     }
-}
-
-/// Opens the file. Uses NONBLOCK, because a FIFO without a writer must not block the event loop.
-fn open(file: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(file)
 }
 
 fn parse(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
@@ -251,12 +155,11 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
     (!user.is_empty()).then(|| (user.to_vec(), hash))
 }
 
-fn stamp(found: &fs::Metadata) -> Stamp {
-    (found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use super::super::user_file::LARGEST;
     use super::*;
 
     const LINE: &str = "me:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n";

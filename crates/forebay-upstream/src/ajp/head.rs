@@ -153,7 +153,8 @@ fn append_attributes(
 ) {
     if !request.user.is_empty() {
         attributes.attribute(Attribute::RemoteUser, &request.user);
-        attributes.attribute(Attribute::AuthType, b"Basic");
+        let scheme = request.head.auth_scheme(&request.bytes);
+        attributes.attribute(Attribute::AuthType, scheme.as_bytes());
     }
     if let Some(query) = query {
         attributes.attribute(Attribute::QueryString, query);

@@ -60,8 +60,7 @@ pub struct Request<'a> {
     pub https: bool,
     /// Further variables of the connection. Variables that start with `SSL_` have the names of
     /// Apache's mod_ssl, and are passed only if `https` is true. `AUTH_TYPE` is the authentication
-    /// scheme of `user` if it is not `Basic`. All others come from a web server in front of
-    /// Forebay.
+    /// scheme of `user` at a web server in front of Forebay. All others come from this server, too.
     pub connection: &'a [(&'static str, String)],
     /// Fields about the origin of the request that a trusted proxy has set.
     pub claims: Claims,
@@ -117,10 +116,10 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if request.https {
         sink.variable(b"HTTPS", b"on");
     }
-    let mut auth_type = &b"Basic"[..];
+    let mut auth_type = None;
     for (name, value) in request.connection {
         match *name {
-            "AUTH_TYPE" => auth_type = value.as_bytes(),
+            "AUTH_TYPE" => auth_type = Some(value.as_str()),
             name if name.starts_with("SSL_") && !request.https => {}
             name => sink.variable(name.as_bytes(), value.as_bytes()),
         }
@@ -129,7 +128,8 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let mut text = Vec::with_capacity(64);
     addresses(request, &mut text, sink);
     if !request.user.is_empty() {
-        sink.variable(b"AUTH_TYPE", auth_type);
+        let auth_type = auth_type.unwrap_or_else(|| head.auth_scheme(bytes));
+        sink.variable(b"AUTH_TYPE", auth_type.as_bytes());
         sink.variable(b"REMOTE_USER", request.user);
     }
     if let Some(length) = request.content_length {

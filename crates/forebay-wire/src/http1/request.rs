@@ -59,6 +59,18 @@ impl RequestHead {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
 
+    /// Returns the scheme of the first `Authorization` field, as CGI names it in AUTH_TYPE
+    /// (RFC 3875 section 4.1.1). `Basic` if there is no such field or another scheme.
+    pub fn auth_scheme(&self, bytes: &[u8]) -> &'static str {
+        let mut fields = self.fields.iter();
+        let field =
+            fields.find(|field| field.name.of(bytes).eq_ignore_ascii_case(b"authorization"));
+        let value = field.map(|field| field.value.of(bytes)).unwrap_or_default();
+        let scheme = &value[..memchr::memchr(b' ', value).unwrap_or(value.len())];
+        let known = ["Digest", "Bearer"].into_iter();
+        known.into_iter().find(|one| scheme.eq_ignore_ascii_case(one.as_bytes())).unwrap_or("Basic")
+    }
+
     /// Returns true if a `Connection` field lists `name`.
     pub fn connection_lists(&self, name: &[u8], bytes: &[u8]) -> bool {
         connection_lists(&self.fields, name, bytes)
