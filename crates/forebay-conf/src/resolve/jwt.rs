@@ -42,7 +42,7 @@ fn keys(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKe
     match (&typed.key, &typed.secret, &typed.jwks) {
         (Some(file), None, None) => path::file(context, file).map(JwtKeys::Pem),
         (None, Some(at), None) => secret(at).map(JwtKeys::Secret),
-        (None, None, Some(file)) => path::file(context, file).map(JwtKeys::Set),
+        (None, None, Some(file)) => set(context, file),
         (None, None, None) => Err(Problem::new(&typed.span, "no key verifies the tokens")
             .label("needs `key`, `secret` or `jwks`")
             .help(
@@ -51,6 +51,15 @@ fn keys(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKe
         _ => Err(Problem::new(&typed.span, "`key`, `secret` and `jwks` exclude each other")
             .help("keep one of them; `jwks` may have several keys")),
     }
+}
+
+fn set(context: &Context<'_>, typed: &At<String>) -> Resolution<JwtKeys> {
+    let name = text(typed)?;
+    if name.contains("://") {
+        return Err(Problem::new(&typed.span, "Forebay reads keys from a file, not from a URL")
+            .help(format!("save them regularly: `curl -fo keys.json {name}`, then reload")));
+    }
+    path::file(context, typed).map(JwtKeys::Set)
 }
 
 fn secret(typed: &At<String>) -> Resolution<Secret> {
