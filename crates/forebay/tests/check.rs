@@ -427,6 +427,32 @@ fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
 }
 
 #[test]
+fn unusable_keys_and_realms_without_a_user_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let site = "[[site]]\nlisten = 8080\n[[site.route]]\nrespond = \"in\"\n";
+    let digest = format!("digest_auth = {{ file = \"{}\", realm = \"staff\" }}\n", file.display());
+    let token = format!("jwt = {{ key = \"{}\" }}\n", file.display());
+    let hash = "0".repeat(32);
+    for (rule, content, code, shown) in [
+        (&digest, format!("ann:staff:{hash}\n"), 0, ""),
+        (&digest, format!("ann:staff:{hash}\nold\n"), 0, "its user cannot log in"),
+        (&digest, format!("ann:other:{hash}\n"), 0, "no user has the realm staff"),
+        (&digest, "ann:staff\n".to_owned(), 2, "write the line anew: htdigest FILE REALM USER"),
+        (&token, "-----BEGIN PRIVATE KEY-----\n".to_owned(), 2, "has a private key"),
+        (&token, "key\n".to_owned(), 2, "is not a public key in PEM form"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let path = typed("gate.toml", &format!("{site}{rule}"));
+        let output = check(&[&path]);
+        let error = String::from_utf8(output.stderr).unwrap().replace(['\n', '|'], " ");
+        let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(shown), "{error}");
+    }
+}
+
+#[test]
 fn manual_pages_and_completions_know_each_subcommand() {
     let run = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_forebay")).args(arguments).output().unwrap();
