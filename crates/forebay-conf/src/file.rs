@@ -141,7 +141,8 @@ pub struct File {
     /// site or stream is required.
     #[schemars(length(min = 1))]
     pub site: Option<Vec<At<Table<Site>>>>,
-    /// Streams: TCP connections that Forebay passes to servers, for protocols other than HTTP.
+    /// Streams: TCP connections and UDP datagrams that Forebay passes to servers, for protocols other
+    /// than HTTP.
     pub stream: Option<Vec<At<Table<Relay>>>>,
     /// Applications that Forebay starts and supervises. You choose the name of each.
     pub app: BTreeMap<String, At<Table<App>>>,

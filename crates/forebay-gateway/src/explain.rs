@@ -38,8 +38,9 @@ pub use question::{Question, QuestionError};
 /// Returns the explanation of a request under `plan`, as lines of text. Values from the environment
 /// and from files are not shown.
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
-    if let Some(address) = question.url.strip_prefix("tcp://") {
-        return relay::explain(plan, address).map(|text| plan.file.hide(&text));
+    let (tcp, udp) = (question.url.strip_prefix("tcp://"), question.url.strip_prefix("udp://"));
+    if let Some(address) = tcp.or(udp) {
+        return relay::explain(plan, address, udp.is_some()).map(|text| plan.file.hide(&text));
     }
     let explanation = explained(plan, question, None)?;
     Ok(plan.file.hide(&explanation.text))

@@ -67,7 +67,10 @@ impl fmt::Display for ListenError {
                  site, `admin` of [server])"
             ),
             io::ErrorKind::PermissionDenied
-                if matches!(listen.socket(), Listen::Tcp(_) | Listen::Http3(_)) =>
+                if matches!(
+                    listen.socket(),
+                    Listen::Tcp(_) | Listen::Udp(_) | Listen::Http3(_)
+                ) =>
             {
                 write!(
                     f,
@@ -91,6 +94,8 @@ pub enum Listener {
     Unix(UnixListener),
     /// UDP socket for QUIC.
     Udp(DatagramSocket),
+    /// A UDP socket of a stream.
+    Datagrams(std::net::UdpSocket),
 }
 
 /// The UDP socket of one thread. The sockets of all threads have the same address.
@@ -141,6 +146,10 @@ pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened
             let mut listeners = copies.collect::<io::Result<Vec<_>>>().map_err(fail)?;
             listeners.push(Listener::Unix(listener));
             Ok((listen.clone(), listeners))
+        }
+        Listen::Udp(address) => {
+            let (address, listeners) = open_datagrams(*address, threads).map_err(fail)?;
+            Ok((Listen::Udp(address), listeners))
         }
         Listen::Http3(address) => {
             let (address, listeners) = open_udp(*address, threads).map_err(fail)?;
@@ -197,6 +206,16 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
         Listener::Udp(DatagramSocket { socket: socket.into(), place, count, group })
     };
     Ok((address, sockets.into_iter().zip(places).map(listener).collect()))
+}
+
+/// Opens a UDP socket of a stream for each thread. The kernel selects the socket by the addresses of
+/// client and server.
+fn open_datagrams(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
+    let probe = bind_udp(address, false)?;
+    let address = probe.local_addr()?.as_socket().unwrap_or(address);
+    drop(probe);
+    let listener = |_| bind_udp(address, true).map(|socket| Listener::Datagrams(socket.into()));
+    Ok((address, (0..threads).map(listener).collect::<io::Result<_>>()?))
 }
 
 fn bind_udp(address: SocketAddr, share: bool) -> io::Result<Socket> {

@@ -80,6 +80,9 @@ async fn accept_all(
             Err(error) => Err(error),
         },
         Listener::Udp(socket) => http3::listen::accept(&context, socket, index, closed).await,
+        Listener::Datagrams(socket) => {
+            relay::datagrams::accept(&context, socket, index, closed).await
+        }
         Listener::Unix(listener) => match UnixListener::from_std(listener) {
             Ok(listener) => accept_unix(&context, listener, index, closed).await,
             Err(error) => Err(error),

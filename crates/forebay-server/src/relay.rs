@@ -1,8 +1,10 @@
-//! Streams: TCP connections that are passed to backends, for protocols other than HTTP.
+//! Streams: TCP connections and UDP datagrams that are passed to backends, for protocols other than HTTP.
 
+pub(crate) mod datagrams;
 pub(crate) mod serve;
 
 use std::any::Any;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,6 +16,7 @@ use forebay_net::fault::Fault;
 use forebay_net::socket::Socket;
 use forebay_net::tls::ServerTls;
 use forebay_wire::ClientAddress;
+use tokio::net::UdpSocket;
 
 /// A stream: its clients, and the backends that their connections go to.
 pub struct Relay {
@@ -38,11 +41,20 @@ pub struct Relay {
 /// The backends of a stream.
 pub trait RelayBackends {
     /// Opens a connection to a backend for this client. Tries further backends if one fails.
-    fn connect<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a>;
+    fn connect<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a, RelayBackend>;
+
+    /// Opens a UDP socket to a backend for this client.
+    fn open_datagrams<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a, DatagramBackend>;
+
+    /// Records that a backend has sent a datagram.
+    fn datagrams_answered(&self, backend: &DatagramBackend);
+
+    /// Records that a backend has refused a datagram.
+    fn datagrams_failed(&self, backend: &DatagramBackend, error: &io::Error);
 }
 
 /// Future of a connection to a backend.
-pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<RelayBackend, Fault>> + 'a>>;
+pub type Connecting<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + 'a>>;
 
 /// The client of a stream.
 pub struct RelayClient {
@@ -59,5 +71,17 @@ pub struct RelayBackend {
     /// Name for the log.
     pub name: Rc<str>,
     /// Values that are dropped when the connection ends, such as permits.
+    pub held: Box<dyn Any>,
+}
+
+/// A UDP socket that is connected to a backend.
+pub struct DatagramBackend {
+    /// The socket.
+    pub socket: UdpSocket,
+    /// Number of the backend.
+    pub index: usize,
+    /// Name for the log.
+    pub name: Rc<str>,
+    /// Values that are dropped when the session ends.
     pub held: Box<dyn Any>,
 }

@@ -1,7 +1,11 @@
 //! The backends of a stream.
 
+use std::io;
+
 use forebay_conf as conf;
-use forebay_server::relay::{Connecting, RelayBackend, RelayBackends, RelayClient};
+use forebay_server::relay::{
+    Connecting, DatagramBackend, RelayBackend, RelayBackends, RelayClient,
+};
 
 use crate::upstream::{Upstream, announce, stable_hash};
 
@@ -21,22 +25,45 @@ impl RelayUpstream {
     }
 }
 
+impl RelayUpstream {
+    /// Returns the key that selects the backend of a client, if one does.
+    fn key(&self, client: &RelayClient) -> Option<u64> {
+        self.is_hashed.then(|| {
+            let mut address = Vec::new();
+            client.address.append(&mut address);
+            stable_hash(&address)
+        })
+    }
+}
+
 impl RelayBackends for RelayUpstream {
-    fn connect<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a> {
+    fn connect<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a, RelayBackend> {
         Box::pin(async move {
             let mut greeting = Vec::new();
             if let Some(version) = self.send_proxy {
                 announce::append_client(&mut greeting, version, client.address, client.server);
             }
-            let key = self.is_hashed.then(|| {
-                let mut address = Vec::new();
-                client.address.append(&mut address);
-                stable_hash(&address)
-            });
-            let opened = self.upstream.open(key, &greeting).await?;
+            let opened = self.upstream.open(self.key(client), &greeting).await?;
             let name = opened.backend.shared_name();
             let (socket, permit) = opened.connection.into_parts();
             Ok(RelayBackend { socket, name, held: Box::new((permit, opened.in_flight)) })
         })
+    }
+
+    fn open_datagrams<'a>(&'a self, client: &'a RelayClient) -> Connecting<'a, DatagramBackend> {
+        Box::pin(async move {
+            let opened = self.upstream.open_datagrams(self.key(client)).await?;
+            let (socket, index, in_flight) = opened;
+            let name = self.upstream.shared_name(index);
+            Ok(DatagramBackend { socket, index, name, held: Box::new(in_flight) })
+        })
+    }
+
+    fn datagrams_answered(&self, backend: &DatagramBackend) {
+        self.upstream.datagrams_answered(backend.index);
+    }
+
+    fn datagrams_failed(&self, backend: &DatagramBackend, error: &io::Error) {
+        self.upstream.datagrams_failed(backend.index, error);
     }
 }

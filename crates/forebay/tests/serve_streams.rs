@@ -1,14 +1,15 @@
-//! `[[stream]]`: TCP connections that `forebay serve` passes on.
+//! `[[stream]]`: TCP connections and UDP datagrams that `forebay serve` passes on.
 
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::port::free_port;
 use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::{Address, TestStream};
 use forebay_testkit::tls::{Authority, connect};
@@ -125,7 +126,7 @@ fn names_on_one_port_end_tls_here_or_at_the_server() {
     }
     let mut inner = serve(inner_folder, &inner);
     let c = streams(&mut inner, 1)[0];
-    let port = forebay_testkit::port::free_port();
+    let port = free_port();
     let stream = |name: &str, to: SocketAddr, rest: &str| {
         format!(
             "[[stream]]\nlisten = \"127.0.0.1:{port}\"\nsni = \"{name}.example\"\nto = \"{to}\"\n{rest}"
@@ -210,7 +211,7 @@ fn a_reload_and_a_stop_leave_connections_their_time() {
 fn a_health_check_finds_servers_that_accept_no_connection() {
     let alive = echo("alive");
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let admin = forebay_testkit::port::free_port();
+    let admin = free_port();
     let configuration = format!(
         "[server]\nadmin = \"127.0.0.1:{admin}\"\n{SITE}[[stream]]\nlisten = \"127.0.0.1:0\"\n\
          to = [\"{dead}\", \"{alive}\"]\nhealth = {{ interval = \"20ms\", falls = 1 }}\n"
@@ -246,7 +247,8 @@ fn check_and_explain_know_streams() {
     let streams = "[[stream]]\nlisten = \"127.0.0.1:5433\"\nsni = \"db.example.org\"\nto = \
                    [\"10.0.0.1:5432\", \"10.0.0.2:5432\"]\nsend_proxy = \"v2\"\n[[stream]]\nlisten \
                    = \"127.0.0.1:5433\"\nsni = \"*.example.org\"\nto = \"10.0.0.3:1\"\ndeny = \
-                   \"127.0.0.1\"\n[[stream]]\nlisten = \"127.0.0.1:25\"\nto = \"10.0.0.4:25\"\n";
+                   \"127.0.0.1\"\n[[stream]]\nlisten = \"127.0.0.1:25\"\nto = \"10.0.0.4:25\"\n\
+                   [[stream]]\nlisten = \"udp://127.0.0.1:53\"\nto = \"10.0.0.5:53\"\n";
     let file = folder.write("streams.toml", streams);
     let run = |arguments: &[&str]| {
         let mut command = Command::new(support::program());
@@ -255,12 +257,13 @@ fn check_and_explain_know_streams() {
         (output.status.code(), String::from_utf8(text).unwrap())
     };
     let (code, text) = run(&["check"]);
-    assert!(code == Some(0) && text.contains("0 sites, 0 routes, 0 apps, 3 streams"), "{text}");
+    assert!(code == Some(0) && text.contains("0 sites, 0 routes, 0 apps, 4 streams"), "{text}");
     for (url, expected) in [
         ("tcp://DB.example.org:5433", &["line 1:", "10.0.0.1:5432 or 10.0.0.2:5432"][..]),
         ("tcp://DB.example.org:5433", &["is passed on unread", "PROXY header of version 2"]),
         ("tcp://www.example.org:5433", &["line 6:", "closed: `allow` or `deny` refuses 127.0.0.1"]),
         ("tcp://example.com:5433", &["no stream here has this server name"]),
+        ("udp://127.0.0.1:53", &["line 14: all connections of the listener", "10.0.0.5:53"]),
         ("tcp://127.0.0.1:25", &["line 11: all connections of the listener", "10.0.0.4:25"]),
     ] {
         let (code, text) = run(&["explain", url]);
@@ -271,10 +274,98 @@ fn check_and_explain_know_streams() {
     }
     for (url, expected) in [
         ("tcp://127.0.0.1:26", "no stream listens on port 26"),
+        ("tcp://127.0.0.1:53", "no stream listens on port 53"),
+        ("udp://127.0.0.1:25", "no stream listens on UDP port 25"),
         ("tcp://127.0.0.1", "is not a host and a port"),
         ("http://127.0.0.1/", "there is no site; ask for a stream"),
     ] {
         let (code, text) = run(&["explain", url]);
         assert!(code == Some(2) && text.contains(expected), "{url}: {text}");
     }
+}
+
+/// Starts a UDP server that answers with its name and what it got.
+fn datagram_echo(name: &'static str) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut buffer = [0; 65_535];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let reply = [name.as_bytes(), &buffer[..length]].concat();
+            let _ = socket.send_to(&reply, from);
+        }
+    });
+    address
+}
+
+fn datagram_client(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(to).unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+    socket
+}
+
+/// Sends a datagram until an answer comes, as clients of DNS do.
+fn asked(client: &UdpSocket, question: &[u8]) -> Vec<u8> {
+    let mut buffer = vec![0; 65_535];
+    let mut length = 0;
+    let is_answered = eventually(|| {
+        client.send(question).unwrap();
+        client.recv(&mut buffer).map(|received| length = received).is_ok()
+    });
+    assert!(is_answered, "no answer");
+    buffer.truncate(length);
+    buffer
+}
+
+#[test]
+fn datagrams_pass_both_ways_and_dead_servers_are_left_out() {
+    let alive = datagram_echo("here: ");
+    let dead = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let other = datagram_echo("other: ");
+    let (port, second, admin) = (free_port(), free_port(), free_port());
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let configuration = |to: SocketAddr| {
+        format!(
+            "[server]\nadmin = \"127.0.0.1:{admin}\"\n[log]\naccess = \"{{tmp}}/access.log\"\n{SITE}\
+             [[stream]]\nlisten = [\"udp://{address}\", \"127.0.0.1:{port}\"]\nto = [\"{dead}\", \
+             \"{to}\"]\nidle_timeout = \"1s\"\n[[stream]]\nlisten = \"udp://127.0.0.1:{second}\"\nto \
+             = \"{to}\"\ndeny = \"127.0.0.1\"\n"
+        )
+    };
+    let mut forebay = serve(Folder::new(), &configuration(alive));
+    let clients: Vec<_> = (0..20).map(|_| datagram_client(address)).collect();
+    for round in 0..3 {
+        for (number, client) in clients.iter().enumerate() {
+            let question = format!("question {number} of round {round}");
+            let answer = asked(client, question.as_bytes());
+            // A repeated question may still be answered in a later round.
+            let answer = String::from_utf8(answer).unwrap();
+            assert!(answer.starts_with(&format!("here: question {number} of")), "{answer}");
+        }
+    }
+    forebay.wait_for_output(&format!("{dead} is left out for 10s"));
+    let mut page =
+        forebay_testkit::http::Client::connect(SocketAddr::from(([127, 0, 0, 1], admin)));
+    let metrics = page.get("/metrics").text().to_owned();
+    let line = format!("forebay_backend_up{{stream=\"1\",server=\"1\",address=\"{dead}\"}} 0");
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+    let large = support::pattern(20_000);
+    let client = datagram_client(address);
+    assert_eq!(asked(&client, &large)[6..], large);
+    assert_eq!(asked(&datagram_client(address), b""), b"here: ");
+    let denied = datagram_client(SocketAddr::from(([127, 0, 0, 1], second)));
+    denied.send(b"no").unwrap();
+    assert!(denied.recv(&mut [0; 9]).is_err());
+    // New sessions use the new servers.
+    write_configuration(&forebay.folder, &configuration(other));
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("serving by the configuration as it is now");
+    assert_eq!(asked(&datagram_client(address), b"x"), b"other: x");
+    let log = forebay.folder.path().join("access.log");
+    let log = || std::fs::read_to_string(&log).unwrap_or_default();
+    let is_idle =
+        |line: &str| line.contains("\"UDP -\" idle ") && line.ends_with(&format!("\"{alive}\""));
+    assert!(eventually(|| log().lines().filter(|line| is_idle(line)).count() >= 20), "{}", log());
+    forebay.stop();
 }

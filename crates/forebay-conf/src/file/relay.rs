@@ -7,14 +7,14 @@ use super::shape::{At, NumberOrText, OneOrMany, Table, TextOr, Time};
 use super::tls::Tls;
 use super::upstream::{Backend, Balance, Health, ProxyHeader};
 
-/// A stream: passes the bytes of TCP connections between clients and servers, for protocols other
-/// than HTTP.
+/// A stream: passes the bytes of TCP connections, or UDP datagrams, between clients and servers,
+/// for protocols other than HTTP.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["listen", "to"]))]
 pub struct Relay {
-    /// The addresses to listen on: "address:port", a port for all addresses, "unix:path", or
-    /// "fd:name" for sockets of a service manager. Several streams may share an address if their
+    /// The addresses to listen on: "address:port", a port for all addresses, "udp://address:port" for
+    /// UDP, "unix:path", or "fd:name" for sockets of a service manager. Several streams may share an address if their
     /// clients begin with TLS; `sni` then selects the stream.
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// The server names of the stream's clients (SNI), such as "db.example.org" or "*.example.org".
@@ -55,7 +55,7 @@ pub struct Relay {
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
     /// The longest time without bytes in either direction. Default: `tunnel_idle` of
-    /// [server.timeouts].
+    /// [server.timeouts] for TCP, 30 seconds for UDP.
     pub idle_timeout: Option<Time>,
     /// Connections begin with a PROXY header that names the client. All streams of an address must
     /// have the same value. Default: false.

@@ -20,8 +20,10 @@ pub enum Listen {
     /// A listener of one of the first three kinds, for connections of web servers that speak AJP
     /// 1.3.
     Ajp(Box<Listen>),
-    /// A listener of one of the first three kinds, for connections that a stream passes on.
+    /// A listener of one of the first three kinds or of UDP, for a stream.
     Stream(Box<Listen>),
+    /// A UDP address and port. Only in [`Self::Stream`].
+    Udp(SocketAddr),
     /// A UDP address and port for HTTP/3 over QUIC, equal to those of the preceding [`Self::Https`]
     /// listener of the site. Port 0 means the port that the kernel chose for that listener.
     Http3(SocketAddr),
@@ -55,6 +57,11 @@ impl Listen {
         matches!(self, Self::Ajp(_))
     }
 
+    /// Returns true if the listener is a stream's over UDP.
+    pub fn is_udp(&self) -> bool {
+        matches!(self.socket(), Self::Udp(_))
+    }
+
     /// Returns the listener without its protocol: TLS, AJP or that of a stream.
     pub fn socket(&self) -> &Self {
         match self {
@@ -83,6 +90,7 @@ impl fmt::Display for Listen {
             Self::Https(socket) => write!(f, "https://{socket}"),
             Self::Ajp(socket) => write!(f, "ajp://{socket}"),
             Self::Stream(socket) => socket.fmt(f),
+            Self::Udp(address) => write!(f, "udp://{address}"),
             Self::Http3(address) => write!(f, "https://{address} (HTTP/3)"),
         }
     }

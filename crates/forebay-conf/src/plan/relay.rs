@@ -17,7 +17,7 @@ pub struct Relay {
     /// The servers.
     pub upstream: Arc<Upstream>,
     /// The longest time without bytes in either direction. `None`: the server's
-    /// [`super::Timeouts::tunnel_idle`].
+    /// [`super::Timeouts::tunnel_idle`] for TCP, and 30 s for UDP.
     pub idle_timeout: Option<Duration>,
     /// True if connections begin with a PROXY header. All streams of a listener have the same
     /// value.

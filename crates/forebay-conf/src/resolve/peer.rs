@@ -20,7 +20,11 @@ pub(crate) fn listen(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Reso
                 .help(format!("leave off the last slash: \"{scheme}{address}\"")));
         }
         return match listen(context, &typed.with(socket))? {
-            Listen::Https(_) | Listen::Ajp(_) | Listen::Stream(_) | Listen::Http3(_) => {
+            Listen::Https(_)
+            | Listen::Ajp(_)
+            | Listen::Stream(_)
+            | Listen::Udp(_)
+            | Listen::Http3(_) => {
                 let message = format!("another scheme follows {scheme}");
                 Err(Problem::new(&typed.span, message)
                     .help("a listener speaks one protocol: \"https://\", \"ajp://\" or neither"))

@@ -12,7 +12,7 @@ use super::value::optional_time_above_zero;
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table};
-use crate::plan::{Access, Clients, HostPattern, Listen, Relay, Scheme, Site};
+use crate::plan::{Access, Address, Clients, HostPattern, Listen, Relay, Scheme, Site, Upstream};
 
 /// Resolves all streams. Returns those without a problem.
 pub(super) fn relays(
@@ -47,11 +47,15 @@ fn relay(context: &Context<'_>, file: &File, typed: &At<Table<file::Relay>>) -> 
     }
     let proxies = typed.trusted_proxies.as_ref().map(At::items).unwrap_or_default();
     let keys = Keys::from(&***typed);
+    let upstream = of_route(context, file, Scheme::Stream, &typed.span, &keys)?;
+    if listen.iter().any(Listen::is_udp) {
+        fits_udp(typed, &listen, &upstream)?;
+    }
     Ok(Relay {
         listen,
         sni,
         tls,
-        upstream: of_route(context, file, Scheme::Stream, &typed.span, &keys)?,
+        upstream,
         idle_timeout: optional_time_above_zero(&typed.idle_timeout)?,
         proxy_protocol,
         trusted_proxies: proxies.iter().map(peer::proxy).collect::<Resolution<_>>()?,
@@ -72,17 +76,56 @@ fn listen(context: &Context<'_>, typed: &At<Table<file::Relay>>) -> Resolution<V
             .label("needs `listen`")
             .help("say where: listen = \"127.0.0.1:5432\""));
     }
-    let listen = |at: &At<&file::NumberOrText>| match peer::listen(context, &at.with(&at.value.0))?
-    {
-        Listen::Https(_) | Listen::Ajp(_) => {
-            let message = format!("a stream cannot listen on \"{}\"", at.value.0);
-            Err(Problem::new(&at.span, message).help(
+    let listen = |at: &At<&file::NumberOrText>| {
+        if let Some(address) = at.value.0.strip_prefix("udp://") {
+            let address = peer::socket_address(&at.with(address))?;
+            return Ok(Listen::Stream(Box::new(Listen::Udp(address))));
+        }
+        match peer::listen(context, &at.with(&at.value.0))? {
+            Listen::Https(_) | Listen::Ajp(_) => {
+                let message = format!("a stream cannot listen on \"{}\"", at.value.0);
+                Err(Problem::new(&at.span, message).help(
                 "leave off the scheme: \"127.0.0.1:5432\"; the key `tls` has a stream's certificate",
             ))
+            }
+            socket => Ok(Listen::Stream(Box::new(socket))),
         }
-        socket => Ok(Listen::Stream(Box::new(socket))),
     };
     items.iter().map(listen).collect()
+}
+
+/// Checks that the keys and servers of a stream with a UDP listener are possible over UDP.
+fn fits_udp(
+    typed: &At<Table<file::Relay>>,
+    listen: &[Listen],
+    upstream: &Upstream,
+) -> Resolution<()> {
+    let tcp_only = [
+        ("sni", typed.sni.as_ref().map(|at| &at.span)),
+        ("tls", typed.tls.as_ref().map(|at| &at.span)),
+        ("proxy_protocol", typed.proxy_protocol.as_ref().map(|at| &at.span)),
+    ];
+    if let Some((key, span)) = tcp_only.into_iter().find_map(|(key, span)| Some((key, span?))) {
+        let help = "leave it out, or give the TCP listeners a stream of their own";
+        return Err(no_effect(span, key, "on a stream with UDP", help));
+    }
+    let span = typed.to.as_ref().map_or(&typed.span, |at| &at.span);
+    if upstream.send_proxy.is_some() {
+        return Err(Problem::new(span, "`send_proxy` is for TCP, and this stream has UDP")
+            .help("leave it out, or give the TCP listeners a stream of their own"));
+    }
+    if upstream.health.is_some() && listen.iter().all(Listen::is_udp) {
+        return Err(Problem::new(
+            span,
+            "`health` opens a TCP connection, and this stream has only UDP",
+        )
+        .help("leave it out: a server that refuses datagrams is left out by itself"));
+    }
+    match upstream.addresses().find(|address| matches!(address, Address::Unix(_))) {
+        Some(unix) => Err(Problem::new(span, format!("{unix} does not take UDP"))
+            .help("give the server's address and port, such as \"127.0.0.1:53\"")),
+        None => Ok(()),
+    }
 }
 
 /// Returns the server names of a stream.
@@ -131,9 +174,14 @@ impl Listeners {
     ) -> Resolution<()> {
         let span = typed.listen.as_ref().map_or(&typed.span, |at| &at.span);
         for listen in &relay.listen {
-            let is_any_port = matches!(listen.socket(), Listen::Tcp(at) if at.port() == 0);
-            let mut of_sites = sites.iter().flat_map(|site| &site.listen);
-            if !is_any_port && of_sites.any(|other| other.socket() == listen.socket()) {
+            let is_any_port = matches!(
+                listen.socket(), Listen::Tcp(at) | Listen::Udp(at) if at.port() == 0
+            );
+            let is_same = |other: &Listen| match (other.socket(), listen.socket()) {
+                (Listen::Http3(other), Listen::Udp(address)) => other == address,
+                (other, socket) => other == socket,
+            };
+            if !is_any_port && sites.iter().flat_map(|site| &site.listen).any(is_same) {
                 return Err(Problem::new(span, format!("a site listens on {listen}, too"))
                     .help("give the stream a port of its own"));
             }

@@ -114,6 +114,7 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
         | Listen::Https(_)
         | Listen::Ajp(_)
         | Listen::Stream(_)
+        | Listen::Udp(_)
         | Listen::Http3(_) => false,
     };
     let found = url.authority.and_then(|_| {
@@ -157,6 +158,7 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
         | Listen::Https(_)
         | Listen::Ajp(_)
         | Listen::Stream(_)
+        | Listen::Udp(_)
         | Listen::Http3(_) => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
     }
 }

@@ -7,9 +7,9 @@ use forebay_server::route::best_relay;
 
 use super::{Explanation, QuestionError};
 
-/// Returns the explanation of a connection to `address` (`host:port`), as lines of text. If the
+/// Returns the explanation of a connection to `address` (`host:port`) over TCP or UDP, as lines of text. If the
 /// host is a name, the client sends it as the server name (SNI). The client's address is 127.0.0.1.
-pub(super) fn explain(plan: &Plan, address: &str) -> Result<String, QuestionError> {
+pub(super) fn explain(plan: &Plan, address: &str, is_udp: bool) -> Result<String, QuestionError> {
     let address = address.trim_end_matches('/');
     let (host, port) = parse(address).ok_or_else(|| {
         let shown = super::printable(address.as_bytes());
@@ -17,8 +17,9 @@ pub(super) fn explain(plan: &Plan, address: &str) -> Result<String, QuestionErro
     })?;
     let ip: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
     let name = if ip.is_none() { host.to_ascii_lowercase() } else { String::new() };
-    let Some(listen) = listener(plan, ip, port) else {
-        return Err(QuestionError::new(format!("no stream listens on port {port}")));
+    let Some(listen) = listener(plan, ip, port, is_udp) else {
+        let protocol = if is_udp { "UDP " } else { "" };
+        return Err(QuestionError::new(format!("no stream listens on {protocol}port {port}")));
     };
     let mut text = Explanation::default();
     text.item("listener", listen.to_string().as_bytes());
@@ -72,9 +73,9 @@ fn parse(address: &str) -> Option<(&str, u16)> {
 }
 
 /// Returns the stream listener on this port, if possible with this address.
-fn listener(plan: &Plan, ip: Option<IpAddr>, port: u16) -> Option<&Listen> {
+fn listener(plan: &Plan, ip: Option<IpAddr>, port: u16, is_udp: bool) -> Option<&Listen> {
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
-        Listen::Tcp(at) => {
+        Listen::Tcp(at) | Listen::Udp(at) if listen.is_udp() == is_udp => {
             let has_ip = at.ip().is_unspecified() || ip.is_none_or(|ip| ip == at.ip());
             (at.port() == port || at.port() == 0) && (has_ip || !exact)
         }

@@ -10,6 +10,8 @@ use super::pattern::{append_escaped, append_json_text};
 
 /// The values of a finished connection of a stream that a log line contains.
 pub struct ConnectionEntry<'a> {
+    /// TCP or UDP.
+    pub protocol: &'static str,
     /// Address of the client.
     pub client: ClientAddress,
     /// Server name that the client sent (SNI).
@@ -62,7 +64,7 @@ impl fmt::Display for ConnectionEnd {
 impl ConnectionEntry<'_> {
     /// Appends the line in text. `time` is the formatted time of the end.
     pub(super) fn append_text(&self, time: &str, out: &mut Vec<u8>) {
-        let _ = write!(out, "{} - - [{time}] \"TCP ", self.client);
+        let _ = write!(out, "{} - - [{time}] \"{} ", self.client, self.protocol);
         append_escaped(self.server_name.unwrap_or("-").as_bytes(), out);
         let Self { end, sent, received, .. } = self;
         let _ = write!(out, "\" {end} {sent} {received} {:.3} \"", self.took.as_secs_f64());
@@ -72,8 +74,11 @@ impl ConnectionEntry<'_> {
 
     /// Appends the line as a JSON object.
     pub(super) fn append_json(&self, time: &str, out: &mut Vec<u8>) {
-        let client = self.client;
-        let _ = write!(out, "{{\"time\":\"{time}\",\"client\":\"{client}\",\"protocol\":\"TCP\"");
+        let Self { client, protocol, .. } = self;
+        let _ = write!(
+            out,
+            "{{\"time\":\"{time}\",\"client\":\"{client}\",\"protocol\":\"{protocol}\""
+        );
         for (key, value) in [("server_name", self.server_name), ("upstream", self.backend)] {
             if let Some(value) = value {
                 let _ = write!(out, ",\"{key}\":\"");
@@ -98,6 +103,7 @@ mod tests {
     #[test]
     fn lines_name_both_sides_and_the_end() {
         let entry = ConnectionEntry {
+            protocol: "TCP",
             client: ClientAddress::Unix,
             server_name: Some("db.example.org"),
             backend: Some("127.0.0.1:5432"),

@@ -50,6 +50,7 @@ pub async fn serve_connection(
     thread.log_connection(
         0,
         &ConnectionEntry {
+            protocol: "TCP",
             client: accepted.peer,
             server_name: hello.name.as_deref(),
             backend: record.backend.as_deref(),

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use forebay_net::socket::Socket;
 use forebay_net::thread::Thread;
 use forebay_net::tls::{Alpn, ClientTls};
 use forebay_workers::Life;
+use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
 use super::ConnectionOrigin;
@@ -417,6 +419,24 @@ impl Backend {
             Endpoint::Tcp(address) => self.thread.connect_tcp(*address).await,
             Endpoint::Name(name) => self.connect_to_name(name).await,
         }
+    }
+
+    /// Opens a UDP socket that sends to the backend and receives from it.
+    pub(super) async fn open_datagrams(&self) -> io::Result<UdpSocket> {
+        let address = match &self.endpoint {
+            Endpoint::Tcp(address) => *address,
+            Endpoint::Name(name) => {
+                name.in_turn()?.first().copied().ok_or(io::ErrorKind::NotFound)?
+            }
+            Endpoint::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.connect(address).await?;
+        Ok(socket)
     }
 
     /// Tries the addresses of a name one after another. Each gets an equal part of the remaining

@@ -1,8 +1,11 @@
 //! Opens a connection for one client of a stream.
 
 use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
 
 use forebay_net::fault::{Fault, Side};
+use tokio::net::UdpSocket;
 
 use super::{Attempt, Backend, BackendConnection, InFlight, Upstream, bit};
 
@@ -46,6 +49,47 @@ impl Upstream {
             }
         }
         Err(last.unwrap_or_else(|| Fault::us(500, "a stream without backends")))
+    }
+}
+
+impl Upstream {
+    /// Opens a UDP socket to the backend that the group selects. Returns it with the backend's
+    /// number.
+    pub(crate) async fn open_datagrams(
+        &self,
+        key: Option<u64>,
+    ) -> Result<(UdpSocket, usize, InFlight), Fault> {
+        let (mut tried, mut last) = (0, None);
+        while let Some(index) = self.group.pick((None, key), tried, &self.turns) {
+            tried |= bit(index);
+            let in_flight =
+                InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
+            match self.backends[index].open_datagrams().await {
+                Ok(socket) => return Ok((socket, index, in_flight)),
+                Err(error) => last = Some(self.datagrams_failed(index, &error)),
+            }
+        }
+        Err(last.unwrap_or_else(|| Fault::us(500, "a stream without backends")))
+    }
+
+    /// Returns the name of a backend for the log.
+    pub(crate) fn shared_name(&self, index: usize) -> Rc<str> {
+        self.backends[index].shared_name()
+    }
+
+    /// Records that a backend has sent a datagram: it is up.
+    pub(crate) fn datagrams_answered(&self, index: usize) {
+        self.group.succeeded(index);
+    }
+
+    /// Counts a failure of a backend over UDP. Returns the failure.
+    pub(crate) fn datagrams_failed(&self, index: usize, error: &io::Error) -> Fault {
+        let backend = &self.backends[index];
+        let fault = Fault::backend(502, format!("{} takes no datagrams: {error}", backend.name()));
+        let begun = Cell::new(None);
+        let attempt = Attempt { backend, index, tried: 0, group: &self.group, begun };
+        self.count(&attempt, &fault);
+        fault
     }
 }
 

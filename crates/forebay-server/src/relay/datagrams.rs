@@ -1,0 +1,203 @@
+//! Streams over UDP. The datagrams of one client address are a session, which has a socket of its
+//! own to a backend. A session ends after a time without datagrams.
+//!
+//! A datagram is lost if its session has too many waiting ones, or if a limit on connections is
+//! reached: clients of UDP send again. The kernel gives all datagrams of a client to one thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use forebay_conf::Level;
+use forebay_net::deadline::TICK;
+use forebay_net::limit::Limit;
+use forebay_net::log::{ConnectionEnd, ConnectionEntry};
+use forebay_net::thread::Thread;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+
+use super::{DatagramBackend, Relay, RelayClient};
+use crate::admission::Counted;
+use crate::context::FrontContext;
+
+/// Maximum number of a client's datagrams that wait for their session.
+const WAITING: usize = 64;
+/// Maximum size of a datagram in bytes.
+const LARGEST: usize = 65_535;
+/// Default time without datagrams after which a session ends.
+const IDLE: Duration = Duration::from_secs(30);
+/// The same, after the server has begun to stop.
+const IDLE_AT_STOP: Duration = Duration::from_secs(1);
+
+/// What the sessions of one listener share.
+struct SharedSocket {
+    thread: Rc<Thread>,
+    socket: UdpSocket,
+    local: SocketAddr,
+    sessions: RefCell<HashMap<SocketAddr, mpsc::Sender<Vec<u8>>>>,
+    /// Receives the datagrams of backends, one at a time.
+    buffer: RefCell<Vec<u8>>,
+}
+
+/// Passes datagrams to sessions until `closed` completes.
+pub(crate) async fn accept(
+    context: &Rc<FrontContext>,
+    socket: std::net::UdpSocket,
+    index: usize,
+    mut closed: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let shared = Rc::new(SharedSocket {
+        thread: context.thread.clone(),
+        local: socket.local_addr()?,
+        socket: UdpSocket::from_std(socket)?,
+        sessions: RefCell::default(),
+        buffer: RefCell::new(vec![0; LARGEST]),
+    });
+    let mut buffer = vec![0; LARGEST];
+    loop {
+        let received = tokio::select! {
+            received = shared.socket.recv_from(&mut buffer) => received,
+            _ = &mut closed => return Ok(()),
+        };
+        let Ok((length, client)) = received else {
+            tokio::time::sleep(TICK / 10).await;
+            continue;
+        };
+        let datagram = buffer[..length].to_vec();
+        let session = shared.sessions.borrow().get(&client).cloned();
+        match session {
+            // If too many wait, this one is lost.
+            Some(session) => drop(session.try_send(datagram)),
+            None => begin(context, &shared, (index, client), datagram),
+        }
+    }
+}
+
+/// Begins the session of a new client.
+fn begin(
+    context: &FrontContext,
+    shared: &Rc<SharedSocket>,
+    (index, client): (usize, SocketAddr),
+    datagram: Vec<u8>,
+) {
+    let thread = &shared.thread;
+    let Some(relay) = context.table().relay(index, None).cloned() else { return };
+    if !relay.access.admits(Some(client.ip())) {
+        return thread.log_limited(Level::Info, &format!("{client}: denied"));
+    }
+    // Anyone can forge addresses of UDP clients. They must not lock out the clients of TCP.
+    let most = thread.load.most() / (2 * thread.load.threads());
+    if !thread.load.has_room() || shared.sessions.borrow().len() >= most {
+        return thread.counters.count_limit(Limit::Connections);
+    }
+    let mut counted = Counted::new(thread);
+    if !counted.count_address(client.into()) {
+        return;
+    }
+    let (sender, waiting) = mpsc::channel(WAITING);
+    let _ = sender.try_send(datagram);
+    shared.sessions.borrow_mut().insert(client, sender);
+    let session = DatagramSession { shared: shared.clone(), relay, client, sent: 0, received: 0 };
+    spawn_local(async move {
+        session.run(waiting).await;
+        drop(counted);
+    });
+}
+
+struct DatagramSession {
+    shared: Rc<SharedSocket>,
+    relay: Rc<Relay>,
+    client: SocketAddr,
+    sent: u64,
+    received: u64,
+}
+
+impl DatagramSession {
+    async fn run(mut self, waiting: mpsc::Receiver<Vec<u8>>) {
+        let started = Instant::now();
+        let relay = self.relay.clone();
+        let client = RelayClient { address: self.client.into(), server: self.shared.local };
+        let (end, backend) = match relay.backends.open_datagrams(&client).await {
+            Ok(backend) => (self.carry(&backend, waiting).await, Some(backend.name)),
+            Err(fault) => {
+                let message = format!("{}: {fault}", self.client);
+                self.shared.thread.log_limited(Level::Warn, &message);
+                (ConnectionEnd::NoBackend, None)
+            }
+        };
+        self.shared.sessions.borrow_mut().remove(&self.client);
+        self.shared.thread.log_connection(
+            0,
+            &ConnectionEntry {
+                protocol: "UDP",
+                client: self.client.into(),
+                server_name: None,
+                backend: backend.as_deref(),
+                end,
+                sent: self.sent,
+                received: self.received,
+                took: started.elapsed(),
+            },
+        );
+    }
+
+    /// Passes datagrams in both directions.
+    async fn carry(
+        &mut self,
+        backend: &DatagramBackend,
+        mut waiting: mpsc::Receiver<Vec<u8>>,
+    ) -> ConnectionEnd {
+        let (shared, relay) = (self.shared.clone(), self.relay.clone());
+        let mut last = Instant::now();
+        loop {
+            let changed = shared.thread.changed.notified();
+            let is_stopping = shared.thread.is_stopping();
+            let idle = if is_stopping { IDLE_AT_STOP } else { relay.idle.unwrap_or(IDLE) };
+            let outcome = tokio::select! {
+                Some(datagram) = waiting.recv() => {
+                    last = Instant::now();
+                    self.received += datagram.len() as u64;
+                    backend.socket.send(&datagram).await.map(drop)
+                }
+                ready = backend.socket.readable() => match ready {
+                    Ok(()) => {
+                        last = Instant::now();
+                        self.answer(backend)
+                    }
+                    Err(error) => Err(error),
+                },
+                () = tokio::time::sleep_until(last + idle) => {
+                    return if is_stopping { ConnectionEnd::Stopped } else { ConnectionEnd::Idle };
+                }
+                () = changed => Ok(()),
+            };
+            // The kernel reports that the backend's port is closed.
+            if let Err(error) = outcome {
+                relay.backends.datagrams_failed(backend, &error);
+                return ConnectionEnd::Lost;
+            }
+        }
+    }
+
+    /// Passes one datagram of the backend to the client.
+    fn answer(&mut self, backend: &DatagramBackend) -> io::Result<()> {
+        let mut buffer = self.shared.buffer.borrow_mut();
+        match backend.socket.try_recv(&mut buffer) {
+            Ok(length) => {
+                self.relay.backends.datagrams_answered(backend);
+                // A datagram that the client's socket does not accept now is lost.
+                if self.shared.socket.try_send_to(&buffer[..length], self.client).is_ok() {
+                    self.sent += length as u64;
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
