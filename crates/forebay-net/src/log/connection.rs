@@ -35,7 +35,7 @@ pub enum ConnectionEnd {
     Closed,
     /// The connection carried nothing for too long.
     Idle,
-    /// One side failed or was reset.
+    /// A side failed or was reset.
     Lost,
     /// `allow` or `deny` refuses the client.
     Denied,

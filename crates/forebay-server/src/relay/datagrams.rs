@@ -31,10 +31,10 @@ const WAITING: usize = 64;
 const LARGEST: usize = 65_535;
 /// Default time without datagrams after which a session ends.
 const IDLE: Duration = Duration::from_secs(30);
-/// The same, after the server has begun to stop.
+/// Time without datagrams after which a session ends while the server stops.
 const IDLE_AT_STOP: Duration = Duration::from_secs(1);
 
-/// What the sessions of one listener share.
+/// State that the sessions of one listener share.
 struct SharedSocket {
     thread: Rc<Thread>,
     socket: UdpSocket,
