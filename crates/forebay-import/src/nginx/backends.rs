@@ -191,6 +191,13 @@ fn options(
         }
     }
     let group = servers.strip_prefix('@');
+    let next = scope.nearest("proxy_next_upstream").filter(|words| words.arg(0) == "off");
+    let once = scope.nearest("proxy_next_upstream_tries").filter(|tries| tries.arg(0) == "1");
+    if let Some(directive) = next.or(once) {
+        let next = "Forebay sends a request to another server after a failed connection if it is \
+                    safe to resend; no key turns this off";
+        route.comments.push(cx.note(directive, next));
+    }
     if group.is_some() {
         of_servers.set_some("retry", retry(scope));
     }
@@ -221,6 +228,9 @@ fn retry(scope: &Scope<'_>) -> Option<Table> {
     }
     let mut retry = Table::default().with("statuses", statuses).with("methods", methods);
     let tries = scope.value("proxy_next_upstream_tries").and_then(|n| n.parse::<u64>().ok());
+    if tries == Some(1) {
+        return None;
+    }
     // nginx tries each server if there is no limit.
     retry.set("attempts", tries.filter(|tries| (2..=64).contains(tries)).unwrap_or(64));
     Some(retry)

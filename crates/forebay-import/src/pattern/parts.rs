@@ -101,17 +101,19 @@ fn is_any(repetition: &Repetition) -> bool {
 
 /// Returns true for `.`: every byte, or every byte except a line feed.
 fn is_dot(class: &Class) -> bool {
-    number(class) >= 255
+    leaves_out_only(class, b"\n")
 }
 
-/// Returns true for a class that leaves out at most two bytes, such as `[^/]`.
+/// Returns true for a class such as `.` or `[^/]`: every byte, except a slash or a line feed.
 fn is_wide(class: &Class) -> bool {
-    number(class) >= 254
+    leaves_out_only(class, b"\n/")
 }
 
-fn number(class: &Class) -> usize {
-    let Class::Bytes(bytes) = class else { return 0 };
-    bytes.ranges().iter().map(|range| usize::from(range.end() - range.start()) + 1).sum()
+/// Returns true if the class has every byte that is not in `bytes`.
+fn leaves_out_only(class: &Class, bytes: &[u8]) -> bool {
+    let Class::Bytes(class) = class else { return false };
+    let has = |byte: u8| class.ranges().iter().any(|r| (r.start()..=r.end()).contains(&byte));
+    (0..=u8::MAX).all(|byte| bytes.contains(&byte) || has(byte))
 }
 
 /// Returns true for `(?:$|/)`, `(?:$|/.*)`, and for the `(?:/.*)?` before an end.
