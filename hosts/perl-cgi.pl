@@ -109,10 +109,10 @@ sub serve {
     end_with($parent);
     adopt_orphans();
     @ARGV = ();
-    preload($_) for @preload;
+    adopt_descriptors();
+    preload_all(@preload) if @preload;
     ($pid, $mask, $enters_directory, %base) = ($$, umask, $mode ne 'registry', %ENV);
     $forgets = $mode eq 'perlrun';
-    adopt_descriptors();
     remember_process();
     reset_interpreter();
     settle_databases() if $INC{'DBI.pm'};    # Apache::DBI has connections that `preload` opened
@@ -126,14 +126,29 @@ sub serve {
     CORE::exit(0);
 }
 
-# Runs a file, or loads a module, once for all scripts, as PerlRequire and PerlModule of mod_perl do.
-sub preload {
-    my ($what) = @_;
-    my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
-    require $file;
-    # A script that requires the file gets its subs in the script's own package.
-    delete $INC{$file} if $file eq $what;
+# Runs files and loads modules once for all scripts, as PerlRequire and PerlModule of mod_perl do.
+# There is no client yet, so what they print goes to the log.
+sub preload_all {
+    open STDOUT, '>&', $log or die "cannot redirect standard output: $!\n";
+    for my $what (@_) {
+        my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
+        require_in_main($file);
+        # A script that requires the file gets its subs in the script's own package.
+        delete $INC{$file} if $file eq $what;
+    }
     adopt_databases();
+    select STDOUT;
+    open STDOUT, '>&', $output or die "cannot restore standard output: $!\n";
+    open STDERR, '>&', $log or die "cannot restore the log: $!\n";
+    open STDIN, '<&', $null or die "cannot restore standard input: $!\n";
+    die "preload has left a descriptor below 3 open\n"
+        if fileno STDIN != 0 || fileno STDOUT != 1 || fileno STDERR != 2;
+}
+
+# The code of a file that names no package runs in the package of the caller. Here it must be main.
+{
+    package main;
+    sub Forebay::Host::require_in_main { require $_[0] }
 }
 
 # Asks the kernel to end this process when Forebay ends, for whatever reason.
@@ -334,6 +349,7 @@ sub finish {
         reset_interpreter();
         has_own_descriptors() || restore_descriptors();
     };
+    log_error($@) if !$sound && $@;
     $serving = 0;
     # F_SETFL: makes writes block again, because the script or its children may have changed that. A
     # child that a destructor has forked has no $output, and ends here.

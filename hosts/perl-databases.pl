@@ -20,6 +20,7 @@ sub adopt_databases {
 # holds such a handle. Then this process has to end, because no script could connect again.
 sub settle_databases {
     my (@lost, @kept);
+    adopt_databases();    # a script may load Apache::DBI when it runs
     for my $handle (open_handles()) {
         local ($@, $!);
         local @$handle{qw(RaiseError PrintError HandleError)} = (0, 0, undef);
@@ -84,7 +85,7 @@ sub drop_handles {
     my %is_lost = map { (Scalar::Util::refaddr($_) => 1) } @_;
     my $is_lost = sub { ref $_[0] && $is_lost{ Scalar::Util::refaddr($_[0]) } };
     my %drivers = DBI->installed_drivers;
-    for my $parent (values %drivers, @_) {
+    for my $parent (values %drivers, grep { $_->isa('DBI::db') } @_) {
         my $cache = $parent->{CachedKids} or next;    # of connect_cached and prepare_cached
         delete @$cache{ grep { $is_lost->($cache->{$_}) } keys %$cache };
     }

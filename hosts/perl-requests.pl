@@ -49,7 +49,11 @@ sub await_message {
         CORE::exit(1) if $count < 0 && $! != $EINTR;
         next if $count < 1;
         if (has_news($ready)) {
-            settle_databases() or CORE::exit(0);
+            if (!settle_databases()) {
+                log_error('a database connection is lost, and a module keeps its handle; '
+                    . 'the worker is replaced');
+                CORE::exit(0);
+            }
             $watched = '';    # the driver may leave what it has received to be read
             next;
         }

@@ -5,7 +5,8 @@
 //! most providers, therefore work here.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
@@ -16,6 +17,12 @@ const CALL_LIMIT: Duration = Duration::from_secs(180);
 
 /// Maximum number of bytes of the program's error output that are kept.
 const LONGEST_OUTPUT: u64 = 16 * 1024;
+
+/// Time for the last output of a program that has ended.
+const LAST_OUTPUT: Duration = Duration::from_millis(100);
+
+/// Number of records that this process has created and not removed.
+static EXISTING: AtomicUsize = AtomicUsize::new(0);
 
 /// Records that the program has created.
 pub struct DnsRecords {
@@ -36,6 +43,7 @@ impl DnsRecords {
         let name = format!("_acme-challenge.{name}.");
         // Record it before the call, because a call may create the record and then fail.
         self.created.push((name.clone(), value.clone()));
+        EXISTING.fetch_add(1, Ordering::Relaxed);
         self.call("present", &name, &value).await
     }
 
@@ -44,6 +52,7 @@ impl DnsRecords {
         let mut failures = Vec::new();
         for (name, value) in std::mem::take(&mut self.created) {
             failures.extend(self.call("cleanup", &name, &value).await.err());
+            EXISTING.fetch_sub(1, Ordering::Relaxed);
         }
         failures
     }
@@ -68,26 +77,47 @@ impl DnsRecords {
 
 /// Waits until the program ends. The error is its status and the last line of its error output.
 async fn end_of(child: &mut Child) -> Result<(), String> {
-    let text = match child.stderr.take() {
-        Some(stderr) => read_text(stderr).await,
-        None => String::new(),
+    let mut text = Vec::new();
+    let stderr = child.stderr.take();
+    let status = {
+        let reading = async {
+            if let Some(stderr) = stderr {
+                read_into(&mut text, stderr).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(reading);
+        let status = tokio::select! {
+            status = child.wait() => status,
+            () = &mut reading => unreachable!("the future never ends"),
+        };
+        // A process that the program has left may keep the pipe open for ever.
+        let _ = tokio::time::timeout(LAST_OUTPUT, reading).await;
+        status.map_err(|error| error.to_string())?
     };
-    let status = child.wait().await.map_err(|error| error.to_string())?;
     if status.success() {
         return Ok(());
     }
+    let text = String::from_utf8_lossy(&text);
     let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-    Err(format!("{status}: {}", last.trim()))
+    Err(format!("{status}: {}", last.trim().escape_debug()))
 }
 
-/// Reads the whole stream, so that the program never waits, and returns the beginning.
-async fn read_text(stderr: impl AsyncRead + Unpin) -> String {
-    let mut text = Vec::new();
+/// Reads the whole stream, so that the program never waits, and keeps the beginning.
+async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let mut stream = stderr.take(LONGEST_OUTPUT);
     // An error ends the text. The status of the program decides.
-    let _ = stream.read_to_end(&mut text).await;
+    let _ = stream.read_to_end(text).await;
     let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
-    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Waits until no record exists that this process has created, for at most `limit`. Blocks the
+/// thread. Call this at the end of the process, after the managers were dropped.
+pub fn wait_for_removal(limit: Duration) {
+    let deadline = Instant::now() + limit;
+    while EXISTING.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +151,11 @@ mod tests {
         assert_eq!(records.remove_all().await.len(), 1, "it may have created the record");
         let mut none = DnsRecords::new(&["/no/such/program".to_owned()]);
         assert!(none.create("a", "v".to_owned()).await.unwrap_err().contains("/no/such/program"));
+        let mut leaves = sh("sleep 30 & exit 0");
+        assert_eq!(leaves.create("a", "v".to_owned()).await, Ok(()));
+        let mut rings = sh("printf 'a\\007b' >&2; exit 1");
+        let error = rings.create("a", "v".to_owned()).await.unwrap_err();
+        assert!(error.ends_with("a\\u{7}b"), "{error}");
         let mut loud = sh("head -c 1000000 /dev/zero >&2");
         assert_eq!(loud.create("a", "v".to_owned()).await, Ok(()));
     }

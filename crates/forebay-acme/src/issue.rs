@@ -15,6 +15,7 @@ use instant_acme::{
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
+use crate::Stopped;
 use crate::dns_records::DnsRecords;
 use crate::state::{self, Issued};
 
@@ -35,7 +36,7 @@ pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
     challenges: &Challenges,
-    errors: &ErrorLog,
+    (errors, stopped): (&ErrorLog, &mut Stopped),
 ) -> Result<Issued, String> {
     let mut records = DnsRecords::new(&acme.dns_hook);
     let whole = async {
@@ -49,7 +50,12 @@ pub async fn issue(
             }
         }
     };
-    let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole).await;
+    let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole);
+    // Not dropped by the caller, so that the records are removed after a stop, too.
+    let within = tokio::select! {
+        within = within => within,
+        _ = stopped.wait_for(|stop| *stop) => Ok(Err("the server stops".to_owned())),
+    };
     for why in records.remove_all().await {
         errors.warn(&format!("ACME: {}: a DNS record stays: {why}", acme.names.join(", ")));
     }

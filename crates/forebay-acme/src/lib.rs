@@ -24,6 +24,7 @@ use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenges, SiteCertificate};
 use tokio::sync::watch;
 
+pub use dns_records::wait_for_removal;
 pub use state::{Stored, load};
 
 /// Site that needs a certificate.
@@ -59,18 +60,21 @@ impl Manager {
         has_plain: bool,
         errors: ErrorLog,
     ) -> std::io::Result<Self> {
-        let (stop, mut stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("acme".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped.wait_for(|stop| *stop) => {}
-                    () = keep(wanted, &challenges, has_plain, &errors) => {}
-                }
-            });
+            let front = Front { challenges: &challenges, has_plain };
+            runtime.block_on(keep(wanted, front, &errors, stopped));
             challenges.clear();
         })?;
         Ok(Self { stop })
+    }
+}
+
+impl Manager {
+    /// Asks the thread to end. The thread first removes the DNS records of an order.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
     }
 }
 
@@ -78,7 +82,7 @@ impl Drop for Manager {
     fn drop(&mut self) {
         // The thread is not joined, because the caller may be a thread that serves requests and
         // must not wait.
-        self.stop.send_replace(true);
+        self.stop();
     }
 }
 
@@ -90,8 +94,21 @@ struct Kept {
     failures: u32,
 }
 
-/// Obtains and renews certificates, one order at a time. Returns only if `wanted` is empty.
-async fn keep(wanted: Vec<Wanted>, challenges: &Challenges, has_plain: bool, errors: &ErrorLog) {
+/// The server's side of challenges.
+#[derive(Clone, Copy)]
+struct Front<'a> {
+    /// Answers that the server gives to authorities.
+    challenges: &'a Challenges,
+    /// True if a listener without TLS exists.
+    has_plain: bool,
+}
+
+/// Receives true when the manager is to end.
+type Stopped = watch::Receiver<bool>;
+
+/// Obtains and renews certificates, one order at a time. Returns if `wanted` is empty, and after a
+/// stop.
+async fn keep(wanted: Vec<Wanted>, front: Front<'_>, errors: &ErrorLog, mut stopped: Stopped) {
     let now = SystemTime::now();
     let mut all: Vec<Kept> = wanted
         .into_iter()
@@ -106,20 +123,29 @@ async fn keep(wanted: Vec<Wanted>, challenges: &Challenges, has_plain: bool, err
         if let Ok(wait) = next.due.duration_since(now)
             && !wait.is_zero()
         {
-            tokio::time::sleep(wait.min(LOOK)).await;
-            continue;
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => return,
+                () = tokio::time::sleep(wait.min(LOOK)) => continue,
+            }
         }
-        renew(next, challenges, has_plain, errors).await;
+        renew(next, front, errors, &mut stopped).await;
+        if *stopped.borrow() {
+            return;
+        }
     }
 }
 
 /// Obtains one certificate and starts to serve it.
-async fn renew(kept: &mut Kept, challenges: &Challenges, has_plain: bool, errors: &ErrorLog) {
+async fn renew(kept: &mut Kept, front: Front<'_>, errors: &ErrorLog, stopped: &mut Stopped) {
+    let Front { challenges, has_plain } = front;
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);
-    let outcome = issue::issue(acme, challenge, challenges, errors).await;
+    let outcome = issue::issue(acme, challenge, challenges, (errors, stopped)).await;
     challenges.clear();
+    if outcome.is_err() && *stopped.borrow() {
+        return;
+    }
     let outcome = outcome.and_then(|issued| {
         kept.wanted
             .certificate

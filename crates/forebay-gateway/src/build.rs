@@ -334,6 +334,9 @@ impl Origins {
 
     /// Stops the applications. Active requests have the time `grace` to end.
     pub fn stop(&self, grace: Duration) {
+        if let Some(acme) = &self.acme {
+            acme.stop();
+        }
         stop(self.apps.values(), grace);
         self.reaper.close();
     }

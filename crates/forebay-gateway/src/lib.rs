@@ -18,4 +18,4 @@ pub use check::{check, check_spool, probe_interpreters};
 pub use explain::{Question, QuestionError, explain};
 pub use separation::start_helper;
 pub use start::{AppStart, try_starts};
-pub use tls::SiteTls;
+pub use tls::{SiteTls, wait_for_records};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_acme::{Manager, Wanted};
 use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls};
@@ -113,6 +114,12 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
     shown
 }
 
+/// Waits until the DNS records of unfinished orders were removed. Call this at the end of the
+/// process.
+pub fn wait_for_records() {
+    forebay_acme::wait_for_removal(Duration::from_secs(10));
+}
+
 /// The thread that obtains certificates, and the current challenges of authorities.
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
@@ -121,6 +128,11 @@ pub(crate) struct AcmeService {
 }
 
 impl AcmeService {
+    /// Asks the thread to end.
+    pub fn stop(&self) {
+        self.manager.stop();
+    }
+
     /// Starts the thread if a site needs it. Keeps the thread of `previous` if the sites need the
     /// same certificates as before.
     pub fn start(

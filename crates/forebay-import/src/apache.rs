@@ -41,7 +41,12 @@ impl Cx<'_> {
     fn note_unread(&mut self, block: &[Directive]) -> Vec<String> {
         let unread = block.iter().filter(|directive| !is_read(&directive.name));
         let unread: Vec<&Directive> = unread.collect();
-        unread.iter().map(|found| self.note(found, next_step(&found.name))).collect()
+        let notes = unread.iter().map(|found| self.note(found, next_step(&found.name)));
+        let mut notes: Vec<_> = notes.collect();
+        for section in block.iter().filter(|directive| is_plain_section(directive)) {
+            notes.extend(self.note_unread(section.inside()));
+        }
+        notes
     }
 
     /// Returns a path as an absolute path without a final slash.
@@ -49,6 +54,15 @@ impl Cx<'_> {
         let path = crate::files::below(&self.root, path);
         if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path }
     }
+}
+
+/// Returns true for a section by a path or a file name. The directives in sections with expressions
+/// are noted where such a section is translated.
+fn is_plain_section(directive: &Directive) -> bool {
+    ["Directory", "Location", "Files", "FilesMatch", "Proxy"]
+        .iter()
+        .any(|name| is(directive, name) && directive.arg(0) != "~")
+        && !directive.arg(0).contains(['*', '?', '['])
 }
 
 /// Translates a configuration.

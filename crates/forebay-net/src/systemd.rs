@@ -6,6 +6,7 @@
 use std::env;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -93,24 +94,35 @@ impl Inherited {
     /// `SERVER_STARTER_PORT` names. Call this once, before this process opens other descriptors.
     pub fn take() -> Result<Self, InheritError> {
         let mut passed = Self::of_systemd()?;
-        passed.0.extend(Self::of_server_starter()?.0);
+        // A parent may announce one socket in both ways, as Forebay does to its applications.
+        let taken = i32::try_from(passed.0.len()).unwrap_or(i32::MAX);
+        passed.0.extend(Self::of_server_starter(FIRST..FIRST + taken)?.0);
         Ok(passed)
     }
 
     /// Takes over the sockets of Server::Starter: pairs of an address and a descriptor, such as
     /// `127.0.0.1:80=3;/run/a.sock=4`.
-    fn of_server_starter() -> Result<Self, InheritError> {
+    ///
+    /// Leaves out the descriptors in `taken`.
+    fn of_server_starter(taken: Range<i32>) -> Result<Self, InheritError> {
         let Ok(ports) = env::var("SERVER_STARTER_PORT") else { return Ok(Self::default()) };
-        let passed = ports.split(';').filter(|pair| !pair.is_empty()).map(|pair| {
+        let mut passed = Vec::new();
+        for pair in ports.split(';').filter(|pair| !pair.is_empty()) {
             let (name, number) = pair.rsplit_once('=').unwrap_or((pair, ""));
-            let bad = || InheritError::Pair(pair.to_owned());
-            let number: i32 = number.parse().map_err(|_| bad())?;
-            match inherit(number).and_then(listening) {
-                Ok((socket, listen)) => Ok(Passed { name: name.to_owned(), listen, socket }),
-                Err(error) => Err(InheritError::Socket { number, name: name.to_owned(), error }),
+            let number: i32 = number.parse().map_err(|_| InheritError::Pair(pair.to_owned()))?;
+            if taken.contains(&number) {
+                continue;
             }
-        });
-        passed.collect::<Result<_, _>>().map(Self)
+            match inherit(number).and_then(listening) {
+                Ok((socket, listen)) => {
+                    passed.push(Passed { name: name.to_owned(), listen, socket });
+                }
+                Err(error) => {
+                    return Err(InheritError::Socket { number, name: name.to_owned(), error });
+                }
+            }
+        }
+        Ok(Self(passed))
     }
 
     /// Takes over the sockets of systemd, or none if `LISTEN_PID` names another process.

@@ -29,6 +29,9 @@ use crate::{http3, relay};
 /// Minimum interval between log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
 
+/// Maximum time to empty the queues of the listeners when the server stops.
+const EMPTYING: Duration = Duration::from_millis(200);
+
 /// The listeners of one thread, each with its own task.
 pub struct Accepting {
     context: Rc<FrontContext>,
@@ -57,11 +60,20 @@ impl Accepting {
         }
     }
 
-    /// Closes all listeners immediately. Connections that other threads pass on are still served,
-    /// because their clients are already connected.
-    pub fn stop(self) {
-        for (task, _) in self.listeners.into_values() {
-            task.abort();
+    /// Closes all listeners after the connections in their queues have been accepted. Connections
+    /// that other threads pass on are still served, because their clients are already connected.
+    pub async fn stop(self) {
+        let deadline = tokio::time::Instant::now() + EMPTYING;
+        let mut tasks = Vec::new();
+        for (task, close) in self.listeners.into_values() {
+            let _ = close.send(());
+            tasks.push(task);
+        }
+        for mut task in tasks {
+            // With many new clients, a queue may never be empty.
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                task.abort();
+            }
         }
     }
 }

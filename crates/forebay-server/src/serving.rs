@@ -111,7 +111,7 @@ impl ThreadStart {
                     Some(change) = self.changes.recv() => change.apply(&context, &mut accepting),
                 }
             }
-            accepting.stop();
+            accepting.stop().await;
             // Let the event loop drop the aborted tasks of the listeners. This drop closes the
             // listeners.
             tokio::task::yield_now().await;

@@ -142,6 +142,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         Arc::new(move || reloaded.reload(&args, &errors)),
     );
     live.stop(grace);
+    forebay_gateway::wait_for_records();
     Helper::end();
     outcome.map_err(Failure::start)
 }

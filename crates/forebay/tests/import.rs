@@ -431,6 +431,44 @@ fn what_cannot_be_translated_stays_closed() {
 }
 
 #[test]
+fn sections_of_apache_without_a_translation_are_named_and_closed() {
+    let folder = Folder::new();
+    let dir = folder.path().display().to_string();
+    for name in ["perl/a.pl", "cgi/b", "suffix/c.pl", "suffix/d.txt", "in/e.txt", "tls/f.txt"] {
+        folder.write(&format!("www/{name}"), "source");
+    }
+    let file = folder.write(
+        "apache.conf",
+        format!(
+            "<VirtualHost *:80>\nServerName x\nDocumentRoot {dir}/www\n\
+             <Directory {dir}/www/perl>\nSetHandler perl-script\n\
+             PerlResponseHandler ModPerl::Registry\nOptions +ExecCGI\n</Directory>\n\
+             <Directory {dir}/www/cgi>\nSetHandler cgi-script\nOptions -ExecCGI\n</Directory>\n\
+             <Directory {dir}/www/suffix>\nAddHandler perl-script .pl\n</Directory>\n\
+             <Location /in>\nPerlAccessHandler My::Rule\nUnknownThing on\n</Location>\n\
+             <Location /tls>\nSSLVerifyClient require\n</Location>\n</VirtualHost>\n"
+        ),
+    );
+    let (toml, notes) = import("apache", &file);
+    let forebay = serve(Folder::new(), &toml.replace(":80\"", "127.0.0.1:0\""));
+    for (path, status) in [
+        ("/perl/a.pl", 403),
+        ("/cgi/b", 403),
+        ("/suffix/c.pl", 403),
+        ("/suffix/d.txt", 200),
+        ("/in/e.txt", 403),
+        ("/tls/f.txt", 403),
+    ] {
+        assert_eq!(forebay.get(path).status, status, "{path}\n{toml}");
+    }
+    for line in
+        ["SetHandler perl-script", "PerlAccessHandler", "UnknownThing on", "SSLVerifyClient"]
+    {
+        assert!(notes.contains(line), "{line}: {notes}");
+    }
+}
+
+#[test]
 fn what_forebay_refuses_closes_its_route_alone() {
     let folder = tree();
     let text = "server { listen 8080; server_name a.example; root {dir}/www;\n\

@@ -15,7 +15,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer::installed;
 use forebay_testkit::port::free_port;
-use forebay_testkit::process::Process;
+use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::TestStream;
 use forebay_testkit::tls::{Authority, Identity, connect};
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -319,6 +319,21 @@ fn a_wildcard_certificate_is_issued_by_a_program_that_creates_dns_records() {
     let forebay = serve(Folder::new(), &site);
     assert!(connect(pebble.https(), NAME, config).is_ok());
     forebay.stop();
+}
+
+#[test]
+fn records_are_removed_if_the_server_stops_during_the_order() {
+    let Some(pebble) = Pebble::start() else { return };
+    let keys = format!(", challenge = \"dns-01\", dns_wait = \"60s\", {}", dns_hook(&pebble));
+    let forebay = serve(Folder::new(), &pebble.site(&keys));
+    let calls = pebble.folder.path().join("calls");
+    let actions = || {
+        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        (calls.matches(" present ").count(), calls.matches(" cleanup ").count())
+    };
+    assert!(eventually(|| actions() == (1, 0)), "{}", forebay.process.output());
+    forebay.stop();
+    assert_eq!(actions(), (1, 1));
 }
 
 #[test]

@@ -278,19 +278,25 @@ fn preload_runs_a_startup_file_once_in_each_worker() {
         let site = Folder::new();
         site.write(
             "startup.pl",
-            "use Apache::DBI; use lib '/made/by/startup'; $ENV{SHOP} = 'open'; $main::starts++; 1;",
+            "use Apache::DBI; use lib '/made/by/startup'; $ENV{SHOP} = 'open'; $main::starts++;\n\
+             print \"to the log\\n\"; our $config = 'main'; sub answer { 'main' } close STDIN; 1;",
         );
         write_script(&site, "asks.pl", "my $dbh = connected(); answer($dbh);");
         write_script(
             &site,
             "says.pl",
             "print \"Content-Type: text/plain\\n\\n\", join ' ', $main::starts, \
-            $ENV{SHOP}, $INC{'CGI/Util.pm'} ? 'loaded' : 'not loaded', $INC[0], scalar @ARGV;",
+            $ENV{SHOP}, $INC{'CGI/Util.pm'} ? 'loaded' : 'not loaded', $INC[0], scalar @ARGV, $main::config, main::answer();",
         );
         let forebay = one_worker(site, &folder, mode, keys);
         for _ in 0..3 {
             let reply = forebay.get("/says.pl");
-            assert_eq!(reply.text(), "1 open loaded /made/by/startup 0", "{}", forebay.output());
+            assert_eq!(
+                reply.text(),
+                "1 open loaded /made/by/startup 0 main main",
+                "{}",
+                forebay.output()
+            );
         }
         assert_eq!(backend(&forebay, "asks.pl"), backend(&forebay, "asks.pl"), "{mode}");
         forebay.stop();

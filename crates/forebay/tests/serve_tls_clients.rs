@@ -161,3 +161,44 @@ fn sslscan_finds_nothing_below_a_modern_profile() {
     }
     forebay.stop();
 }
+
+#[test]
+fn a_site_with_stricter_tls_is_not_reached_by_a_handshake_for_another_site() {
+    let Some(curl) = installed("curl") else { return };
+    let folder = Folder::new();
+    let authority = Authority::new("of the test");
+    let identity = authority.issue(&["a.example", "b.example"]);
+    folder.write("cert.pem", identity.certificate);
+    folder.write("key.pem", identity.key);
+    let site = |host: &str, more: &str| {
+        format!(
+            "[[site]]\nhosts = \"{host}\"\nlisten = \"https://127.0.0.1:PORT\"\n\
+             tls = {{ certificate = \"cert.pem\", key = \"key.pem\"{more} }}\n\
+             [[site.route]]\nrespond = \"{host}\"\n"
+        )
+    };
+    let port = forebay_testkit::port::free_port().to_string();
+    let both = site("a.example", "") + &site("b.example", ", min_version = \"1.3\"");
+    let forebay = serve(folder, &both.replace("PORT", &port));
+    for (name, version, status) in
+        [("a.example", "1.2", "421"), ("b.example", "1.3", "200"), ("b.example", "1.2", "000")]
+    {
+        let output = Command::new(&curl)
+            .args([
+                "-sk",
+                "--http1.1",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-H",
+                "Host: b.example",
+            ])
+            .args(["--tls-max", version, "--resolve", &format!("{name}:{port}:127.0.0.1")])
+            .arg(format!("https://{name}:{port}/"))
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), status, "{name} {version}");
+    }
+    forebay.stop();
+}

@@ -52,6 +52,7 @@ pub fn handlers(
         out.push(all);
     }
     out.extend(cgi_handler(layers, dir, route));
+    out.extend(unknown_suffix_handlers(cx, layers, route));
     if !is_php_known {
         out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
     }
@@ -81,6 +82,63 @@ fn script_route(
         }
     }
     Some(scripts)
+}
+
+/// Returns the route that replaces all others of a region with a `SetHandler` that is no backend:
+/// the scripts of `cgi-script`, or a closed route. Otherwise Forebay would send the scripts.
+pub fn whole_handler(
+    cx: &mut Cx<'_>,
+    layers: &[&[Directive]],
+    dir: &str,
+    route: &DraftRoute,
+) -> Option<DraftRoute> {
+    let handler = last(layers, "SetHandler")?;
+    let name = handler.arg(0).to_ascii_lowercase();
+    let is_none = matches!(&*name, "none" | "default-handler" | "\"none\"");
+    if is_none || name.starts_with("proxy:") || name.contains("php") {
+        return None;
+    }
+    if name == "cgi-script" && has_option(layers, "ExecCGI") && files::is_directory(dir) {
+        let mut scripts = route.clone();
+        scripts.matcher.paths.retain(|path| path.ends_with('*'));
+        scripts.keys.set("cgi", dir);
+        return Some(scripts);
+    }
+    let next = match &*name {
+        "perl-script" | "modperl" => {
+            "write an application of kind \"perl-cgi\" (ModPerl::Registry) or \"psgi\" for this path"
+        }
+        _ => "Forebay has no such handler: write a route for this path",
+    };
+    let comment = cx.note(handler, next);
+    Some(route.clone().closed(comment))
+}
+
+/// Returns closed routes for the files that `AddHandler` gives to a handler without a translation.
+fn unknown_suffix_handlers(
+    cx: &mut Cx<'_>,
+    layers: &[&[Directive]],
+    route: &DraftRoute,
+) -> Vec<DraftRoute> {
+    let mut out = Vec::new();
+    for handler in all(layers, "AddHandler") {
+        let name = handler.arg(0).to_ascii_lowercase();
+        let is_known = matches!(&*name, "cgi-script" | "type-map" | "default-handler");
+        if is_known || name.contains("php") || name.starts_with("proxy:") {
+            continue;
+        }
+        let mut scripts = route.clone();
+        let dotted = |end: &String| format!(".{}", end.trim_start_matches('.'));
+        scripts.matcher.suffixes = handler.args[1..].iter().map(dotted).collect();
+        scripts.matcher.paths.retain(|path| path.ends_with('*'));
+        if scripts.matcher.suffixes.is_empty() || scripts.matcher.paths.is_empty() {
+            continue;
+        }
+        let comment =
+            cx.note(handler, "Forebay has no such handler: write a route for these files");
+        out.push(scripts.closed(comment));
+    }
+    out
 }
 
 /// Returns the route for `AddHandler cgi-script`. The route answers 403 if `Options` has no

@@ -5,7 +5,7 @@ use super::Cx;
 use super::access::gate;
 use super::bases::{Base, Content};
 use super::fields::decorate;
-use super::handlers::handlers;
+use super::handlers::{handlers, whole_handler};
 use super::regions::{guarded, has_option, of_name, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, all, last};
@@ -162,11 +162,38 @@ fn answers(
             directory(cx, sections, &layers, place, route, scheme)
         }
     };
+    let untranslated = access_without_translation(sections, &layers);
     for route in &mut routes {
         decorate(cx, &layers, route);
         *route = guarded(route.clone(), &rules);
+        if let Some(directive) = untranslated {
+            let comment =
+                cx.note(directive, "write the rule as keys of this route, such as `allow`");
+            *route = route.clone().closed(comment);
+        }
     }
     routes
+}
+
+/// Returns a directive of a section that restricts access and that Forebay cannot translate.
+fn access_without_translation<'a>(
+    sections: &Sections<'a>,
+    layers: &[&'a [Directive]],
+) -> Option<&'a Directive> {
+    let restricts = |directive: &&&'a Directive| {
+        let name = directive.name.to_ascii_lowercase();
+        let is_perl = name.starts_with("perl")
+            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
+        let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
+        let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
+        let wants_client =
+            name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
+        is_perl || is_ldap || wants_tls || wants_client
+    };
+    // The outermost layers are the server and the virtual host, whose directives are noted there.
+    let inner: Vec<&'a Directive> =
+        layers.iter().skip(sections.levels.len()).copied().flatten().collect();
+    inner.iter().find(restricts).copied()
 }
 
 /// Returns the route for `ScriptAlias`: a directory of scripts, or one program.
@@ -217,6 +244,10 @@ fn directory(
     let page =
         page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
     let fallback = fallback.or(page.map(str::to_owned)).filter(|to| to != "disabled");
+    if let Some(whole) = whole_handler(cx, layers, dir, &route) {
+        out.push(whole);
+        return out;
+    }
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         let mut files_route = route.clone();

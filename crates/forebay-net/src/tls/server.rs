@@ -29,6 +29,8 @@ pub struct ServerTls {
     config: Arc<ServerConfig>,
     certificate: Arc<SiteCertificate>,
     clients: Option<Clients>,
+    /// True if TLS 1.3 is required; permitted cipher suites and groups.
+    permitted: (bool, Vec<Cipher>, Vec<Curve>),
 }
 
 /// The certificate that a site shows. The certificate may be replaced at any time, for later
@@ -150,7 +152,8 @@ impl ServerTls {
         }
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), certificate: shown, clients })
+        let permitted = (tls.is_13_only, tls.ciphers.clone(), tls.curves.clone());
+        Ok(Self { config: Arc::new(config), certificate: shown, clients, permitted })
     }
 
     /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
@@ -191,10 +194,12 @@ impl ServerTls {
         &self.config
     }
 
-    /// Returns true if `self` and `other` show the same certificate.
+    /// Returns true if `self` and `other` show the same certificate, and permit the same versions,
+    /// cipher suites and groups.
     pub fn is_like(&self, other: &Self) -> bool {
         let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
-        Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
+        let same = Arc::ptr_eq(&self.certificate, &other.certificate);
+        self.permitted == other.permitted && (same || chain(self) == chain(other))
     }
 
     /// Returns true if a handshake with `other` has requested the client certificates that `self`
