@@ -448,7 +448,8 @@ fn append_details(page: &mut String, totals: &Totals) {
 
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Returns `text` escaped as the value of a label, without the quotes around it.
+/// Returns `text` as the value of a Prometheus label, without the quotes around it. Escapes
+/// backslashes and quotes, and replaces line feeds by spaces.
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', " ")
 }

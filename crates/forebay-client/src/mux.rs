@@ -119,7 +119,8 @@ pub struct Ended {
     pub result: Result<Answer, StreamError>,
 }
 
-/// End of a connection that the session notices itself.
+/// End of a connection that the protocol code (the session) finds in received bytes, for example a
+/// TLS alert or a close frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionEnd {
     /// Description of the reason.

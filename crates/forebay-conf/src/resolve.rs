@@ -69,7 +69,7 @@ impl<'a> Context<'a> {
         Self { sources, filled, groups: BTreeMap::new() }
     }
 
-    /// Returns the directory that a relative path at this position starts at; an absolute path.
+    /// Returns the absolute path of the directory in which a relative path at this position begins.
     fn base(&self, span: &Range<usize>) -> &'a Path {
         &self.sources.at(span.start).base
     }

@@ -17,7 +17,7 @@ use crate::preset;
 use crate::source::Sources;
 use crate::tree::{self, Node, Tree};
 
-/// Reads all sources as typed tables. Adds the values that messages must not show to `outside`.
+/// Reads all sources as typed tables. Also records in `outside` the values that messages must hide.
 pub(crate) fn read(
     sources: &Sources,
     outside: &mut Outside,

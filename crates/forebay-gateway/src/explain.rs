@@ -270,8 +270,8 @@ fn routes(
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Appends the rules before route `at` that apply to another path of its resource. Returns true if
-/// one of these rules answers.
+/// Appends rules of routes before route `at` that apply to another path of the requested resource,
+/// such as the path of its script. Returns true if one of these rules answers.
 fn rules(
     plan: &Plan,
     (site, at): (&Site, usize),

@@ -48,8 +48,8 @@ fn method_of(method: &str) -> String {
     if method == "GET" { String::new() } else { format!("{method} ") }
 }
 
-/// Returns the status of the route's reply to every client on this machine. Returns `None` if the
-/// status depends on more than the path.
+/// Returns the status of the route's reply, if clients on this machine always get the same status.
+/// Returns `None` if the status depends on more than the path.
 fn answer(route: &DraftRoute) -> Option<String> {
     let keys = &route.keys;
     if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {

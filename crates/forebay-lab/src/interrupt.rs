@@ -1,5 +1,6 @@
 //! Signals such as Ctrl-C. The first signal asks the experiment to end. The second signal ends this
-//! program at once; its keeper processes still end the servers and clean up.
+//! program at once. The keeper of each server (a process, see `keeper`) still ends the server and
+//! removes its files.
 
 use std::io;
 use std::sync::Arc;

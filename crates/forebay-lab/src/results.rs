@@ -99,8 +99,8 @@ impl Results {
         problems
     }
 
-    /// Converts saved results to those of a reference for the current configuration. `label` is
-    /// added to the configuration's name.
+    /// Converts saved results into a reference, with which the current configuration is compared.
+    /// `label` is added to the reference's name.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {
             name: format!("{} ({label})", self.configuration.name),
@@ -109,7 +109,7 @@ impl Results {
             saved: Some(date.to_owned()),
             ..self.configuration
         };
-        // A saved report does not contain the stacks.
+        // A saved report does not contain the call stacks of the profile.
         Self { configuration, profile: None, ..self }
     }
 }

@@ -1,7 +1,7 @@
 //! Transport of bytes between a connection and its server: a plain socket, or TLS over a socket.
 //!
-//! The transport is a type parameter, the same for all connections of a run. Without TLS, it
-//! compiles to plain system calls.
+//! The transport is a type parameter, and all connections of a run have the same transport. The
+//! code for a plain socket therefore contains only system calls.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -51,7 +51,8 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
         usize::MAX
     }
 
-    /// Returns the error of a handshake that the session performed itself and that failed.
+    /// Returns the error for `end`, if the session performed the handshake itself (as in QUIC) and
+    /// the handshake failed.
     fn explain(end: &SessionEnd, _: &Self::Config) -> io::Error {
         io::Error::other(end.reason.clone())
     }

@@ -1,5 +1,5 @@
-//! Replaces `memory.rs` in builds without connections in memory. The types here have no values, so
-//! the compiler removes the code that uses them.
+//! Replaces `memory.rs` in builds without connections in memory. Except for `Destination`, the
+//! types here have no values, so the compiler removes the code that uses them.
 
 use std::io;
 use std::net::SocketAddr;

@@ -72,13 +72,14 @@ impl Files {
         })
     }
 
-    /// Returns true if a file or directory has this path, or a beginning of it.
+    /// Returns true if a file or directory exists at this path, or a file at a beginning of this
+    /// path.
     fn has(&self, path: &[u8]) -> bool {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
 
-    /// Refuses the source of a script. A later route may run the script, unless it is in
-    /// `kept_from`.
+    /// Returns the fault for a request whose file is a script, because Forebay never sends the
+    /// source. A later route may run the script, unless `kept_from` contains that route.
     fn not_sent(&self, entry: &CachedFile) -> Fault {
         let id = entry.run_by.unwrap_or_default();
         if self.kept_from.contains(&id) {

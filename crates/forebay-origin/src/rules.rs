@@ -69,9 +69,9 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules that apply to other paths of `request`, which route `at` of `site` answers.
-/// Each result is the number of a rule's route, and the other path. The server finds the same
-/// rules.
+/// Returns the rules of earlier routes that apply to another path of the requested resource. Route
+/// `at` of `site` answers `request`. Each result is the number of the earlier route, and the other
+/// path. The server finds the same rules.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,

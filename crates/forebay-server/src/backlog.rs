@@ -5,10 +5,11 @@
 //! only the rest is copied. If memory and file are full, the disk is full, or the limit for all
 //! replies is reached, the origin waits for the client.
 //!
-//! By default, only replies of origins that run in processes have a backlog. Without it, a slow
-//! client would occupy a process. By default, a backlog has 64 KiB of memory. The file is a ring
-//! buffer. The request's task writes the backlog to the client while the origin runs
-//! (`dispatch.rs`), and continues after the origin returns.
+//! By default, replies have a backlog if a slow client would otherwise occupy a process of an
+//! application. Such replies come from CGI, FastCGI, SCGI, uwsgi, AJP, and all applications except
+//! ASGI. By default, a backlog has 64 KiB of memory. The file is a ring buffer. The request's task
+//! writes the backlog to the client while the origin runs (`dispatch.rs`), and continues after the
+//! origin returns.
 //!
 //! Replies of `proxy` backends are buffered only if configured, for two reasons. Most backends
 //! accept many connections. Some backends send events faster than a client reads, and buffered old

@@ -157,21 +157,21 @@ pub struct OtherPath {
 pub enum Instead {
     /// The answer is the named resource.
     No,
-    /// A redirection, or a fixed reply that is no error.
+    /// A redirection, or a fixed reply with another status.
     Answers,
-    /// An error.
+    /// A fixed reply with an error status (400 or higher).
     Refuses,
 }
 
-/// Effect of a route on requests that a route below answers. The effect applies if the upper route
-/// matches another path of the requested resource.
+/// Effect of a route on requests that a later route answers. The effect applies if the earlier
+/// route matches another path of the requested resource, such as the path of its script.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.
     pub has_gate: bool,
     /// The route's answer, if it replaces the named resource.
     pub instead: Instead,
-    /// True if the route below must not run files in the directory of this route.
+    /// True if the later route must not run files in the directory of this route.
     pub keeps: bool,
 }
 

@@ -310,8 +310,9 @@ impl Server {
     }
 }
 
-/// Returns `wanted`. An HTTP/3 listener that belongs to a TLS listener gets the port that the
-/// kernel chose for the TLS listener.
+/// Returns the address to open for `wanted`. This is `wanted` itself, except for an HTTP/3 listener
+/// beside an opened TLS listener. The result then has the port of the TLS listener, which the
+/// kernel may have chosen.
 fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
     let mut opened = listens.iter().zip(addresses);

@@ -37,8 +37,8 @@ pub struct Tunnel {
 
 /// The backend's end of a tunnel, a bidirectional byte stream.
 pub trait Duplex {
-    /// Marks the connection or stream as a tunnel. `pause` limits the time until the backend
-    /// accepts bytes.
+    /// Marks the connection or stream as a tunnel. From now on, a write fails if the backend
+    /// accepts no bytes for `pause`.
     fn begin_tunnel(&self, pause: Duration);
 
     /// Limits the duration of the next read.

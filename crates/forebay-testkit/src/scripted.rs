@@ -31,7 +31,8 @@ pub enum ScriptStep {
     Send(Vec<u8>),
     /// Sends these bytes one by one, each with a separate write.
     SendByteByByte(Vec<u8>),
-    /// Waits. No other step takes time; tests of timeouts need this one.
+    /// Waits for this time, as tests of timeouts require. Steps that read or write wait only for
+    /// the other side.
     Pause(Duration),
     /// Notifies the test that the script has come to this step.
     Signal(Sender<()>),

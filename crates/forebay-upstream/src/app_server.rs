@@ -6,8 +6,8 @@
 //! PATH_INFO.
 //!
 //! Applications answer with HTTP or with CGI output. The first bytes of a reply show which form it
-//! has. If a reply has a length, Forebay reads no further: uWSGI resets a connection if it did not
-//! read the request's body.
+//! has. If a reply has a length, Forebay stops reading there. uWSGI resets the connection if it has
+//! not read the request's body, and this reset must not count as an error.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +35,7 @@ use crate::upstream::{
     Source, ToBackend, Upstream, send_and_read, upload,
 };
 
-/// Origin of a route to an application. Each thread has one.
+/// Answers a route's requests by sending them to an SCGI or uwsgi application. Each thread has one.
 pub struct AppServer {
     thread: Rc<Thread>,
     upstream: Upstream,

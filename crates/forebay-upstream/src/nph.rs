@@ -14,7 +14,7 @@ use crate::fields::{end_head, inform};
 use crate::script_reply::OutputLimit;
 use crate::upgrade;
 
-/// The reply from one script.
+/// The reply of an nph- script, or of an application server that answers with HTTP.
 pub struct NphReply {
     /// Name for messages.
     source: &'static str,

@@ -56,8 +56,8 @@ pub enum WorkerFault {
     },
     /// The body could not be read from the file that [`Body::File`](crate::Body::File) names.
     Body(std::io::Error),
-    /// The worker or this process violated the protocol of the worker's sockets. Contains a
-    /// description of the unexpected bytes or of the wrong call.
+    /// The worker or Forebay violated the protocol that they use on the worker's sockets. Contains
+    /// a description of the unexpected bytes, or of Forebay's wrong call.
     Protocol(String),
 }
 

@@ -48,7 +48,8 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
 }
 
-/// The message for the worker's prefetch queue; `None` if the request must not be put there.
+/// The request, encoded for a worker's prefetch queue. `None` if this request must not wait in a
+/// prefetch queue.
 pub(crate) type Message = Option<Vec<u8>>;
 
 /// A worker assigned to a request.

@@ -123,10 +123,11 @@ const REPORT: &str = "report.json";
 const FAILED: u8 = 1;
 /// Exit code if the measurement is inconclusive.
 const INCONCLUSIVE: u8 = 4;
-/// Exit code if nothing was started: wrong usage, an invalid experiment file, or output that cannot
-/// be written.
+/// Exit code if nothing was started: wrong usage, an invalid experiment file, or an output
+/// directory or file that cannot be written.
 const REFUSED: u8 = 2;
-/// Exit code if a server, or something that it needs, could not be started.
+/// Exit code if a server, or something that it needs, could not be started, or if the reports could
+/// not be written after the measurement.
 const NOT_STARTED: u8 = 3;
 
 pub fn run(args: CompareArgs) -> ExitCode {
@@ -139,7 +140,8 @@ pub fn run(args: CompareArgs) -> ExitCode {
     }
 }
 
-/// Carries out the comparison. An error means that nothing was measured.
+/// Carries out the comparison. An error (`Err`) means that nothing was measured. If reports cannot
+/// be written afterwards, returns the exit code [`NOT_STARTED`].
 fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let mut plan = plan(args)?;
     let program = std::env::current_exe()

@@ -206,8 +206,8 @@ impl Live {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the configuration again and starts its new applications. Returns the listeners that it
-    /// needs.
+    /// Reads the configuration again and starts its new applications. Returns the listeners that
+    /// the new configuration needs.
     fn reload(self: &Arc<Self>, args: &ServeArgs, errors: &ErrorLog) -> Result<Reload, String> {
         let warn = |warning: &str| errors.warn(warning);
         let mut plan = plan(args, warn).map_err(|failure| failure.message)?;

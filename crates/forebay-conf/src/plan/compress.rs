@@ -22,8 +22,8 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
-    /// Returns the default level of a coding. The level is low, because clients wait while replies
-    /// are compressed.
+    /// Returns the default level of a coding. It is below the highest permitted level, because
+    /// clients wait while replies are compressed.
     pub fn default_level(coding: ContentCoding) -> u32 {
         match coding {
             ContentCoding::Brotli => 4,

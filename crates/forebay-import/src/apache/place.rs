@@ -1,5 +1,5 @@
-//! Returns the routes of a base, region by region. A region is a part of a base that has its own
-//! sections.
+//! Returns the routes of a base, region by region. A base is a mapping of paths to content
+//! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
 use super::access::gate;

@@ -24,7 +24,8 @@ pub struct Sections<'a> {
     pub locations: Vec<Section<'a>>,
     /// `Files` and `FilesMatch` sections, each with the directory of the section around it.
     pub files: Vec<(&'a Directive, Option<String>)>,
-    /// `If` sections, and sections whose path is an expression.
+    /// `If`, `ElseIf` and `Else` sections, and sections whose path is a regular expression or has
+    /// wildcards.
     pub expressions: Vec<&'a Directive>,
     /// The blocks of the main server and of the virtual host, the outermost first.
     pub levels: Vec<&'a [Directive]>,

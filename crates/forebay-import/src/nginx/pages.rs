@@ -36,7 +36,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
     table
 }
 
-/// Returns the file of a path, if it exists.
+/// Returns the file that nginx sends for a URL path, if the file exists and can be read.
 fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
     if !path.starts_with('/') || path.contains('$') || path.ends_with(".php") {
         return None;

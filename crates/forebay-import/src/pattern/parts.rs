@@ -18,9 +18,9 @@ pub enum Part {
     EndOrSlash,
     /// `.*` or `.+`, with the number of the group that contains exactly this part.
     Any(Option<usize>),
-    /// One character: any, or any except a slash.
+    /// One byte of a class that leaves out at most two bytes, such as `.` or `[^/]`.
     AnyOne,
-    /// A choice of texts.
+    /// One of these texts. If there is one text, exactly this text.
     Literals(Vec<String>),
     /// Anything else.
     Other,
@@ -99,7 +99,8 @@ fn is_any(repetition: &Repetition) -> bool {
     repetition.min <= 1 && repetition.max.is_none() && is_dot(class)
 }
 
-/// Returns true for `.`: every byte, or every byte except a line feed.
+/// Returns true for `.` and for other classes that leave out at most one byte. `.` is every byte,
+/// or every byte except a line feed.
 fn is_dot(class: &Class) -> bool {
     leaves_out_only(class, b"\n")
 }
@@ -116,7 +117,8 @@ fn leaves_out_only(class: &Class, bytes: &[u8]) -> bool {
     (0..=u8::MAX).all(|byte| bytes.contains(&byte) || has(byte))
 }
 
-/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and for the `(?:/.*)?` before an end.
+/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and `(?:/.*)?`. Does not check that an end follows
+/// `(?:/.*)?`.
 fn is_end_or_slash(hir: &Hir) -> bool {
     let hir = inner(hir);
     match hir.kind() {

@@ -13,8 +13,8 @@ use super::room::{OUTPUT_FILE, Room};
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
-/// Runs a keeper until all processes of the server have ended. Orders come from standard input, and
-/// events go to standard output.
+/// Runs a keeper until all processes of the server have ended and its temporary files are removed.
+/// Orders come from standard input, and events go to standard output.
 pub fn keep() -> ExitCode {
     let guardian = match Guardian::new(read_orders) {
         Ok(guardian) => guardian,

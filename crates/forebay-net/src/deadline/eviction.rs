@@ -1,6 +1,6 @@
-//! Selects client connections to close for new ones when the limit on connections is reached.
-//! Closes only idle connections, and connections that have sent only a part of a request head or
-//! handshake.
+//! Closes client connections in favour of new ones when the limit on connections is reached.
+//! Selects only connections without an active request: idle ones, and those on which only a part of
+//! a request head, handshake or PROXY header has arrived.
 //!
 //! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
 //! Each connection stores the start time of its current activity. Threads compare these times only

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::{Deadlines, Ticks};
 
-/// Minimum age of a connection in ticks (1 s). A younger connection is closed only after all older
-/// candidates.
+/// Age of a connection's current activity, in ticks (1 s). Connections whose activity is younger
+/// are closed only after all others.
 // A new client needs several round trips before its first request. During this time, connections
 // with partial heads must not displace the new client.
 const YOUNG: Ticks = 10;

@@ -83,8 +83,9 @@ impl Recording {
         self.lead.borrow_mut().take()
     }
 
-    /// Lets the waiting requests ask the origin, too. If `is_lasting` is true, later requests ask
-    /// the origin at once for some time.
+    /// Ends the wait of other requests for this reply, so that they ask the origin themselves. If
+    /// `is_lasting` is true, later requests for the resource also ask the origin at once, for some
+    /// time.
     fn end_lead(&self, is_lasting: bool) {
         if let Some(lead) = self.take_lead()
             && is_lasting

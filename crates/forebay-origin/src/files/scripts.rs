@@ -69,8 +69,9 @@ impl ScriptRoutes {
         self.0.is_empty()
     }
 
-    /// Returns the route that would run `file`, or that would run the original if `file` is a copy.
-    /// `path` is the path that was opened, and `start` is the beginning of the file.
+    /// Returns the route that would run `file`. If `file` is an editor's copy of a script (such as
+    /// `x.pl~`), returns the route that would run the original. `path` is the path that was opened,
+    /// and `start` is the beginning of the file.
     pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<RouteId> {
         if self.is_empty() {
             return None;

@@ -1,9 +1,9 @@
 //! Decides which of the waiting streams of one connection may send first.
 //!
-//! `quinn` wakes all waiting streams whenever the client has accepted bytes, and wakes the stream
-//! first that began to wait last. Without this module, that stream would use the whole window each
-//! time. With this queue, one of n streams goes first, usually a different one each time. The
-//! others yield once, so that each stream polls at most twice per wake-up.
+//! `quinn` wakes all waiting streams whenever the client has accepted bytes. The stream that began
+//! to wait last is woken first. Without this module, that stream would use the whole window each
+//! time. With this queue, about one of n woken streams sends at once, usually a different one each
+//! time. The others yield once, so that each stream polls at most twice per wake-up.
 
 use std::cell::Cell;
 
@@ -44,7 +44,8 @@ impl Drop for WaitingStream<'_> {
 }
 
 impl FairSendQueue {
-    /// Returns true for about one in n calls with n waiting streams.
+    /// Returns true if the calling stream may send at once: for about one in n calls if n streams
+    /// wait.
     fn is_next(&self) -> bool {
         // Multiples of the golden ratio are spread evenly, so the position of a stream gives it no
         // preference.

@@ -48,7 +48,7 @@ impl PeerEntry {
         Self::find(&format!("the package {package}"), |entry| entry.package == package)
     }
 
-    /// Returns the entry of a program.
+    /// Returns the entry whose sign is the program `name`.
     ///
     /// # Panics
     /// Panics if the list lacks the program.

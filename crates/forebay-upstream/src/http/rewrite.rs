@@ -14,8 +14,8 @@ pub struct Rewrite {
     /// Prefix of clients' paths that the backend does not get: percent-encoded, without a slash at
     /// the end.
     prefix: Vec<u8>,
-    /// Authority of each backend, and true if the backend uses TLS. `None` if the authority cannot
-    /// refer to the backend.
+    /// Authority of each backend, and true if the backend uses TLS. `None` for a backend on a Unix
+    /// socket that does not receive its configured name as `Host`.
     own: Vec<Option<(String, bool)>>,
 }
 

@@ -93,7 +93,8 @@ pub(super) enum StreamEnd {
     Whole,
     /// The backend or the codec reset the stream.
     Reset(Cause),
-    /// The backend opened no window within the time limit.
+    /// The backend kept the stream's window closed for too long, or accepted no bytes of the
+    /// connection within the time limit.
     Stalled,
     /// The backend sent too many interim replies.
     Interim,

@@ -183,7 +183,8 @@ impl<'a> TextSearch<'a> {
     /// The longest part of a body that is searched, in bytes.
     const MOST: usize = 64 * 1024;
 
-    /// Creates a search. Without a text, it is done from the start.
+    /// Creates a search for `text`. If `text` is `None` or empty, the search counts as successful
+    /// at once.
     fn new(text: Option<&'a str>) -> Self {
         let text = text.unwrap_or_default().as_bytes();
         Self { text, tail: Vec::new(), read: 0, has_found: text.is_empty() }

@@ -2,8 +2,8 @@
 //! is reached.
 //!
 //! The routes of a thread share the idle connections to a backend if its address, protocol and pool
-//! options match (`IdlePools`). Threads share no connections. But with `max_connections`, a waiting
-//! request makes other threads give up an idle connection.
+//! options match (`IdlePools`). Each thread has its own idle connections. But with
+//! `max_connections`, a request that waits makes other threads give up an idle connection.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -30,8 +30,7 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// Connections that were granted to requests. The tasks of these requests have not run yet to
-    /// take them.
+    /// Connections that were granted to waiting requests, whose tasks have not yet taken them.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
     /// New connections to the backend that have not received a reply yet.
     pending: Option<Arc<PendingConnections>>,
@@ -41,7 +40,7 @@ pub struct IdleConnections {
 struct Nudges {
     /// A request waits for a permit.
     permits: Option<UnboundedReceiver<()>>,
-    /// A new connection is overdue.
+    /// A new connection has waited too long for its first reply ([`PendingConnections`]).
     pending: Option<UnboundedReceiver<()>>,
 }
 
@@ -241,8 +240,9 @@ impl Drop for Queued<'_> {
     }
 }
 
-/// Closes connections that have been idle for too long. Also closes idle connections when another
-/// thread or a new connection needs them.
+/// Closes connections that have been idle for too long. If a request waits for a permit, passes an
+/// idle connection to that request. If a new connection gets no reply, closes an idle connection,
+/// so that the backend can serve the new one.
 async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut nudges: Nudges) {
     enum Why {
         Time,

@@ -1,15 +1,15 @@
 //! Limit of connections to a backend over all threads. The limit includes idle connections, because
 //! each occupies a process of php-fpm while it is open.
 //!
-//! If a thread may not open another connection, its request enters a queue of all threads, first
-//! come, first served. The request gets a permit to open a connection, or an open connection that
-//! another request no longer needs. A connection of the same thread stays in that thread's pool. A
-//! move to another thread costs three system calls, because one event loop releases the connection
-//! and the other one adds it.
+//! If the limit is reached, a request enters a queue that all threads share. The request that came
+//! first is served first. The request later gets a permit to open a connection, or an open
+//! connection that another request no longer needs. If the open connection belongs to the thread of
+//! the request, it stays in that thread's pool. A move to another thread costs three system calls,
+//! because one event loop releases the connection and the other one adds it.
 //!
-//! A waiting request makes the other threads give up an idle connection. A pooled connection moves
-//! to the request's thread. A shared connection (HTTP/2) is closed, and the request gets its
-//! permit.
+//! If a request waits, each thread with idle connections is asked to give up one. A connection that
+//! carries one request at a time moves to the request's thread. A connection that several requests
+//! share (such as HTTP/2) is closed, and the waiting request gets its permit.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -69,8 +69,8 @@ impl Permits {
         })
     }
 
-    /// Registers a holder of idle connections. The receiver gets a message when it should give one
-    /// up.
+    /// Registers a thread's pool of idle connections. The receiver gets a message when the pool
+    /// should give up an idle connection, because a request waits.
     pub fn join(&self) -> (HolderId, mpsc::UnboundedReceiver<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();

@@ -99,7 +99,8 @@ impl Drop for ThreadTally {
     }
 }
 
-/// Adds to a counter. Each counter has one writer, so no read-modify-write operation is needed.
+/// Adds to a counter of the calling thread. Only this thread writes the counter, so an atomic
+/// read-modify-write operation is not needed.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

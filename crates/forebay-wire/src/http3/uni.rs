@@ -73,8 +73,8 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes received bytes. Returns the cost of useless content, which the caller subtracts
-    /// from the peer's budget (`http2::budget`).
+    /// Processes received bytes. Returns the cost of content that only causes work. The caller
+    /// subtracts the cost from the peer's budget, which limits such content (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {

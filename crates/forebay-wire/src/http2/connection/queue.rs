@@ -13,7 +13,8 @@ const URGENCIES: usize = 8;
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
     len: usize,
-    /// Stream that may send next although others wait. Zero means that no such stream exists.
+    /// The stream that `pop` returned last, if it has not sent since. It may send even if other
+    /// streams were queued in the meantime. Zero means that there is no such stream.
     turn: u32,
 }
 
