@@ -1,4 +1,5 @@
-//! Makes sure that Forebay accepts the draft: closes routes that Forebay refuses.
+//! Makes sure that Forebay accepts the draft: if Forebay refuses a route, the route is closed (it
+//! answers 403).
 //!
 //! The translators know what Forebay accepts in usual configurations. This module handles other
 //! cases, such as unusual names and paths.

@@ -1,5 +1,6 @@
 //! Translates regular expressions to conditions of routes. If an expression only describes exact
-//! paths, or beginnings or ends of paths, uses these conditions. Otherwise uses `path_regex`.
+//! paths, or beginnings or ends of paths, the translation uses `path` or `suffix`. Otherwise, it
+//! uses `path_regex`.
 
 mod parts;
 

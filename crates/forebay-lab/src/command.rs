@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A command to run, with its context.
 struct Work<'a> {
     argv: &'a [String],
-    /// Description of the command's owner, for error messages.
+    /// Description of the experiment or configuration that has the command, for error messages.
     of: &'a str,
     /// Part of the owner to name in an error; empty for the owner itself.
     part: &'a str,

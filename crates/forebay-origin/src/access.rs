@@ -145,7 +145,8 @@ fn shared<T>(shelf: &Shelf<T>, file: PathBuf, create: fn(PathBuf) -> T) -> Arc<M
     users
 }
 
-/// State of a route's access control that threads share, or that the route needs to ask a server.
+/// State for a route's access control: the state that all threads share, and the server of
+/// `forward_auth`.
 pub struct GateState<'s> {
     /// The passwords of all routes.
     pub checks: Arc<PasswordChecks>,
@@ -157,7 +158,7 @@ pub struct GateState<'s> {
     pub forward: Option<ForwardAuth>,
 }
 
-/// Credentials that a route needs.
+/// Credentials that a route requires: a password or a token.
 enum Login {
     Password(Passwords),
     Digest(DigestCheck),
@@ -337,7 +338,7 @@ impl Gate for Guarded {
     }
 }
 
-/// Passwords of a route.
+/// Check of the passwords of a route (`basic_auth`).
 struct Passwords {
     users: Arc<Mutex<Users>>,
     /// The `WWW-Authenticate` line.

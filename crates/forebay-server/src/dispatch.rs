@@ -113,8 +113,8 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Result of the rules that apply to a request. A rule is the effect of a route above the selected
-/// route on the same resource (see `Rule` in `route.rs`).
+/// Result of the rules that apply to a request. A rule is the effect of an earlier route than the
+/// selected one on the same resource (see `Rule` in `route.rs`).
 enum Ruling<'s> {
     /// The selected route may answer.
     Pass,

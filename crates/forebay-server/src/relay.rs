@@ -1,4 +1,5 @@
-//! Streams: TCP connections and UDP datagrams that are passed to backends, for protocols other than HTTP.
+//! Streams (`[[stream]]`): TCP connections and UDP datagrams that Forebay passes to backends, for
+//! protocols other than HTTP.
 
 pub(crate) mod datagrams;
 pub(crate) mod serve;

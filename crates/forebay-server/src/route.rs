@@ -33,7 +33,7 @@ pub struct Table {
     pub(crate) leaving: Vec<usize>,
     /// Protocol of each listener's connections.
     spoken: Vec<Spoken>,
-    /// Streams per listener, as the sites.
+    /// Streams (`[[stream]]`) per listener, in the order of `listeners`.
     pub relays: Vec<Vec<Rc<Relay>>>,
     /// Current challenges of ACME authorities.
     pub challenges: Option<Arc<Challenges>>,
@@ -110,7 +110,7 @@ pub struct Route {
     pub compression: Option<Rc<Compression>>,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
-    /// True if a request that the origin declines continues with the routes below.
+    /// True if the later routes are tried for a request that the origin declines.
     pub fallback: bool,
     /// Alternative to `fallback`: the new path of a declined request.
     pub fallback_to: Option<Rewrite>,
@@ -124,12 +124,12 @@ pub struct Route {
     pub request_buffering: bool,
     /// Sends the files that the origin's replies name.
     pub sendfile: Option<Sendfile>,
-    /// Finds other paths of the requested resource. `None` if no route above can match such a path.
+    /// Finds other paths of the requested resource. `None` if no earlier route can match such a
+    /// path.
     pub other_paths: Option<Box<dyn OtherPaths>>,
     /// Relation of the origin's answer to the resource that the path names.
     pub instead: Instead,
-    /// Numbers of the script routes below this route that must not run the files that this route
-    /// matches.
+    /// Numbers of the later script routes that must not run the files that this route matches.
     pub keeps_from: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The backends of a stream.
+//! The backends of a `[[stream]]`, which passes TCP connections on.
 
 use std::io;
 

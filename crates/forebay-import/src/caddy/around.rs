@@ -23,7 +23,7 @@ pub struct Around<'a> {
     pub is_route: bool,
 }
 
-/// Keys that apply to the requests of a condition.
+/// Keys that apply to all requests that meet a condition.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub matcher: Matcher,

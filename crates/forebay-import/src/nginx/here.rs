@@ -1,4 +1,5 @@
-//! The requests of a location, and the results of the directives that precede its content.
+//! The requests of a location, and the results of the directives that nginx applies before the
+//! location's content. The content is the directive that answers, such as `proxy_pass`.
 
 use super::locations::{Location, LocationKind};
 use super::server::TranslatedServer;

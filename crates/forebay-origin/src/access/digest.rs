@@ -17,14 +17,14 @@ use sha2::Sha256;
 use super::digest_users::{Algorithm, DigestUsers};
 use super::nonces::Nonces;
 
-/// The passwords that permit requests of a route.
+/// Check of the Digest credentials of a route.
 pub struct DigestCheck {
     settings: DigestAuth,
     users: Arc<Mutex<DigestUsers>>,
     nonces: Arc<Nonces>,
 }
 
-/// Outcome of a check.
+/// Outcome of a check of Digest credentials.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DigestOutcome {
     Right,

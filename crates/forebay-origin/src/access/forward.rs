@@ -141,7 +141,7 @@ fn change(name: &str, change: RequestChange) -> RequestField {
     RequestField { name: name.to_owned(), change }
 }
 
-/// Keeps the whole answer.
+/// Recorder that keeps the whole answer of the server.
 struct WholeAnswer;
 
 impl Recorder for WholeAnswer {

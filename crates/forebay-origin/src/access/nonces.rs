@@ -1,9 +1,9 @@
 //! Nonces of the Digest scheme (RFC 7616 section 3.3).
 //!
-//! A nonce has its time and a signature, so that Forebay keeps nothing for a client that has not
-//! logged in. Only the counts of accepted nonces are kept, in a bounded table. If the table is
-//! full, the oldest nonce becomes stale, with all older ones. An old count is therefore never
-//! accepted twice.
+//! A nonce contains its time of issue and a signature, so that Forebay keeps nothing for a client
+//! that has not logged in. Only the counts of accepted nonces are kept, in a bounded table. If the
+//! table is full, the oldest nonce becomes stale, with all older ones. An old count is therefore
+//! never accepted twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -63,7 +63,7 @@ pub enum Refusal {
     Patience,
 }
 
-/// The right to compute a hash. Its drop passes the right to the next password.
+/// The right to compute a hash. When this value is dropped, the right passes to the next password.
 pub struct Turn(Option<Arc<HashQueue>>);
 
 impl Drop for Turn {

@@ -50,7 +50,7 @@ impl Refused {
     }
 }
 
-/// The tokens that permit requests of a route.
+/// Check of the tokens of a route's requests.
 pub struct TokenCheck {
     settings: conf::Jwt,
     keys: Arc<TokenKeys>,

@@ -130,7 +130,8 @@ pub enum Role {
     Waits(Wait),
 }
 
-/// The role of the request that asks the origin. Waiting requests continue when it is dropped.
+/// The role of the request that asks the origin. When this value is dropped, the waiting requests
+/// continue.
 pub struct Lead {
     store: Arc<Store>,
     key: Key,

@@ -27,7 +27,8 @@ pub struct Around {
     pub backend: Option<(String, String)>,
 }
 
-/// Source of an answer, comparable between routes.
+/// Source of the resources that a route serves. Routes with equal sources can serve the same
+/// resources.
 #[derive(Debug, PartialEq, Eq)]
 struct AnswerSource {
     /// A file system, the addresses of servers, or an application.

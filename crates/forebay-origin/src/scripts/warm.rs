@@ -17,7 +17,7 @@ pub enum Runner {
     Nobody,
 }
 
-/// Scripts that the workers of an application run.
+/// Decides which scripts of an application run in its workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warm {
     /// True if there are workers for Perl.

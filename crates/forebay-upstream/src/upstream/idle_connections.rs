@@ -36,11 +36,11 @@ pub struct IdleConnections {
     pending: Option<Arc<PendingConnections>>,
 }
 
-/// Messages that ask a holder to give up an idle connection.
+/// Messages that ask a thread's pool to give up an idle connection.
 struct Nudges {
-    /// A request waits for a permit.
+    /// Sent when a request waits for a permit.
     permits: Option<UnboundedReceiver<()>>,
-    /// A new connection has waited too long for its first reply ([`PendingConnections`]).
+    /// Sent when a new connection has waited too long for its first reply ([`PendingConnections`]).
     pending: Option<UnboundedReceiver<()>>,
 }
 

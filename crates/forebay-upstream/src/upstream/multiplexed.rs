@@ -35,7 +35,7 @@ pub trait SharedConnection {
     }
 }
 
-/// State of our knowledge of the number of requests that the backend allows on a connection.
+/// Knowledge about the number of requests that the backend allows on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The backend has not sent the number yet. Another connection would have to wait for it, too.

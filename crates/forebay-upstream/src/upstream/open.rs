@@ -1,4 +1,4 @@
-//! Opens a connection for one client of a stream.
+//! Opens a connection to a backend for one client of a `[[stream]]`.
 
 use std::cell::Cell;
 use std::io;
