@@ -16,7 +16,8 @@ struct Work<'a> {
     argv: &'a [String],
     /// Description of the experiment or configuration that has the command, for error messages.
     of: &'a str,
-    /// Part of the owner to name in an error; empty for the owner itself.
+    /// Text that precedes the reason of an error, such as "its command before: ". Empty for a
+    /// command of the experiment.
     part: &'a str,
     cwd: &'a Path,
     env: Vec<(String, String)>,

@@ -266,9 +266,9 @@ impl Origin for WorkerApp {
     }
 }
 
-/// The lease of a worker that runs a request. If the client disconnects, the script gets a moment
-/// to end.
-// Without this moment, each client that disconnects early would force the start of a new worker.
+/// The lease of a worker that runs a request. If the client disconnects, the script may run for one
+/// more second.
+// Without this second, each client that disconnects early would force the start of a new worker.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {
