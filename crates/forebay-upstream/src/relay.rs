@@ -1,4 +1,4 @@
-//! The backends of a `[[stream]]`, which passes TCP connections on.
+//! The backends of a `[[stream]]`, which passes TCP connections or UDP datagrams on.
 
 use std::io;
 
