@@ -100,7 +100,7 @@ impl Results {
         problems
     }
 
-    /// Converts saved results into a reference, with which the current configuration is compared.
+    /// Converts saved results into a reference for comparisons with the current configuration.
     /// `label` is added to the reference's name.
     pub fn saved(self, label: &str, date: &str) -> Self {
         let configuration = Configuration {

@@ -14,7 +14,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 /// Returns a worker for a request on `thread`, the current thread. `message` encodes the request
-/// for a worker's prefetch queue, in which requests wait until the worker has finished its current
+/// for a worker's prefetch queue. Requests wait there until the worker has finished its current
 /// one.
 pub(crate) async fn checkout(
     shared: &Arc<AppShared>,

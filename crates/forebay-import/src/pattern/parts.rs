@@ -18,9 +18,9 @@ pub enum Part {
     EndOrSlash,
     /// `.*` or `.+`, with the number of the group that contains exactly this part.
     Any(Option<usize>),
-    /// One byte of a class that leaves out at most two bytes, such as `.` or `[^/]`.
+    /// A byte of a class that leaves out at most two bytes, such as `.` or `[^/]`.
     AnyOne,
-    /// One of these texts. If there is one text, exactly this text.
+    /// A choice of texts: the part matches exactly one of them.
     Literals(Vec<String>),
     /// Anything else.
     Other,
