@@ -98,7 +98,7 @@ impl Occupancy {
     }
 
     /// Returns true if the connection is idle and its client expects that it closes: it has carried
-    /// a request, or has sent none for [`YOUNG`] ticks.
+    /// a request, or has sent none for 1 s.
     // A client that has just connected is about to send a request, and may not send it again if the
     // connection closes.
     pub fn may_close(&self, now: Ticks) -> bool {
