@@ -42,7 +42,7 @@ pub struct Upstream {
     /// passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
     /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS, and
-    /// for servers of a [[stream]]. Default: no checks.
+    /// for servers of a `[[stream]]`. Default: no checks.
     pub health: Option<At<Table<Health>>>,
     /// The largest number of idle connections per server and thread. Connections to SCGI and uwsgi
     /// servers are never kept. Default: the largest number in use at once during the last minute
@@ -175,7 +175,7 @@ pub struct StatusRetry {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
-    /// The path that Forebay requests. HTTP servers need it. Servers of a [[stream]] have no path,
+    /// The path that Forebay requests. HTTP servers need it. Servers of a `[[stream]]` have no path,
     /// `statuses` and `body`: they only accept a connection.
     pub path: Option<At<String>>,
     /// The statuses of a healthy server: numbers such as 200, ranges such as "200-399" and classes
