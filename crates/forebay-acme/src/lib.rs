@@ -63,7 +63,7 @@ impl Manager {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("acme".to_owned()).spawn(move || {
-            let front = Front { challenges: &challenges, has_plain };
+            let front = ChallengeFront { challenges: &challenges, has_plain };
             runtime.block_on(keep(wanted, front, &errors, stopped));
             challenges.clear();
         })?;
@@ -96,7 +96,7 @@ struct Kept {
 
 /// The server's side of challenges.
 #[derive(Clone, Copy)]
-struct Front<'a> {
+struct ChallengeFront<'a> {
     /// Answers that the server gives to authorities.
     challenges: &'a Challenges,
     /// True if a listener without TLS exists.
@@ -108,7 +108,12 @@ type Stopped = watch::Receiver<bool>;
 
 /// Obtains and renews certificates, one order at a time. Returns if `wanted` is empty, and after a
 /// stop.
-async fn keep(wanted: Vec<Wanted>, front: Front<'_>, errors: &ErrorLog, mut stopped: Stopped) {
+async fn keep(
+    wanted: Vec<Wanted>,
+    front: ChallengeFront<'_>,
+    errors: &ErrorLog,
+    mut stopped: Stopped,
+) {
     let now = SystemTime::now();
     let mut all: Vec<Kept> = wanted
         .into_iter()
@@ -136,8 +141,13 @@ async fn keep(wanted: Vec<Wanted>, front: Front<'_>, errors: &ErrorLog, mut stop
 }
 
 /// Obtains one certificate and starts to serve it.
-async fn renew(kept: &mut Kept, front: Front<'_>, errors: &ErrorLog, stopped: &mut Stopped) {
-    let Front { challenges, has_plain } = front;
+async fn renew(
+    kept: &mut Kept,
+    front: ChallengeFront<'_>,
+    errors: &ErrorLog,
+    stopped: &mut Stopped,
+) {
+    let ChallengeFront { challenges, has_plain } = front;
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);

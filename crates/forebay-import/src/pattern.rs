@@ -43,8 +43,28 @@ pub enum Use {
     Scripts,
 }
 
-/// Returns the conditions for an expression of nginx, Apache or Caddy.
+/// Returns the conditions for an expression of nginx, Apache or Caddy. Fails for an expression that
+/// excludes paths, because the conditions of a route cannot exclude them.
 pub fn classify(
+    text: &str,
+    ignore_case: bool,
+    keys: &Keys,
+    of: Use,
+) -> Result<PatternConditions, Unknown> {
+    let found = classify_with_exception(text, ignore_case, keys, of)?;
+    if found.except.is_some() { Err(excludes(found.matcher)) } else { Ok(found) }
+}
+
+fn excludes(superset: Matcher) -> Unknown {
+    Unknown {
+        why: "a route cannot exclude paths, as (?!...) does".into(),
+        superset: Some(Box::new(superset)),
+    }
+}
+
+/// Returns the conditions for an expression, and the paths that it excludes in
+/// [`PatternConditions::except`]. The caller must write routes for these paths.
+pub fn classify_with_exception(
     text: &str,
     ignore_case: bool,
     keys: &Keys,
@@ -55,7 +75,10 @@ pub fn classify(
         let except =
             classify(&format!("^{before}(?:{excluded})"), ignore_case, keys, Use::Exact).ok();
         let except = except.map(|except| except.matcher);
-        found.except = except.filter(|matcher| !matcher.paths.is_empty());
+        let Some(except) = except.filter(|matcher| !matcher.paths.is_empty()) else {
+            return Err(excludes(found.matcher));
+        };
+        found.except = Some(except);
         return Ok(found);
     }
     let branches = parts(text, ignore_case).map_err(|why| Unknown {
@@ -370,7 +393,12 @@ mod tests {
     #[test]
     fn what_a_lookahead_leaves_out_is_named() {
         let keys = Keys::with(&["path_regex"]);
-        let found = classify(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();
+        let found =
+            classify_with_exception(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();
+        let unknown = classify(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap_err();
+        assert!(unknown.superset.is_some());
+        // The excluded paths have no pattern, so that the whole expression has none.
+        assert!(classify_with_exception(r"^/(?!.*\.php$).*", false, &keys, Use::Exact).is_err());
         assert_eq!(found.matcher.regex.as_deref(), Some(r"/\..*"));
         assert_eq!(found.except, Some(Matcher::prefix("/.well-known")));
     }

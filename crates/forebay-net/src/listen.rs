@@ -315,6 +315,8 @@ pub struct Loads {
     threads: Vec<ThreadLoad>,
     most: AtomicUsize,
     most_per_address: AtomicUsize,
+    /// UDP sessions of streams on all threads.
+    sessions: AtomicUsize,
     /// Connections by client address, counted only if there is a limit.
     addresses: Mutex<HashMap<IpAddr, usize>>,
     /// Reply bytes buffered for slow clients.
@@ -342,6 +344,7 @@ impl Loads {
             threads: hands.into_iter().map(load).collect(),
             most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
             most_per_address: AtomicUsize::new(most_per_address),
+            sessions: AtomicUsize::new(0),
             addresses: Mutex::default(),
             buffered: Arc::default(),
         }
@@ -350,6 +353,22 @@ impl Loads {
     /// Returns the number of serving threads.
     pub fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Counts one more UDP session. Returns false if UDP sessions use half of the limit on connections:
+    /// anyone can forge addresses of UDP clients, and they must not lock out the clients of TCP.
+    pub fn enter_session(&self) -> bool {
+        let most = (self.most() / 2).max(1);
+        let before = self.sessions.fetch_add(1, Ordering::Relaxed);
+        if before >= most {
+            self.leave_session();
+        }
+        before < most
+    }
+
+    /// Counts one UDP session less.
+    pub fn leave_session(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns true if one more connection may be accepted.

@@ -60,7 +60,8 @@ impl Starts {
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
-        self.log(&text);
+        // One line: a program must not write lines that look like those of Forebay.
+        self.log(&text.replace('\n', " | "));
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
         let is_first = self.first.is_some();

@@ -126,7 +126,12 @@ pub(crate) fn backend(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Res
                 "a proxy speaks http://, https:// and h2c://; FastCGI has a key of its own, \
                  `fastcgi`",
             ),
-            None => problem.help(format!("write \"http://{text}\"")),
+            None if text.contains([':', '.', '/']) => {
+                problem.help(format!("write \"http://{text}\""))
+            }
+            None => problem.help(format!(
+                "write \"http://{text}\", or \"@{text}\" for the group [upstream.{text}]"
+            )),
         });
     };
     if rest.contains(['?', '#', '@']) {

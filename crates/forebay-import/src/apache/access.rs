@@ -58,7 +58,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
     };
     let mut gate = Gate::default();
-    let Some(layer) = layers.iter().rev().find(has_rules) else { return gate };
+    let Some(at) = layers.iter().rposition(|layer| has_rules(&layer)) else { return gate };
+    let layer = &layers[at];
     let mut rules = ClientRules::default();
     for directive in *layer {
         read(cx, directive, &mut rules, &mut gate, false);
@@ -77,7 +78,15 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         // `Order allow,deny` refuses all clients that no `Allow` names.
         rules.denies_all = true;
     }
+    if order.is_some() && !allows_others && layer.iter().any(denies_everybody) {
+        // After `Order allow,deny`, a `Deny` wins over each `Allow`.
+        rules = ClientRules { denies_all: true, ..ClientRules::default() };
+    }
     finish(cx, layers, rules, &mut gate);
+    if let Some(outer) = other_rules(&layers[..at], layer) {
+        // The rules of both modules apply, and the translation reads only one section.
+        close(cx, outer, &mut gate);
+    }
     if let Some(merging) = last(layers, "AuthMerging")
         && !merging.arg(0).eq_ignore_ascii_case("off")
     {
@@ -86,6 +95,27 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         close(cx, merging, &mut gate);
     }
     gate
+}
+
+fn denies_everybody(directive: &Directive) -> bool {
+    is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
+}
+
+/// Returns a restricting directive of an outer section from the module whose directives `inner` does
+/// not have. `Require` belongs to mod_authz_core, and `Order`, `Allow` and `Deny` belong to
+/// mod_access_compat. Sections override only directives of the same module.
+fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
+    let is_old =
+        |directive: &Directive| ["Order", "Allow", "Deny"].iter().any(|n| is(directive, n));
+    let is_new = |directive: &Directive| directive.name.to_ascii_lowercase().starts_with("require");
+    let grants = |directive: &Directive| directive.args.iter().any(|word| word == "granted");
+    let has_old = inner.iter().any(is_old);
+    let has_new = inner.iter().any(is_new);
+    let of_old = outer.iter().rfind(|layer| layer.iter().any(is_old)).filter(|_| !has_old);
+    let of_new = outer.iter().rfind(|layer| layer.iter().any(is_new)).filter(|_| !has_new);
+    let old = of_old.and_then(|layer| layer.iter().find(|d| is(d, "Deny")));
+    let new = of_new.and_then(|layer| layer.iter().find(|d| is_new(d) && !grants(d)));
+    old.or(new)
 }
 
 fn read(
@@ -108,11 +138,14 @@ fn read(
         let places = inside.iter().filter(|inner| {
             is(inner, "Require") && ["ip", "local"].contains(&&*inner.arg(0).to_ascii_lowercase())
         });
-        if places.count() > 1 {
+        if places.count() > 1 || inside.iter().any(is_container) {
             close(cx, directive, gate);
         }
         rules.add_all_of(together);
     } else if is(directive, "RequireNone") {
+        if inside.iter().any(is_container) {
+            close(cx, directive, gate);
+        }
         inside.iter().for_each(|inner| read(cx, inner, rules, gate, true));
     } else if is(directive, "Allow") || is(directive, "Deny") {
         let is_allow = is(directive, "Allow");
@@ -129,6 +162,11 @@ fn read(
             }
         }
     }
+}
+
+/// Returns true for a group of `Require` lines. Forebay's keys cannot express a group within a group.
+fn is_container(directive: &Directive) -> bool {
+    ["RequireAll", "RequireAny", "RequireNone"].iter().any(|name| is(directive, name))
 }
 
 fn require(
@@ -277,6 +315,19 @@ mod tests {
             ),
             ("<RequireNone>\nRequire all granted\n</RequireNone>", "deny = \"all\""),
             ("AuthMerging And\nRequire ip 10.0.0.0/8", "status = 403"),
+            (
+                "<RequireAll>\nRequire ip 10.0.0.0/8\n<RequireAny>\nRequire ip 192.168.1.0/24\n\
+                 </RequireAny>\n</RequireAll>",
+                "status = 403",
+            ),
+            (
+                "<RequireNone>\n<RequireAny>\nRequire ip 10.0.0.0/8\n</RequireAny>\n</RequireNone>",
+                "status = 403",
+            ),
+            ("Order allow,deny\nDeny from all\nAllow from 10.0.0.0/8", "deny = \"all\""),
+            ("Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8", "allow = [\"10.0.0.0/8\"]"),
+            ("SSLRequireSSL", "status = 403"),
+            ("<Limit POST>\nRequire all denied\n</Limit>", "status = 403"),
         ] {
             let found = route(&format!("<Location /a>\n{rules}\n</Location>"));
             assert!(found.contains(wanted), "{rules}:\n{found}");
@@ -284,6 +335,26 @@ mod tests {
                 assert!(!found.contains("allow") && !found.contains("deny"), "{rules}:\n{found}");
             }
         }
+        // Rules of the older module in an inner section do not lift those of the newer one.
+        let found = route(
+            "<Location />\nRequire all denied\n</Location>\n\
+             <Location /a>\nOrder allow,deny\nAllow from all\n</Location>",
+        );
+        assert!(found.contains("status = 403"), "{found}");
+    }
+
+    #[test]
+    fn an_inner_rule_that_equals_the_outermost_one_stays() {
+        let found = site(
+            "<Location />\nRequire ip 10.0.0.0/8\n</Location>\n\
+             <Location /api>\nRequire all granted\n</Location>\n\
+             <Location /api/admin>\nRequire ip 10.0.0.0/8\n</Location>",
+        );
+        let admin = found.find("/api/admin").unwrap_or_else(|| panic!("{found}"));
+        let rest = &found[admin..];
+        let end = rest.find("[[site.route]]").unwrap_or(rest.len());
+        assert!(rest[..end].contains("10.0.0.0/8"), "{found}");
+        assert!(admin < found.find("\"/api/*\"").unwrap_or(usize::MAX), "{found}");
     }
 
     #[test]

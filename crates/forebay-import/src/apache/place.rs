@@ -22,7 +22,8 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
     let mut out = Vec::new();
     for (section, around) in &sections.files {
         let rules = gate(cx, &[section.inside()]);
-        if rules.is_open() {
+        let untranslated = access_without_translation(section.inside());
+        if rules.is_open() && untranslated.is_none() {
             continue;
         }
         let text = section.args.last().map_or("", String::as_str);
@@ -93,12 +94,16 @@ pub fn routes(
     let mut out = Vec::new();
     let whole = (base.url.clone(), base.dir.clone());
     let own = answers(cx, sections, base, &whole, base.matcher.clone(), scheme);
+    let mut differs = false;
     for region in regions(sections, base) {
         let Some(matcher) = region_matcher(base, &region.0) else { continue };
         let routes = answers(cx, sections, base, &region, matcher, scheme);
-        if !is_same(&routes, &own) {
-            out.extend(routes);
-        }
+        differs |= !is_same(&routes, &own);
+        out.extend(routes);
+    }
+    // A region that is like the base is needed if a region around it is not.
+    if !differs {
+        out.clear();
     }
     out.extend(own);
     out
@@ -162,7 +167,9 @@ fn answers(
             directory(cx, sections, &layers, place, route, scheme)
         }
     };
-    let untranslated = access_without_translation(sections, &layers);
+    // The outermost layers are the server and the virtual host, whose directives are noted there.
+    let inner = layers.iter().skip(sections.levels.len());
+    let untranslated = inner.copied().find_map(access_without_translation);
     for route in &mut routes {
         decorate(cx, &layers, route);
         *route = guarded(route.clone(), &rules);
@@ -176,11 +183,8 @@ fn answers(
 }
 
 /// Returns a directive of a section that restricts access and that Forebay cannot translate.
-fn access_without_translation<'a>(
-    sections: &Sections<'a>,
-    layers: &[&'a [Directive]],
-) -> Option<&'a Directive> {
-    let restricts = |directive: &&&'a Directive| {
+pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
+    let restricts = |directive: &&Directive| {
         let name = directive.name.to_ascii_lowercase();
         let is_perl = name.starts_with("perl")
             && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
@@ -188,12 +192,14 @@ fn access_without_translation<'a>(
         let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
         let wants_client =
             name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
-        is_perl || is_ldap || wants_tls || wants_client
+        let limits_methods = matches!(&*name, "limit" | "limitexcept")
+            && directive.inside().iter().any(|inner| {
+                let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
+                ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
+            });
+        is_perl || is_ldap || wants_tls || wants_client || limits_methods
     };
-    // The outermost layers are the server and the virtual host, whose directives are noted there.
-    let inner: Vec<&'a Directive> =
-        layers.iter().skip(sections.levels.len()).copied().flatten().collect();
-    inner.iter().find(restricts).copied()
+    block.iter().find(restricts)
 }
 
 /// Returns the route for `ScriptAlias`: a directory of scripts, or one program.

@@ -52,11 +52,12 @@ impl<'a> Sections<'a> {
     fn add(&mut self, cx: &Cx<'_>, directive: &'a Directive, around: Option<&str>) {
         let is_regex = directive.arg(0) == "~";
         let block = directive.inside();
-        if is(directive, "Directory") && !is_regex && !directive.arg(0).contains('*') {
+        let is_regex = is_regex || directive.arg(0).contains(['*', '?', '[']);
+        if is(directive, "Directory") && !is_regex {
             let path = cx.path(directive.arg(0));
             block.iter().for_each(|inner| self.add(cx, inner, Some(&path)));
             self.directories.push(Section { path, block });
-        } else if is(directive, "Location") && !is_regex && !directive.arg(0).contains('*') {
+        } else if is(directive, "Location") && !is_regex {
             let path = directive.arg(0).to_owned();
             self.locations.push(Section { path, block });
         } else if is(directive, "Files") || is(directive, "FilesMatch") {

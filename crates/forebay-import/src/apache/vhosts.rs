@@ -301,13 +301,14 @@ fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     for section in &sections.expressions {
         let rules = gate(cx, &[section.inside()]);
+        let is_open =
+            rules.is_open() && place::access_without_translation(section.inside()).is_none();
         let unread = cx.note_unread(section.inside());
         let text = section.args.last().map_or("", String::as_str);
         let is_location = is(section, "LocationMatch") || is(section, "Location");
         let found =
             if is_location { classify(text, false, cx.keys, Use::Exact).ok() } else { None };
-        if rules.is_open() && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require"))
-        {
+        if is_open && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require")) {
             continue;
         }
         let matcher = found.map(|found| found.matcher);
@@ -319,7 +320,7 @@ fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
         );
         match (denies, matcher) {
             (true, Some(_)) => route = route.respond(403),
-            (_, _) if rules.is_open() => {
+            (_, _) if is_open => {
                 cx.note(section, "write a route for these paths, before the others");
                 continue;
             }

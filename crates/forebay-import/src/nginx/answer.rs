@@ -12,7 +12,7 @@ use super::variables::Variables;
 use super::{Cx, backends, fields, files_of, names};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{self, PatternConditions, Use, classify};
+use crate::pattern::{self, PatternConditions, Use, classify_with_exception};
 use crate::template;
 use crate::value::{Table, Value};
 
@@ -70,7 +70,7 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
         LocationKind::Regex { text, ignore_case } => {
             let runs = slot.location.scope.of_own("fastcgi_pass").is_some();
             let of = if runs { Use::Scripts } else { Use::Exact };
-            let found = classify(text, ignore_case, cx.keys, of)
+            let found = classify_with_exception(text, ignore_case, cx.keys, of)
                 .map_err(|unknown| (unknown.why, unknown.superset))?;
             let region = slot.region.unwrap_or("/");
             Ok(found.matcher.within(region).map(|matcher| (matcher, Some(found))))

@@ -43,10 +43,12 @@ impl DigestCheck {
     /// Checks the password of the request. Returns `None` and sets the user if it is right.
     /// Otherwise returns the lines of the challenge.
     pub fn check(&self, thread: &Thread, request: &mut Request) -> Result<Option<Vec<u8>>, Fault> {
+        // Parsed before the lock, for which other threads may wait.
+        let credentials = Credentials::of(request);
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let looked = users.look(thread.second(), &thread.errors);
         looked.map_err(|error| Fault::us(500, error.to_string()))?;
-        let outcome = match Credentials::of(request) {
+        let outcome = match credentials {
             Some(credentials) => {
                 let outcome = self.outcome(&credentials, request, &users);
                 if outcome == DigestOutcome::Right {
@@ -206,6 +208,9 @@ impl Credentials {
     }
 }
 
+/// Maximum number of parameters. RFC 7616 has eleven. The names are compared with each other.
+const MOST_PARAMETERS: usize = 20;
+
 /// Returns the parameters of the credentials with lower-case names. Returns `None` for a syntax
 /// error, or if a name occurs twice.
 fn parameters(mut text: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
@@ -214,7 +219,8 @@ fn parameters(mut text: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
         text = text.trim_ascii_start();
         let equals = memchr::memchr(b'=', text)?;
         let name = str::from_utf8(text[..equals].trim_ascii()).ok()?.to_ascii_lowercase();
-        if name.is_empty() || found.iter().any(|(before, _)| *before == name) {
+        let is_repeated = || found.iter().any(|(before, _)| *before == name);
+        if name.is_empty() || found.len() == MOST_PARAMETERS || is_repeated() {
             return None;
         }
         let (value, rest) = value(text[equals + 1..].trim_ascii_start())?;

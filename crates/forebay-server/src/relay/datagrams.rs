@@ -16,6 +16,7 @@ use forebay_net::deadline::TICK;
 use forebay_net::limit::Limit;
 use forebay_net::log::{ConnectionEnd, ConnectionEntry};
 use forebay_net::thread::Thread;
+use rustix::io::Errno;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
@@ -29,6 +30,8 @@ use crate::context::FrontContext;
 const WAITING: usize = 64;
 /// Maximum size of a datagram in bytes.
 const LARGEST: usize = 65_535;
+/// The error for a datagram that is too large for its way (EMSGSIZE).
+const TOO_LARGE: i32 = Errno::MSGSIZE.raw_os_error();
 /// Default time without datagrams after which a session ends.
 const IDLE: Duration = Duration::from_secs(30);
 /// Time without datagrams after which a session ends while the server stops.
@@ -90,11 +93,10 @@ fn begin(
     if !relay.access.admits(Some(client.ip())) {
         return thread.log_limited(Level::Info, &format!("{client}: denied"));
     }
-    // Anyone can forge addresses of UDP clients. They must not lock out the clients of TCP.
-    let most = thread.load.most() / (2 * thread.load.threads());
-    if !thread.load.has_room() || shared.sessions.borrow().len() >= most {
+    let session_count = thread.load.has_room().then(|| SessionCount::new(thread)).flatten();
+    let Some(session_count) = session_count else {
         return thread.counters.count_limit(Limit::Connections);
-    }
+    };
     let mut counted = Counted::new(thread);
     if !counted.count_address(client.into()) {
         return;
@@ -105,8 +107,24 @@ fn begin(
     let session = DatagramSession { shared: shared.clone(), relay, client, sent: 0, received: 0 };
     spawn_local(async move {
         session.run(waiting).await;
-        drop(counted);
+        drop((counted, session_count));
     });
+}
+
+/// One UDP session in the count of all threads. A drop removes it.
+struct SessionCount(Rc<Thread>);
+
+impl SessionCount {
+    /// Returns `None` if there are too many sessions.
+    fn new(thread: &Rc<Thread>) -> Option<Self> {
+        thread.load.enter_session().then(|| Self(thread.clone()))
+    }
+}
+
+impl Drop for SessionCount {
+    fn drop(&mut self) {
+        self.0.load.leave_session();
+    }
 }
 
 struct DatagramSession {
@@ -162,7 +180,12 @@ impl DatagramSession {
                 Some(datagram) = waiting.recv() => {
                     last = Instant::now();
                     self.received += datagram.len() as u64;
-                    backend.socket.send(&datagram).await.map(drop)
+                    match backend.socket.send(&datagram).await {
+                        // The client sent more than the way to the backend takes. That is no
+                        // failure of the backend, and the datagram is lost.
+                        Err(error) if error.raw_os_error() == Some(TOO_LARGE) => Ok(()),
+                        outcome => outcome.map(drop),
+                    }
                 }
                 ready = backend.socket.readable() => match ready {
                     Ok(()) => {

@@ -28,6 +28,8 @@ struct ReplyMean {
     micros: f64,
     /// Time of the last reply, in microseconds since the start.
     at: f64,
+    /// True after the first reply. A mean of 0 can also be very old.
+    has_replied: bool,
 }
 
 impl ReplyTime {
@@ -37,14 +39,15 @@ impl ReplyTime {
         let mut mean = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let weight = mean.weight(now);
         let smoothed = mean.micros * weight + micros * (1.0 - weight);
-        *mean = ReplyMean { micros: if micros > mean.micros { micros } else { smoothed }, at: now };
+        let micros = if micros > mean.micros { micros } else { smoothed };
+        *mean = ReplyMean { micros, at: now, has_replied: true };
     }
 
     /// Returns the cost of another request at the time `now`.
     pub fn cost(&self, now: f64, open: usize) -> f64 {
         let mean = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let micros = mean.micros * mean.weight(now);
-        let micros = if micros == 0.0 && open > 0 { UNKNOWN } else { micros };
+        let micros = if !mean.has_replied && open > 0 { UNKNOWN } else { micros };
         micros * (open as f64 + 1.0)
     }
 }
@@ -107,5 +110,7 @@ mod tests {
         slow.record(0.0, SECOND);
         assert!(new.cost(0.0, 0) < slow.cost(0.0, 0));
         assert!(new.cost(0.0, 1) > slow.cost(0.0, 100));
+        let after_a_day = 86_400.0 * SECOND;
+        assert!(slow.cost(after_a_day, 1) < UNKNOWN, "its mean has fallen to 0");
     }
 }
