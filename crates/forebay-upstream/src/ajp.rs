@@ -192,7 +192,7 @@ impl Carrier for AjpCarrier<'_> {
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);
-        self.announce_activation(attempt.index, &exchange.request)?;
+        self.announce_activation(attempt.index(), &exchange.request)?;
         let Self { origin, wanted, packets, buffers, .. } = self;
         packets.rewind(&mut exchange.body).await?;
         let session = Session {

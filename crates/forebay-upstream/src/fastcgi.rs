@@ -290,7 +290,7 @@ impl Carrier for FastcgiCarrier<'_> {
         attempt: &Attempt<'_>,
         is_new: bool,
     ) -> Result<(RequestConnection, ConnectionOrigin), Fault> {
-        let pool = self.origin.pools.get(attempt.index);
+        let pool = self.origin.pools.get(attempt.index());
         let source =
             ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
         let connection = source.take(is_new).await?;
@@ -306,7 +306,7 @@ impl Carrier for FastcgiCarrier<'_> {
     ) -> Result<(), Fault> {
         exchange.enter(Step::Origin);
         let (origin, script, body) = (self.origin, self.script, self.body);
-        let pool = origin.pools.get(attempt.index);
+        let pool = origin.pools.get(attempt.index());
         let source =
             ConnectionSource { backend: attempt.backend, pool, is_repeatable: self.is_repeatable };
         origin.go(connection, &source, exchange, script, body).await

@@ -158,7 +158,7 @@ impl Carrier for ProxyCarrier<'_> {
         is_new: bool,
     ) -> Result<(AssignedStream, ConnectionOrigin), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
-        let place = match self.proxy.pool(attempt.index) {
+        let place = match self.proxy.pool(attempt.index()) {
             // If a backend supports both versions, the upgrade uses HTTP/1.1, as clients send it.
             Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
                 AssignedStream::Alone(backend.connect_http1().await?)

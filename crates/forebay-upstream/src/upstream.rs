@@ -33,7 +33,6 @@ use forebay_net::limit::Limit;
 use forebay_net::template::Escape;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::Exchange;
-use tokio::time::Instant;
 
 use attempts::is_at_hand;
 pub use attempts::{Attempts, BodyAtHand};
@@ -50,7 +49,7 @@ pub use tally::Tallies;
 pub use upload::{BodyEncoder, Outlet, Source, ToBackend, upload};
 
 pub(crate) use group::stable_hash;
-use group::{Set, Turns, UnderWay, bit};
+use group::{Begun, Set, Turns, UnderWay, bit};
 use tally::{Active, ThreadTally};
 
 /// The backends of a route or an application, with the state of one thread.
@@ -64,17 +63,18 @@ pub struct Upstream {
     hash_key: Option<Template>,
 }
 
-/// One attempt to send a request to one backend.
+/// One attempt to send a request to one backend. Small, because it is a part of the future of each
+/// request, which must fit into a block of 4 KiB (`net/src/sys/recycled.rs`).
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,
-    /// Number of the backend.
-    pub index: usize,
+    /// Number of the backend. A [`Set`] has 64.
+    number: u8,
     group: &'a Group,
     /// The backends that have got the request, including this one.
     tried: Set,
     /// Time at which the attempt began, until the backend replies. `None` if it is not needed.
-    begun: Cell<Option<Instant>>,
+    begun: Cell<Begun>,
 }
 
 /// Counts a request as active at a backend until dropped.
@@ -176,7 +176,7 @@ impl Upstream {
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
             let (backend, group) = (&self.backends[index], &*self.group);
             let begun = Cell::new(group.begin_timing());
-            let attempt = Attempt { backend, index, group, tried, begun };
+            let attempt = Attempt { backend, number: index as u8, group, tried, begun };
             exchange.request.upstream = Some(attempt.backend.shared_name());
             match self.attempt(&attempt, carrier, exchange, &mut attempts).await {
                 Ok(outcome) => {
@@ -261,8 +261,8 @@ impl Upstream {
         if fault.side != Side::Backend || is_busy || fault.is_cancelled || is_replaced {
             return;
         }
-        self.tally.failed(attempt.index);
-        if self.group.failed(attempt.index) {
+        self.tally.failed(attempt.index());
+        if self.group.failed(attempt.index()) {
             let (name, time) = (attempt.backend.name(), self.group.recover_time());
             self.thread.errors.warn(&format!("{name} is left out for {time:?}: {fault}"));
         }
@@ -273,9 +273,14 @@ impl Attempt<'_> {
     /// Records that the backend has answered: it is up.
     pub fn answered(&self) {
         if let Some(begun) = self.begun.take() {
-            self.group.record_time(self.index, begun);
+            self.group.record_time(self.index(), begun);
         }
-        self.group.succeeded(self.index);
+        self.group.succeeded(self.index());
+    }
+
+    /// Returns the number of the backend.
+    pub fn index(&self) -> usize {
+        self.number.into()
     }
 
     /// Returns true if another backend should get `request` because of this status of its reply.

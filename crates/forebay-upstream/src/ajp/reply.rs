@@ -203,7 +203,7 @@ impl ReplyReading<'_> {
             }
         }
         if let Some((sticky, wanted)) = self.session.sticky {
-            let (index, https) = (self.session.attempt.index, self.request.https);
+            let (index, https) = (self.session.attempt.index(), self.request.https);
             sticky.append(reply.field_lines(), index, wanted, https);
         }
         let length = match (head.status, head.content_length) {

@@ -80,6 +80,6 @@ impl<'a> ProxyAttempt<'a> {
 
     /// Returns the `Host` that replaces the client's.
     pub fn host(&self) -> Option<&str> {
-        self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index].as_str())
+        self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index()].as_str())
     }
 }

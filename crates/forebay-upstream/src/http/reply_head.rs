@@ -72,7 +72,7 @@ impl ReplyHead<'_> {
         if let Some(rewrite) = &proxy.rewrite {
             let authority = self.request.head.authority.map(|span| span.of(&self.request.bytes));
             let (authority, https) = (authority.unwrap_or_default(), self.request.https);
-            let context = rewrite::Context { rewrite, index: to.index, authority, https };
+            let context = rewrite::Context { rewrite, index: to.index(), authority, https };
             context.append(reply.field_lines(), head, bytes);
         }
         if self.passes_trailers() {
@@ -81,7 +81,7 @@ impl ReplyHead<'_> {
             }
         }
         if let Some(sticky) = &proxy.sticky {
-            sticky.append(reply.field_lines(), to.index, *wanted, self.request.https);
+            sticky.append(reply.field_lines(), to.index(), *wanted, self.request.https);
         }
     }
 }

@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use balancing::score;
 pub use balancing::{Balancing, Rank, stable_hash};
 use budget::Retries;
+pub use reply_time::Begun;
 use reply_time::ReplyTime;
 use slow_start::SlowStart;
 pub use turns::Turns;

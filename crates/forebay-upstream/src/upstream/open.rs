@@ -35,7 +35,7 @@ impl Upstream {
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
             let (backend, group) = (&self.backends[index], &*self.group);
             let begun = Cell::new(group.begin_timing());
-            let attempt = Attempt { backend, index, tried, group, begun };
+            let attempt = Attempt { backend, number: index as u8, tried, group, begun };
             match greet(attempt.backend, greeting).await {
                 Ok(connection) => {
                     attempt.answered();
@@ -87,7 +87,7 @@ impl Upstream {
         let backend = &self.backends[index];
         let fault = Fault::backend(502, format!("{} takes no datagrams: {error}", backend.name()));
         let begun = Cell::new(None);
-        let attempt = Attempt { backend, index, tried: 0, group: &self.group, begun };
+        let attempt = Attempt { backend, number: index as u8, tried: 0, group: &self.group, begun };
         self.count(&attempt, &fault);
         fault
     }

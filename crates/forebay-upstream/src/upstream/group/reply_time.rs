@@ -6,10 +6,10 @@
 //! the mean. Without replies, the mean falls by `w`, so that a backend that was slow is tried
 //! again. A request goes to the backend with the lowest `mean * (open requests + 1) / weight`.
 
+use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
 use forebay_conf as conf;
-use tokio::time::Instant;
 
 use super::Group;
 
@@ -18,6 +18,10 @@ const DECAY: f64 = 10e6;
 /// Mean of a backend that has open requests and has not replied yet, in microseconds. It gets one
 /// request, and others only after its first reply.
 const UNKNOWN: f64 = 1e12;
+
+/// Time at which a request was sent: the low 32 bits of the microseconds since the start, always
+/// odd. `None` if the time is not needed. Each request stores it, so it is small.
+pub type Begun = Option<NonZeroU32>;
 
 /// The mean time of one backend's replies.
 #[derive(Default)]
@@ -54,15 +58,17 @@ impl ReplyTime {
 
 impl Group {
     /// Returns the time at which a request is sent, if the balance method needs this time.
-    pub fn begin_timing(&self) -> Option<Instant> {
+    pub fn begin_timing(&self) -> Begun {
         let is_timed = self.balance == conf::Balance::LeastTime && self.members.len() > 1;
-        is_timed.then(Instant::now)
+        if is_timed { NonZeroU32::new(self.micros() as u64 as u32 | 1) } else { None }
     }
 
     /// Records a reply to a request that was sent at `begun`.
-    pub fn record_time(&self, index: usize, begun: Instant) {
-        let taken = begun.elapsed().as_secs_f64() * 1e6;
-        self.members[index].record.reply_time.record(self.micros(), taken);
+    pub fn record_time(&self, index: usize, begun: NonZeroU32) {
+        let now = self.micros();
+        // The counter starts again after 71 minutes.
+        let taken = (now as u64 as u32 | 1).wrapping_sub(begun.get());
+        self.members[index].record.reply_time.record(now, f64::from(taken));
     }
 
     /// Returns the time since the start, in microseconds.
