@@ -95,7 +95,7 @@ fn unreading() -> usize {
 }
 
 /// Memory stays within the bound while nobody reads, and others are answered. Prints a row of the
-/// table in docs/src/operations/abuse.md.
+/// table.
 fn clients_that_do_not_read(forebay: Forebay, path: &str, name: &str) {
     let (pid, count) = (forebay.process.id(), unreading());
     let open = proc::descriptors(pid).len();
