@@ -1,4 +1,4 @@
-//! The messages between Forebay and the hosts; `hosts/README.md` describes the protocol.
+//! The messages between Forebay and the hosts; `hosts/PROTOCOL.md` describes the protocol.
 
 use std::fs::File;
 

@@ -1,6 +1,6 @@
 //! Starts the process of one worker.
 //!
-//! A worker has three sockets (`hosts/README.md` describes the protocol). The output socket is
+//! A worker has three sockets (`hosts/PROTOCOL.md` describes the protocol). The output socket is
 //! descriptor 1, the script's standard output. The prefetch queue is descriptor 3, which
 //! `sys/spawn.rs` passes on. The control socket is descriptor 0. This socket carries requests that
 //! do not fit into the prefetch queue, and reports of the worker, for example that it is ready. The
