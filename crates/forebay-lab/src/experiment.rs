@@ -1,7 +1,9 @@
 //! Experiment file: the parsed TOML (`file`), and the validated plan with all defaults (`plan`).
 
 mod against;
+mod cell;
 mod client;
+mod client_table;
 mod command;
 mod file;
 mod matrix;
@@ -14,8 +16,8 @@ mod requires;
 mod seconds;
 mod service;
 
+pub use cell::Cell;
 pub use client::{Better, Client, Find, Printed};
-pub use matrix::Cell;
 pub use max_failed::MaxFailed;
 pub use placeholder::{ServiceValues, Values};
 pub use plan::{Amount, Check, Configuration, Load, Plan, Service, Template};

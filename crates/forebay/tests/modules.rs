@@ -33,19 +33,9 @@ const KEPT: &[(&str, &str, &str, &str)] = &[
     (
         "import",
         "nginx::rewrites",
-        "nginx::conditions",
-        "the block of an `if` has rewrites, and rewrites are beside `if`",
-    ),
-    (
-        "import",
-        "nginx::rewrites",
         "nginx::answer",
-        "the content of a location follows its rewrites, and some rewrites need the content",
+        "a named location has rewrites, and some rewrites need the content of their location",
     ),
-    ("lab", "experiment::matrix", "experiment::parse", "not divided yet"),
-    ("lab", "experiment::matrix", "experiment::plan", "not divided yet"),
-    ("lab", "experiment::client", "experiment::parse", "not divided yet"),
-    ("lab", "experiment::client", "experiment::plan", "not divided yet"),
 ];
 
 /// The path of a module in its crate.

@@ -2,6 +2,7 @@
 //! replies.
 
 use super::access::{Gate, gate};
+use super::conditions;
 use super::here::{Here, Phase};
 use super::locations::{Location, LocationKind, Slot, longest};
 use super::pages::pages;
@@ -138,7 +139,7 @@ pub fn of_here<'a>(
     let comments = cx.note_unread(here.location.scope.own());
     let mut out = Vec::new();
     let mut phase = Phase::default();
-    rewrites::run(cx, server, here, here.location.scope.own(), &mut phase, &mut out);
+    conditions::run(cx, server, here, here.location.scope.own(), &mut phase, &mut out);
     let variables = here.variables(server);
     for route in &mut out {
         fields::decorate(cx, &variables, route);

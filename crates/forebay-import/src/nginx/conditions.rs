@@ -1,4 +1,5 @@
-//! Translates `if`, with conditions on the request and on files.
+//! Translates blocks of `return`, `rewrite` and `if`, with the conditions of `if` on the request and
+//! on files.
 
 use super::here::Here;
 use super::here::Phase;
@@ -31,8 +32,36 @@ enum Meaning {
     Unknown,
 }
 
+/// Translates the directives of a block, up to one that leaves no requests for the rest.
+pub fn run<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+    block: &'a [Directive],
+    phase: &mut Phase<'a>,
+    out: &mut Vec<DraftRoute>,
+) {
+    for directive in block {
+        match directive.name.as_str() {
+            "return" => {
+                let variables = here.variables(server);
+                let route =
+                    DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
+                out.push(rewrites::returned(cx, &variables, directive, route));
+                phase.is_done = true;
+            }
+            "rewrite" => rewrites::rewrite(cx, server, here, directive, phase, out),
+            "if" => translate(cx, server, here, directive, phase, out),
+            _ => {}
+        }
+        if phase.is_done {
+            return;
+        }
+    }
+}
+
 /// Translates an `if` block.
-pub fn translate<'a>(
+fn translate<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -49,7 +78,7 @@ pub fn translate<'a>(
         block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     match meaning(cx, server, directive) {
         Meaning::Never => {}
-        Meaning::Always => rewrites::run(cx, server, here, block, phase, out),
+        Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
             requests(cx, server, here, directive, *of, phase, out);
         }
@@ -135,7 +164,7 @@ fn requests<'a>(
     }
     let mut inner = Phase::default();
     let mut routes = Vec::new();
-    rewrites::run(cx, server, &narrow, block, &mut inner, &mut routes);
+    run(cx, server, &narrow, block, &mut inner, &mut routes);
     let scope = here.location.scope.inside(block);
     for route in &mut routes {
         // If the block has `add_header`, its replies have the fields of this block.

@@ -1,7 +1,6 @@
-//! Translates `return`, `rewrite`, `if` and `try_files`.
+//! Translates `return`, `rewrite` and `try_files`.
 
 use super::Cx;
-use super::conditions;
 use super::here::{Here, Phase};
 use super::scope::Scope;
 use super::server::TranslatedServer;
@@ -12,34 +11,6 @@ use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify, negative_lookahead};
 use crate::template::{self, redirect_target, without_query};
 use crate::value::Table;
-
-/// Translates the directives of a block, up to one that leaves no requests for the rest.
-pub fn run<'a>(
-    cx: &mut Cx<'a>,
-    server: &TranslatedServer<'a>,
-    here: &Here<'_, 'a>,
-    block: &'a [Directive],
-    phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
-) {
-    for directive in block {
-        match directive.name.as_str() {
-            "return" => {
-                let variables = here.variables(server);
-                let route =
-                    DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
-                out.push(returned(cx, &variables, directive, route));
-                phase.is_done = true;
-            }
-            "rewrite" => rewrite(cx, server, here, directive, phase, out),
-            "if" => conditions::translate(cx, server, here, directive, phase, out),
-            _ => {}
-        }
-        if phase.is_done {
-            return;
-        }
-    }
-}
 
 /// Returns the route for `return`.
 pub fn returned(
@@ -127,7 +98,7 @@ fn redirected(
 }
 
 /// Translates `rewrite EXPRESSION REPLACEMENT [FLAG]`.
-fn rewrite<'a>(
+pub fn rewrite<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,

@@ -1,6 +1,7 @@
 //! Translates `server` blocks to sites.
 
 use super::answer;
+use super::conditions;
 use super::here::Here;
 use super::here::Phase;
 use super::listeners::{Listener, listeners, names};
@@ -372,7 +373,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let whole = Location::of_block(&server.scope);
     let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };
     let (mut phase, mut out) = (Phase::default(), Vec::new());
-    rewrites::run(cx, server, &here, server.scope.own(), &mut phase, &mut out);
+    conditions::run(cx, server, &here, server.scope.own(), &mut phase, &mut out);
     let variables = server.variables(&server.scope, None);
     for route in &mut out {
         fields::decorate(cx, &variables, route);

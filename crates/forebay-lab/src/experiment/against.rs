@@ -20,8 +20,8 @@ impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
     /// configuration with the same name becomes the reference, and gets `label` in its name.
     ///
-    /// Returns the names of configurations that start in the same way in both revisions. The
-    /// earlier form of these is not added, because a server would then be compared with itself.
+    /// Returns the names of configurations that start in the same way in both revisions. Their
+    /// earlier form is not added.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

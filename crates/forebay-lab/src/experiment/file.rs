@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use toml::Spanned;
-
-use super::matrix::Matrix;
+use toml::{Spanned, Value};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -147,3 +145,6 @@ pub struct Configuration {
     pub isolated: Option<Spanned<bool>>,
     pub cpus: Option<Spanned<Vec<usize>>>,
 }
+
+/// Table `[matrix]` as parsed: the list of values of each key.
+pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;

@@ -1,14 +1,13 @@
 //! Parses the table `[matrix]`. Every configuration is measured with each combination of the values
 //! in this table.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use serde::{Deserialize, Serialize};
 use toml::{Spanned, Value};
 
+use super::file::Matrix;
 use super::parse::{MAX_CONNECTIONS, MAX_STREAMS, Reader};
-use super::{Configuration, Load, Problem, Template};
+use super::{Cell, Configuration, Load, Problem, Template};
 
 /// Maximum number of combinations. More would take days and are probably a mistake.
 const MOST_CELLS: usize = 64;
@@ -16,35 +15,6 @@ const MOST_BODY_BYTES: u32 = 16 * 1024 * 1024;
 const MOST_RATE: u32 = 100_000_000;
 /// Placeholders that Forebay defines itself.
 const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
-
-/// One combination of values. The values replace keys of `[load]`, or placeholders. `None` keeps
-/// the value of `[load]`.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Cell {
-    /// Values of the combination as text, which becomes part of configuration names.
-    pub label: String,
-    /// Concurrent connections.
-    pub connections: Option<u32>,
-    /// Path of the request.
-    pub path: Option<String>,
-    /// Requests per second at a fixed rate (open loop); 0 for a closed loop.
-    pub rate: Option<u32>,
-    /// Concurrent HTTP/2 or HTTP/3 requests per connection.
-    pub streams: Option<u32>,
-    /// Sends requests over HTTP/2.
-    pub http2: Option<bool>,
-    /// Sends requests over HTTP/3.
-    pub http3: Option<bool>,
-    /// Sends further requests over an open connection.
-    pub keepalive: Option<bool>,
-    /// Length of the request body in bytes.
-    pub body_bytes: Option<u32>,
-    /// Names and values of placeholders in the configurations.
-    pub placeholders: Vec<(String, String)>,
-}
-
-/// Table `[matrix]` as parsed: the list of values of each key.
-pub type Matrix = BTreeMap<Spanned<String>, Vec<Spanned<Value>>>;
 
 impl Reader<'_> {
     /// Returns all configurations once for each combination. Without a matrix, returns them
