@@ -337,6 +337,12 @@ fn mistakes_about_certificates_are_told_where_they_are_typed() {
             "does not belong",
         ),
         (
+            "tls = { certificate = \"cert.pem\", key = \"key.pem\", \
+             ciphers = \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\" }\n",
+            ":3:62",
+            "no client can connect",
+        ),
+        (
             "tls = { certificate = \"old-cert.pem\", key = \"old-key.pem\" }\n",
             ":3:23",
             "WARNING: the certificate",

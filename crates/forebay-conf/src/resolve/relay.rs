@@ -163,6 +163,8 @@ struct Listeners {
     names: HashMap<(Listen, String), Range<usize>>,
     /// `proxy_protocol` of each listener, and the position that set it first.
     proxied: HashMap<Listen, (bool, Range<usize>)>,
+    /// `trusted_proxies` of each listener, and the position that set them first.
+    trusted: HashMap<Listen, (Vec<Clients>, Range<usize>)>,
 }
 
 impl Listeners {
@@ -194,11 +196,32 @@ impl Listeners {
                     .also(also, format!("and {first} here"))
                     .help("all streams of a listener take PROXY headers, or none does"));
             }
+            self.claim_proxies(listen, relay, typed)?;
             for name in &relay.sni {
                 self.claim_name(listen, name, typed.sni.as_ref().map_or(span, |at| &at.span))?;
             }
         }
         Ok(())
+    }
+
+    /// Checks that all streams of a listener trust the same proxies. A PROXY header precedes the
+    /// name that selects the stream.
+    fn claim_proxies(
+        &mut self,
+        listen: &Listen,
+        relay: &Relay,
+        typed: &At<Table<file::Relay>>,
+    ) -> Resolution<()> {
+        let span = typed.trusted_proxies.as_ref().map_or(&typed.span, |at| &at.span);
+        let first = (relay.trusted_proxies.clone(), span.clone());
+        let (first, also) = self.trusted.entry(listen.clone()).or_insert(first);
+        if *first == relay.trusted_proxies {
+            return Ok(());
+        }
+        Err(Problem::new(span, format!("two streams on {listen} trust different proxies"))
+            .label("this stream")
+            .also(also, "and the first one")
+            .help("give them the same `trusted_proxies`, or listeners of their own"))
     }
 
     fn claim_name(

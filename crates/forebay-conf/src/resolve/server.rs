@@ -28,7 +28,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         admin_hosts: admin_hosts(typed)?,
         admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
-        route_metrics: typed.route_metrics.as_ref().is_some_and(|at| at.value),
+        route_metrics: route_metrics(typed)?,
         timeouts: timeouts(&typed.timeouts)?,
         limits: limits(&typed.limits)?,
         user: name(&typed.user)?,
@@ -74,6 +74,16 @@ fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
             .help("name each host in full, such as \"status.example.org\"")),
     };
     at.items().iter().map(name).collect()
+}
+
+/// Returns the value of `route_metrics`. Only the pages of `admin` show these counters.
+fn route_metrics(typed: &file::Server) -> Resolution<bool> {
+    let Some(at) = typed.route_metrics.as_ref().filter(|at| at.value) else { return Ok(false) };
+    if typed.admin.is_none() {
+        let help = "set the address for /metrics: admin = \"127.0.0.1:9100\"";
+        return Err(no_effect(&at.span, "route_metrics", "without `admin`", help));
+    }
+    Ok(true)
 }
 
 /// Returns the secret of `admin_token`. The accepted characters need no escapes in a header field,

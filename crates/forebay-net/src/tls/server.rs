@@ -16,9 +16,11 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
 };
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{
+    CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite,
+};
 
 /// Maximum size of a certificate file.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -298,6 +300,14 @@ fn certified(
         message: format!("the key in {} cannot be used: {error}", key.display()),
         help: "keys are ECDSA (P-256, P-384, P-521), Ed25519 or RSA (2048 bits and more)".into(),
     })?;
+    if !has_cipher_for(provider, loaded.as_ref()) {
+        return Err(TlsError {
+            key: "ciphers",
+            message: format!("no client can connect: none of `ciphers` fits {}", key.display()),
+            help: "add suites of TLS 1.3, or ECDHE_RSA for RSA keys and ECDHE_ECDSA for other keys"
+                .into(),
+        });
+    }
     let mut certified = CertifiedKey::new(chain, loaded);
     match certified.keys_match() {
         // For some key types, rustls cannot check if key and certificate match. The first handshake
@@ -308,6 +318,15 @@ fn certified(
     }
     certified.ocsp = staple.map(|path| read("ocsp_staple", path)).transpose()?;
     Ok(certified)
+}
+
+/// Returns true if the key can sign handshakes of one of the cipher suites.
+fn has_cipher_for(provider: &CryptoProvider, key: &dyn SigningKey) -> bool {
+    provider.cipher_suites.iter().any(|suite| match suite {
+        SupportedCipherSuite::Tls12(suite) => key.choose_scheme(suite.sign).is_some(),
+        // A suite of TLS 1.3 does not determine the kind of signature.
+        SupportedCipherSuite::Tls13(_) => true,
+    })
 }
 
 pub fn certificates(
