@@ -76,8 +76,7 @@ fn root_schema() -> Schema {
     schema
 }
 
-/// Adapts a schema to TOML, which has no null. Also joins the lines of the description, and copies
-/// the default that the description states.
+/// Removes null from a schema, because TOML has none. Copies the default that a description states.
 fn as_toml(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
@@ -130,10 +129,12 @@ pub struct File {
     /// The access log, and the messages in the error log. The error log always goes to standard
     /// error.
     pub log: Table<Log>,
-    /// Keys that every route of every site gets, unless the route has the key itself. Tables are
-    /// merged key by key. A route with `false` for a key does not get the key. Options of an answer
-    /// (such as `files`) apply only to routes with that answer. Keys of sites, such as `listen` and
-    /// `tls`, apply to every site that does not have the key itself.
+    /// Keys for every route and site that does not have the key itself. Tables are merged key by
+    /// key. A route with `false` for a key does not get the key. Options of an answer (such as
+    /// `files`) apply only to routes with that answer. Tables are merged key by key. A route with
+    /// `false` for a key does not get the key. Options of an answer (such as `files`) apply only to
+    /// routes with that answer. Keys of sites, such as `listen` and `tls`, apply to every site that
+    /// does not have the key itself.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
@@ -158,9 +159,8 @@ pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor. A worker whose requests only compute is bound to the
-    /// processor of the thread that uses the worker. Takes effect only with more than one thread,
-    /// and with exactly one thread for each processor that Forebay may use. Default: true.
+    /// Binds each thread to one processor, together with a worker whose requests only compute. Has
+    /// no effect unless there is exactly one thread for each of several processors. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port that serve /status, /metrics and /healthz. Default: they are not
     /// served.
@@ -178,8 +178,8 @@ pub struct Server {
     /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
-    /// The directory for request bodies that are too large for memory. The directory does not list
-    /// their files, because they have no names. Default: the value of TMPDIR, else /tmp.
+    /// The directory for files that hold bodies too large for memory. These files have no names.
+    /// Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
     /// The DNS servers that resolve the names of backends, such as "127.0.0.1:53". Without a port,
     /// Forebay uses port 53. Forebay resolves a name again when its time to live has passed.
@@ -235,18 +235,16 @@ pub struct Limits {
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// The lowest average rate of a request body, in bytes per second. Forebay checks the rate
-    /// after it has waited for the body for `body_idle` of [server.timeouts] in total. 0: no limit.
-    /// Default: 0.
+    /// The lowest average rate of a request body, in bytes per second. Checked after Forebay has
+    /// waited for the body for `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
     pub body_rate: Option<Size>,
     /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
     pub connections: Option<At<usize>>,
     /// The largest number of open client connections from one address. 0: no limit. Default: 0.
     pub connections_per_address: Option<At<usize>>,
-    /// Accepts GET and HEAD requests with a body. Clients of search engines, such as Elasticsearch,
-    /// send such requests. With false they get 400, because a backend that does not expect the body
-    /// can take it for another request. Default: false.
+    /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
+    /// get 400. Default: false.
     pub get_body: Option<At<bool>>,
     /// The number of requests on one client connection, after which Forebay closes the connection.
     /// 0: no limit. Default: 0.
@@ -254,9 +252,9 @@ pub struct Limits {
     /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
     /// route). If the part is larger, the rest goes to a file. Default: "64KiB".
     pub buffer_memory: Option<Size>,
-    /// The file space for the part of one reply that the client has not read yet, after
-    /// `buffer_memory` is full. The file is in `spool_dir` and has no name. When the file is full,
-    /// Forebay stops reading from the origin until the client reads. 0: no file. Default: "256MiB".
+    /// The space in `spool_dir` for the part of one reply that the client has not read yet, after
+    /// `buffer_memory` is full. When it is full, too, Forebay stops reading from the origin. 0: no
+    /// file. Default: "256MiB".
     pub buffer_file: Option<Size>,
     /// The memory and file space, in total, for the unread parts of all replies. Default: "2GiB".
     pub buffer_total: Option<Size>,
@@ -290,7 +288,7 @@ pub enum Level {
     Warn,
     /// A change of state, or a fault of a client.
     Info,
-    /// A step that helps to find a mistake.
+    /// A detail for finding errors.
     Debug,
 }
 
@@ -361,8 +359,8 @@ pub struct Site {
     /// name.
     pub hosts: Option<At<OneOrMany<String>>>,
     /// Adds the usual routes of a kind of site, after the site's own routes. "php" serves PHP
-    /// scripts below `root`, other files there, and /index.php for every other path. Scripts in
-    /// `uploads` never run. Default: only the site's own routes.
+    /// scripts below `root`, other files there, and /index.php for every other path. Default: only
+    /// the site's own routes.
     pub kind: Option<At<SiteKind>>,
     /// The directory of a site with `kind`.
     pub root: Option<At<String>>,
@@ -419,9 +417,9 @@ pub struct Site {
     /// slash. "refuse" answers 404. "pass" passes such a path on, unless another route would match
     /// it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get the slashes as the client sent
-    /// them, which paths that contain a URL need. A path then gets 404 if another route would match
-    /// it with merged slashes. Default: true.
+    /// Merges repeated slashes in paths. With false, backends get them unchanged, as paths that
+    /// contain a URL need. A path then gets 404 if another route would match it with merged
+    /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
@@ -437,9 +435,8 @@ pub struct Site {
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
-    /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. Replies
-    /// over HTTP/1.1 and HTTP/2 then announce HTTP/3 in an Alt-Svc field, unless they already have
-    /// that field. Default: false.
+    /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. An
+    /// Alt-Svc field in other replies announces it. Default: false.
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,

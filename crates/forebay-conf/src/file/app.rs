@@ -75,12 +75,10 @@ pub struct App {
     /// own Host; "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket.
     /// Default: "client".
     pub host: Option<At<HostField>>,
-    /// php, and command that speaks fastcgi and has a `root`: the prefix that is removed from a
-    /// path before the script is looked up, such as "/phpmyadmin" for a `root` of
-    /// "/usr/share/phpmyadmin". The prefix stays in SCRIPT_NAME. Paths without the prefix get 404.
-    /// command that speaks http or h2c: the prefix that is removed from paths. Forebay adds it
-    /// again to the program's redirects and cookie paths, and sends it in X-Forwarded-Prefix.
-    /// Default: none.
+    /// The prefix of URL paths that the program does not see, such as "/phpmyadmin". For php, and
+    /// command that speaks fastcgi and has a `root`: removed before the script is looked up, but
+    /// kept in SCRIPT_NAME; other paths get 404. For command that speaks http or h2c: removed from
+    /// paths, and added again to redirects and cookie paths. Default: none.
     pub strip_prefix: Option<At<String>>,
     /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
     /// prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO. With
@@ -99,10 +97,9 @@ pub struct App {
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command, rack, asgi: the largest number of open connections to each process. rack: requests
-    /// above `threads` wait for a thread, but a WebSocket that has taken over its connection needs
-    /// no thread. asgi: each request or WebSocket needs one connection. Default: 1000 for asgi, 100
-    /// for a command that speaks http, h2c or ajp, `threads` for rack, else 1.
+    /// command, rack, asgi: the largest number of open connections to each process. Each request or
+    /// WebSocket needs one. Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp,
+    /// `threads` for rack, else 1.
     pub connections: Option<At<usize>>,
     /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".
@@ -132,8 +129,8 @@ pub struct App {
     pub queue: Option<At<usize>>,
     /// The longest time that a request may wait for a worker. Default: "10s".
     pub queue_timeout: Option<Time>,
-    /// Variables added to the workers' environment. If a request sets the same variable, such as
-    /// DOCUMENT_ROOT or REMOTE_USER, the value given here replaces the value of the request.
+    /// Variables added to the workers' environment. They replace variables of the request with the
+    /// same name.
     pub env: BTreeMap<String, At<String>>,
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.

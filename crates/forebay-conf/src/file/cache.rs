@@ -26,9 +26,8 @@ pub struct Cache {
     /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
     /// never stored. Default: "1MiB".
     pub max_size: Option<Size>,
-    /// The names of cookies that make a request personal. A `*` at the end of a name matches any
-    /// text. Personal requests share only replies that state a lifetime themselves, not replies
-    /// with the lifetime of `valid`. Default: "*".
+    /// The names of cookies that make a request personal; a `*` at the end matches any text.
+    /// Personal requests get no replies that are stored because of `valid`. Default: "*".
     pub private_cookies: Option<At<OneOrMany<String>>>,
     /// Also stores replies that set a cookie. All visitors then get that cookie. With false, such a
     /// reply is stored only if its Cache-Control has public or s-maxage. Default: false.

@@ -46,17 +46,15 @@ pub struct Proxy {
     pub host: Option<HostField>,
     /// The prefix that is removed from the path. Default: nothing.
     pub strip_prefix: Option<At<String>>,
-    /// Rewrites redirects and cookies that contain the server's own address (`Location`,
-    /// `Content-Location`, `Refresh`, the path and domain of `Set-Cookie`). Clients then see the
-    /// host that they used, and the prefix that `strip_prefix` removes. Default: "rewrite".
+    /// Replaces the server's own address in redirects and cookies by the host and prefix that the
+    /// client used. Default: "rewrite".
     pub redirect: Option<Redirects>,
     /// The largest number of idle connections per server and thread. Default: the largest number in
     /// use at once during the last minute.
     pub keepalive: Option<At<usize>>,
     /// The largest number of connections to each server, over all threads and all routes to it.
-    /// Further requests wait for a connection, at most `connect_timeout`. Upgraded connections
-    /// count, but health checks do not. With HTTP/2, a thread without a connection opens one even
-    /// above the limit. Default: no limit.
+    /// Further requests wait for a connection, at most `connect_timeout`. With HTTP/2, each thread
+    /// may open one connection even above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
     /// connection then carries one request. Not for https:// servers, and not with HTTP/2. Default:

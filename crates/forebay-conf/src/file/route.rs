@@ -65,8 +65,7 @@ pub struct Route {
     pub suffix: Option<At<OneOrMany<String>>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
-    /// the expression, case is ignored. The time of a match grows only linearly with the length of
-    /// the path. Default: none.
+    /// the expression, case is ignored. Default: none.
     pub path_regex: Option<At<String>>,
     /// Methods, such as "GET" (which includes HEAD). The route matches if the request has one of
     /// them.
@@ -95,11 +94,10 @@ pub struct Route {
     pub respond: Option<At<TextOr<Respond>>>,
     /// Answers with a redirect: its target, or a table with `to` and `status`.
     pub redirect: Option<At<TextOr<Redirect>>>,
-    /// The new path of the request, and a new query if the text has a `?`. The text may have
-    /// placeholders. If the route has an answer, such as `fastcgi`, that answer gets the new path.
-    /// Otherwise Forebay searches the routes again, from the first one. The access rules of the old
-    /// path and of the new path both apply. The client's query is appended, unless the text has
-    /// {query} or {uri} or ends in `?`. Each route rewrites a request at most once. Default: none.
+    /// The new path of the request, and a new query if the text has a `?`. Placeholders are
+    /// possible. The client's query is appended, unless the text has {query} or {uri} or ends in
+    /// `?`. If the route has an answer, such as `fastcgi`, that answer gets the new path. Otherwise
+    /// Forebay searches the routes again. The access rules of both paths apply. Default: none.
     pub rewrite: Option<At<String>>,
 
     /// Addresses or networks ("10.0.0.0/8") of clients that may use the route; all others get 403.
@@ -107,15 +105,14 @@ pub struct Route {
     /// Default: all clients may.
     pub allow: Option<At<OneOrMany<String>>>,
     /// Addresses or networks of clients that may not use the route, even if `allow` has them. "all"
-    /// refuses every client. Any address here also refuses the clients of a unix: socket, unless
-    /// `allow` has "unix". Default: none.
+    /// refuses every client. Clients of a unix: socket are refused, too, unless `allow` has "unix".
+    /// Default: none.
     pub deny: Option<At<OneOrMany<String>>>,
     /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
     /// Default: no password is needed.
     pub basic_auth: Option<At<Table<BasicAuth>>>,
     /// Requires a user name and a password with Digest authentication, for old sites: a table with
-    /// `file` and `realm`. Without TLS, the password is not visible, but everything else is.
-    /// Default: no password is needed.
+    /// `file` and `realm`. Default: no password is needed.
     pub digest_auth: Option<At<Table<DigestAuth>>>,
     /// A server that permits or refuses each request, such as oauth2-proxy or Authelia: its URL, or
     /// a table. If the server answers with a status of 2xx, the request passes. Any other answer
@@ -177,15 +174,13 @@ pub struct Route {
     /// perl-cgi, python-cgi or php. Default: false.
     pub fallback: Option<At<bool>>,
     /// The path that answers a request for a missing file or script: "/index.php" for an
-    /// application with one entry script, "/index.html" for a single-page application. The
-    /// application still sees the original method, REQUEST_URI, query and body. Placeholders are
-    /// filled in, as in "/doku.php?id={rest}". The client's query is appended, unless the text has
+    /// application with one entry script, "/index.html" for a single-page application. Placeholders
+    /// are possible: "/doku.php?id={rest}". The client's query is appended, unless the text has
     /// {query} or {uri} or ends in `?`. Only routes that may have `fallback` may have this key.
     /// Default: none.
     pub fallback_to: Option<At<String>>,
-    /// Stores the part of a reply that a slow client has not read, so that the client does not keep
-    /// the application busy. Memory is used first, then a file ([server.limits] `buffer_memory`,
-    /// `buffer_file`, `buffer_total`). Does not apply to event streams, nor to replies with
+    /// Stores the part of a reply that a slow client has not read, in memory and then in a file, so
+    /// that the application is free. Does not apply to event streams, nor to replies with
     /// `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp` and
     /// `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,
@@ -195,18 +190,16 @@ pub struct Route {
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,
-    /// Receives the whole request body, in memory and then in a file, before Forebay sends the
-    /// request to a server. For `proxy`, `ajp`, and `app` of kind asgi or of kind command that
-    /// speaks http, h2c or ajp. All other routes receive the whole body first, or read no body.
-    /// Default: true for `app`, false for `proxy`, `ajp`, and an `app` of kind asgi or that speaks
-    /// h2c.
+    /// Receives the whole request body before Forebay sends the request to a server. For `proxy`,
+    /// `ajp`, and `app` of kind asgi or of kind command that speaks http, h2c or ajp. All other
+    /// routes always do this. Default: true for `app`, false for `proxy`, `ajp`, and an `app` of
+    /// kind asgi or that speaks h2c.
     pub request_buffering: Option<At<bool>>,
-    /// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route
-    /// that restricts access or answers with `respond` or `redirect`. Java servers remove path
-    /// parameters, so a path with a parameter could evade a rule. "match": a rule applies if it
-    /// matches the path with parameters or without them. "refuse": a path with a parameter gets
-    /// 404. "ignore": rules treat a parameter as part of the path. For `ajp`, `proxy` and `app` of
-    /// kind command that speaks http, h2c or ajp. Default: "match".
+    /// The treatment of path parameters (`;x` in a segment) by access rules, because Java servers
+    /// remove them. "match": a rule applies if it matches the path with parameters or without them.
+    /// "refuse": a path with a parameter gets 404. "ignore": rules treat a parameter as part of the
+    /// path. For `ajp`, `proxy` and `app` of kind command that speaks http, h2c or ajp. Default:
+    /// "match".
     pub path_parameters: Option<At<PathParameters>>,
     /// The directory of files that the origin may send with X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
@@ -270,10 +263,9 @@ pub struct Files {
     /// Sends FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept the coding: true,
     /// or a list of endings such as ["br", "gz"]. The preferred ending comes first. Default: false.
     pub precompressed: Option<At<AllOrList<Precompressed>>>,
-    /// The script routes below this route that still run their scripts if this route matches the
-    /// request first. "below": all of them. "refuse": none; requests for scripts get 404. Default:
-    /// only script routes that would otherwise never run, because this route matches all their
-    /// requests first.
+    /// Allows later routes to run the scripts in this directory: "below" all of them, "refuse" none
+    /// (scripts get 404). Default: only script routes that would otherwise never run, because this
+    /// route matches all their requests first.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
@@ -382,17 +374,15 @@ pub struct Fastcgi {
     /// The largest number of connections to each address, including idle ones, over all routes to
     /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
-    /// Sends several requests at once over one connection: "on", "off", or "auto" (on if the
-    /// application reports that it can do this). Each thread then has its own connections.
-    /// `max_connections` is divided equally among all threads and routes. If the share is zero,
-    /// "auto" means "off", and "on" is an error. Default: "off".
+    /// Sends several requests at once over one connection: "on", "off", or "auto" (if the
+    /// application reports that it can do this). Each thread needs its own connection within
+    /// `max_connections`. Default: "off".
     pub multiplex: Option<Multiplex>,
     /// The largest number of requests at the same time on one connection, with `multiplex`. Further
     /// requests open another connection. Default: 64.
     pub max_streams: Option<At<usize>>,
     /// With `multiplex`, the memory for the part of one reply that a slow client has not read. If
-    /// that part grows larger, Forebay aborts the reply, because FastCGI cannot pause a single
-    /// request. Default: "1M".
+    /// it is too small, Forebay aborts the reply. Default: "1M".
     pub max_buffered: Option<Size>,
 }
 

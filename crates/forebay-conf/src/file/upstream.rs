@@ -49,9 +49,8 @@ pub struct Upstream {
     /// (for FastCGI, during the last 2 seconds).
     pub keepalive: Option<At<usize>>,
     /// The largest number of connections to each server, over all threads and all routes to it.
-    /// Further requests wait for a connection, at most `connect_timeout`. Upgraded connections
-    /// count, but health checks do not. With HTTP/2, a thread without a connection opens one even
-    /// above the limit. Default: no limit.
+    /// Further requests wait for a connection, at most `connect_timeout`. With HTTP/2, each thread
+    /// may open one connection even above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
     /// connection then carries one request. Only for HTTP/1.1 servers without TLS. Default: none.
@@ -98,9 +97,8 @@ pub struct Backend {
     /// only while all nearer ones are down. Default: 0.
     pub distance: Option<At<u32>>,
     /// The `route` of another server of the group. Clients with a sticky session use that server
-    /// while this one is down or stopped. The other server may be "disabled" (a hot standby). The
-    /// first `redirect` in `to` also names the server to use when all others are down. Default: the
-    /// server that `balance` selects.
+    /// while this one is down or stopped. That server may be "disabled" (a hot standby). Default:
+    /// the server that `balance` selects.
     pub redirect: Option<At<String>>,
     /// The clients that may use the server. To retire a server, set "disabled" until its sessions
     /// have ended. Default: "active".
@@ -133,11 +131,10 @@ pub enum Balance {
     /// Always the same server for the same `hash_key`, by weight. If a server is added or removed,
     /// only its own keys change their server.
     Hash,
-    /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
-    /// requests relative to its weight.
+    /// The server with fewer open requests relative to its weight, of two random servers.
     RandomTwo,
-    /// The server with the lowest mean time until the head of a reply arrives, multiplied by its
-    /// open requests and divided by its weight. Slow replies count at once, fast ones gradually.
+    /// The server with the smallest product: time until the head of a reply, multiplied by open
+    /// requests, divided by weight.
     LeastTime,
 }
 
