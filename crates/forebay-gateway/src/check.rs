@@ -1,9 +1,9 @@
 //! Checks if the programs, users, groups and watched paths of a plan exist on this machine. The
 //! checks call the functions that `serve` uses to start applications.
 //!
-//! Only the command `check` asks Python for the module of an application (`probe_interpreters`).
-//! With `serve`, the workers import it themselves. A missing path to watch is only a warning: a
-//! file that is touched to replace workers often does not exist at first.
+//! Only `check` asks Python for the module of an application (`probe_interpreters`); with `serve`,
+//! the workers import it. A missing path to watch is only a warning, because it may be created
+//! later.
 
 mod cache;
 mod clients;

@@ -12,10 +12,8 @@ const BUSY: f64 = 0.9;
 
 /// Returns a reason if the load generator limited the rate, and not the server.
 ///
-/// The generator is the limit if two conditions hold: its threads were busy for more than 85 % of
-/// the time, and the server used less than 90 % of the cores that it could use. If generator and
-/// server were both busy, the trial counts. Both share the machine, so a faster server would still
-/// have had a higher rate.
+/// The generator is the limit if its threads were busy for more than 85 % of the time, and the
+/// server used less than 90 % of its cores. If both were busy, the trial counts.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,

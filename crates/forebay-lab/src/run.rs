@@ -170,10 +170,9 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
     experiment.rounds_finished = rounds.finished;
 }
 
-/// Returns true if the interval of each ratio of rates is narrow enough. Each check could end the
-/// experiment by chance. Check k therefore uses 1 / (k (k + 1)) of `ALPHA`, so that all checks
-/// together use at most `ALPHA`. If the experiment ends without a narrow interval, its intervals have
-/// the rest: the checks before k have used 1 - 1 / k.
+/// Returns true if the interval of each ratio of rates is narrow enough. Repeated checks could end
+/// the experiment by chance, so check k uses only 1 / (k (k + 1)) of `ALPHA`. If the experiment
+/// ends without a narrow interval, its intervals use the rest.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;

@@ -13,14 +13,12 @@ pub(crate) const BATCH: usize = 256;
 
 /// Waits for events. Polls a few times before the thread sleeps, as long as the sleeps are short.
 ///
-/// If the client is faster than the server, the client sleeps often, and the server must wake it
-/// each time. On a virtual machine, each sleep cost the client 33 us of CPU time. Client and server
-/// also worked in alternation: each slept while the other worked.
+/// If the client is faster than the server, it sleeps often, and the server must wake it. On a
+/// virtual machine, each sleep cost 33 us of CPU time.
 ///
-/// If the client polls for about 20 us before it sleeps, nginx answers 5 to 8 % more requests on an
-/// idle machine, and up to 50 % more on a busy one. The client's CPU time per request was 1.3 times
-/// as high on the idle machine. The client polls less after long sleeps, and more after short ones.
-/// KVM does the same before it halts a guest (Linux, Documentation/virt/kvm/halt-polling.rst).
+/// With polls of about 20 us before a sleep, nginx answered 5 to 8 % more requests. The client
+/// polls less after long sleeps, and more after short ones, as KVM does (Linux,
+/// Documentation/virt/kvm/halt-polling.rst).
 #[derive(Debug)]
 pub(crate) struct Waiting {
     /// Number of polls before the next sleep.

@@ -1,15 +1,13 @@
 //! Time limits on sockets. A task sets or clears a limit by storing a number, and one sweep per
 //! tick enforces all limits.
 //!
-//! A timer per request would cost more than parsing the request. Instead each socket stores the
-//! tick at which its current read or write is overdue, and a sweep shuts down overdue sockets. The
-//! waiting task then receives end of file and finds the socket marked as expired. The same sweep
-//! wakes tasks that wait for something else ([`Deadlines::timeout`]).
+//! A timer per request would cost more than parsing the request. The sweep shuts down overdue
+//! sockets: the waiting task then receives end of file, and finds the socket marked as expired. The
+//! sweep also wakes tasks that wait for something else ([`Deadlines::timeout`]).
 //!
-//! A thread without connections does not tick ([`Deadlines::rest`]). Each tick would wake tokio's
-//! event loop three times: twice for the timer, and once for tokio's eventfd. After a rest, the
-//! tick number continues from its last value. If the number jumped ahead, time limits that tasks
-//! had just set would end too early.
+//! A thread without connections does not tick ([`Deadlines::rest`]), because each tick wakes
+//! tokio's event loop three times. Afterwards, the tick number continues from its last value. If it
+//! jumped ahead, limits that were just set would end too early.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -1,12 +1,12 @@
 //! Listening sockets, and the distribution of connections among threads.
 //!
-//! For each address, each thread has its own socket (SO_REUSEPORT), until the configuration no
-//! longer names the address. A removed listener is closed when its queue is empty. Sockets with
-//! SO_REUSEPORT share an address with other processes silently. Therefore a socket without the
-//! option is bound first, to detect that the port is in use.
+//! For each address, each thread has its own socket (SO_REUSEPORT). Such sockets share an address
+//! with other processes silently. Therefore a socket without the option is bound first, to detect
+//! that the port is in use. A socket whose address leaves the configuration is closed when its
+//! queue is empty.
 //!
-//! The kernel distributes connections by hash. A thread that has at least two connections more than
-//! the least loaded thread passes new connections to that thread. All threads share a socket from
+//! The kernel distributes connections among these sockets. A thread passes new connections to the
+//! least loaded thread, if that has at least two connections less. All threads share a socket from
 //! the service manager.
 
 use std::collections::hash_map::Entry;

@@ -1,21 +1,16 @@
 //! Reopens access logs for a server that has given up root.
 //!
-//! Before the server gives up root, it starts this process, which stays root. The process only
-//! opens logs. Each byte that it receives on its socket is the index of a log file. It opens this
-//! file for appending, and sends back the descriptor. The paths of the files are fixed at start.
-//! The process opens the directory of each log once, before the server gives up root. Later it
-//! follows no link. Therefore an attacker who controls the server can obtain only these log files.
-//! The process ends when the socket closes, and ignores the usual signals.
+//! The process stays root, and only opens logs, whose paths are fixed at start. Each byte on its
+//! socket is the index of a log file: the process opens the file for appending, and sends back the
+//! descriptor. An attacker who controls the server can therefore obtain only these files. The
+//! process ends when the socket closes.
 //!
-//! The process refuses files with a second hard link, because the log's directory, or a parent, may
-//! belong to the unprivileged user. At start, the process follows a symbolic link at the path of
-//! the log if root owns the link (for logs on another disk). It refuses links of other users. It
-//! also refuses a path that later leads to another directory. If an answer takes longer than 10 s,
-//! the server stops using the process. Otherwise the server would take the late answer for the
-//! answer to its next request.
+//! The log's directory may belong to the unprivileged user. The process therefore opens each
+//! directory once, before the server gives up root. Later it follows no link, and refuses files
+//! with a second hard link. If an answer takes longer than 10 s, the server stops using the
+//! process, because it would take a late answer for the next one.
 //!
-//! nginx needs no such process: its master changes the owner of the file, and each worker opens it
-//! by path. For that, the workers need access to the directory.
+//! In nginx, the workers open logs by path, so they need access to the directory.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -2,10 +2,9 @@
 //!
 //! A [`Link`] is one end of a bidirectional byte stream that behaves like a TCP connection. Each
 //! direction holds a limited number of bytes and ends separately. Closing a link with unread bytes
-//! resets the connection. Backends listen for such connections on a [`Network`]. `MemoryGateway` of
-//! `forebay-server` serves client connections as a serving thread does. Thus one thread runs a
-//! scripted client, the server, an origin and a scripted backend. If tokio's clock is paused, time
-//! passes only when all tasks wait, and then jumps to the next deadline.
+//! resets the connection. Backends listen for such connections on a [`Network`]. A test runs the
+//! client, the server (`MemoryGateway` of `forebay-server`), an origin and the backend in one
+//! thread. If tokio's clock is paused, time jumps to the next deadline when all of them wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

@@ -1,9 +1,8 @@
 //! Idle connections to one backend, for reuse.
 //!
-//! The number of kept connections adapts to the load. The pool is a stack: the connection at depth
-//! n is taken only when n connections are in use at the same time. A connection that was not taken
-//! for `idle_time` was not needed even at the peak of that time, and is closed. Requests therefore
-//! need neither counters nor a clock.
+//! The pool is a stack, so its depth follows the load: the connection at depth n is taken only when
+//! n connections are in use at once. A connection that was not taken for `idle_time` was not needed
+//! even at the peak, and is closed. Requests need neither counters nor a clock for this.
 //!
 //! The key `keepalive`, if set, and the thread's limit on idle connections bound the size of a
 //! pool. If the process still runs out of descriptors, it closes some idle connections.

@@ -4,10 +4,9 @@
 //! these changes. After the origin, the client's fields are restored for the log and for other
 //! routes.
 //!
-//! A client must not be able to send a field that a rule sets. Therefore the client's fields of
-//! this name are removed. Letter case is ignored, and any mark counts as `-`, because CGI and its
-//! successors do not distinguish them. If a client names such a field in `Connection`, the field of
-//! the rule stays.
+//! The client's own fields of these names are removed. Letter case is ignored, and any punctuation
+//! counts as `-`, because CGI does not distinguish them. A client cannot remove a rule's field by
+//! naming it in `Connection`.
 
 use std::rc::Rc;
 

@@ -1,9 +1,9 @@
 //! The streams of one HTTP/2 connection, as server or client. Decides which stream may send, and
 //! keeps deadlines and wakers.
 //!
-//! Only one stream may send at a time. This permission to send is called the turn. The codec
-//! decides which stream gets the next turn. A turn ends at the next tick at the latest (every 100
-//! ms), so that a stream that does not send cannot block the others.
+//! Only one stream may send at a time: it has the *turn*. The codec decides which stream gets the
+//! next turn. A turn ends after at most one tick (100 ms), so that a stream that does not send
+//! cannot block the others.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,19 +1,16 @@
 //! A connection of one thread over TCP, a Unix socket or memory, with deadlines and optional TLS.
 //!
-//! A request needs one read. A read that does not fill the buffer has emptied the socket, so the
-//! readiness is cleared without a second read. A write is tried without waiting for readiness
-//! first. A request on a kept-alive connection costs one `recv` and one `send` on each side.
-//! Several requests share an `epoll_wait`.
+//! A request on a kept-alive connection costs one `recv` and one `send` on each side. A read that
+//! does not fill the buffer has emptied the socket, so no second read is needed. A write is tried
+//! without waiting for readiness.
 //!
 //! Reading has priority over writing. Small output is queued and sent after all ready tasks have
-//! run (`write_soon`). A task that writes more output first lets all ready tasks run
-//! (`yield_to_readers`). The event loop reports at most 64 sockets at a time, so that their data
-//! stays in the CPU cache. A proxied head with the `Content-Length` of a body is sent together with
-//! the first bytes of the body. This takes one write instead of two. If the backend ends before
-//! these bytes, the client gets a regular 502.
+//! run (`write_soon`). Before a task writes more, it lets all ready tasks run (`yield_to_readers`).
+//! The event loop reports at most 64 sockets at a time, so that their data stays in the CPU cache.
+//! The head of a proxied reply waits for the first bytes of its body, so that both need one write.
 //!
-//! The disconnect of a client during a request is detected after the next tick (100 ms) at the
-//! earliest. Most requests are answered before, and need no check.
+//! The disconnect of a client is detected after the next tick (100 ms). Most requests end before,
+//! and need no check.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -1,15 +1,12 @@
 //! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617), by
 //! Digest (`digest`) or by signed token (`token`).
 //!
-//! One bcrypt hash takes 0.1 s by design. Threads for blocking work compute the hashes, on at most
-//! half of the processors. Client addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of
-//! each right password for all threads and routes. So later requests with that password need no
-//! bcrypt hash.
+//! One bcrypt hash takes 0.1 s by design, so threads for blocking work compute the hashes. Client
+//! addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of each correct password, so that
+//! later requests with it need no bcrypt hash.
 //!
 //! A refusal computes one hash of each kind and cost in the file, even if the user does not exist.
 //! So the time of a refusal does not reveal which users exist.
-//!
-//! A thread reads the file on its event loop: at most 1 MiB, once a second.
 //!
 //! The crate `htpasswd-verify` depends on the abandoned `rust-crypto`, so this module uses
 //! `bcrypt`, `sha-crypt` and `md-5` (apr1) directly.

@@ -4,10 +4,10 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. Only that
-//! request stores a reply, so that a reply from before a change never replaces a newer one. The
-//! cache ignores the directives of requests, except `only-if-cached`. Otherwise a client could make
-//! each of its requests go to the origin.
+//! Only one request for a resource asks the origin, and others wait for its reply. A reply from
+//! before a change therefore never replaces a newer one. The cache ignores the directives of
+//! requests, except `only-if-cached`: otherwise a client could make each of its requests go to the
+//! origin.
 
 mod answer;
 mod key;

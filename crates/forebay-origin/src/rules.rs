@@ -1,11 +1,11 @@
 //! Finds the other paths of a file or script, so that a rule applies to the resource and not only
 //! to one of its paths.
 //!
-//! A route is a rule for later routes in three cases. First, it admits only some clients (`allow`,
-//! `deny`, `basic_auth`). Second, it answers instead of later routes (`respond`, `redirect`).
-//! Third, it prevents later routes from running files of a directory. The server matches rules with
-//! the path of the request and with the other paths that this module finds. The other paths are
-//! those of the script and of an index file, and the path as an external server may read it.
+//! A route is a rule for later routes if it admits only some clients (`allow`, `deny`,
+//! `basic_auth`), answers instead of them (`respond`, `redirect`), or keeps them from running files
+//! of a directory. The server compares rules with the path of the request and with the paths that
+//! this module finds: those of the script and of an index file, and the path as an external server
+//! may read it.
 
 mod around;
 

@@ -107,10 +107,9 @@ impl LimitedCgroup {
     /// Returns a group for `app` with these limits, or the reason why none can be made. Returns
     /// `None` without limits.
     ///
-    /// The group is made below Forebay's own group. If that fails, it is made next to Forebay's
-    /// group, because a group that contains processes cannot enable controllers for groups below
-    /// it. So systemd must delegate groups to Forebay (`Delegate=yes`), best with
-    /// `DelegateSubgroup=main`.
+    /// The group is made below Forebay's own group, or else next to it: a group that contains
+    /// processes cannot enable controllers for groups below it. Under systemd, this needs
+    /// `Delegate=yes`, best with `DelegateSubgroup=main`.
     pub(crate) fn make_here(
         app: &str,
         limits: CgroupLimits,

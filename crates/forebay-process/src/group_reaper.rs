@@ -1,10 +1,8 @@
 //! Ends process groups when this process is killed.
 //!
-//! The kernel ends a worker together with the supervisor's thread (`PR_SET_PDEATHSIG`, which each
-//! language host requests). The kernel does not end the programs that the worker's script has
-//! started. So an otherwise idle shell reads the ids of the workers' process groups from a pipe.
-//! The pipe closes when this process ends for any reason. Then the shell kills the remaining
-//! groups.
+//! The kernel ends workers with this process (`PR_SET_PDEATHSIG`), but not the programs that their
+//! scripts have started. Therefore a shell reads the ids of the workers' process groups from a
+//! pipe. When the pipe closes, this process has ended, and the shell kills the remaining groups.
 
 use rustix::process::Pid;
 use std::io::{self, Write};

@@ -1,10 +1,10 @@
 //! The guardian: a small process that starts one program, and ends all processes of that program
 //! when the guardian's parent ends for any reason.
 //!
-//! Forebay runs itself as guardian and holds the other end of the guardian's standard input. The
-//! guardian has its own session, so that no signal of a terminal reaches it or the program. The
-//! guardian reaps all processes that the program starts, so that even a daemon stays its
-//! descendant. The kernel ends the program together with the guardian.
+//! Forebay runs itself as guardian. When the guardian's standard input closes, the parent has
+//! ended. The guardian has its own session, so that no signal of a terminal reaches it. It becomes
+//! the parent of orphans, so that even a daemon stays its descendant. If the guardian is killed,
+//! the kernel ends the program.
 //!
 //! This module holds the common part of guardians. The callers decide the reports and the order in
 //! which processes end. They are [`guard_program`](crate::guard_program) for a program that listens

@@ -1,26 +1,23 @@
 //! A small process that stays root and starts applications under their own users, for a gateway
 //! that has dropped root (as in OpenSSH's privilege separation).
 //!
-//! The gateway runs as the `user` of `[server]`. So it cannot start a process as another user, and
-//! no script with its own user can signal it. Before the gateway drops root, it starts the helper
-//! (`forebay __helper`) with the users of the configuration. These users never change, and root is
-//! not among them. A reload that names another user is refused.
+//! The gateway runs as the `user` of `[server]`, so that scripts with other users cannot signal it.
+//! It therefore cannot start processes as those users. Before it drops root, it starts the helper
+//! (`forebay __helper`) with the users of the configuration, which never include root and never
+//! change.
 //!
-//! The helper is the trust boundary. An attacker who controls the gateway can start programs as
-//! these users, as the gateway itself does, and can do nothing else as root. So the helper takes
-//! descriptors, limits, directory, environment and arguments, and checks each. Environment and
-//! directory apply only after the change of user. Otherwise `LD_PRELOAD` would run code as root,
-//! and a program could enter a directory that its user may not enter.
+//! An attacker who controls the gateway can start programs as these users, and nothing else as
+//! root. The helper therefore checks each message. Environment and directory apply only after the
+//! change of user: `LD_PRELOAD` would otherwise run code as root.
 //!
-//! For a program that listens by itself, the helper starts its guardian, which stays root: the
-//! program's user cannot kill it. The helper also makes the program's room, which is its private
-//! directory (`helper/room.rs`).
+//! For a program that listens by itself, the helper starts a guardian, and makes the program's
+//! private directory (`helper/room.rs`). The guardian stays root, so that the program's user cannot
+//! kill it.
 //!
-//! Each request contains a socket. Over this socket, the helper reports the start and the end of
-//! the process, and receives the order to kill its process group. A closed socket means this order,
-//! too, so nothing outlives the gateway. When the helper ends, its group reaper and the kernel's
-//! parent death signal end its children. Only guardians continue. A guardian ends its whole program
-//! when the gateway closes the guardian's socket.
+//! Each request to the helper contains a socket, over which the helper reports the start and the
+//! end of the process. If the gateway writes to this socket or closes it, the helper kills the
+//! process group. When the helper ends, its processes end as well, except guardians, which depend
+//! only on the gateway.
 
 mod child;
 mod message;

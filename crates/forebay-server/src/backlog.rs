@@ -6,14 +6,12 @@
 //! replies is reached, the origin waits for the client.
 //!
 //! By default, replies have a backlog if a slow client would otherwise occupy a process of an
-//! application. Such replies come from CGI, FastCGI, SCGI, uwsgi, AJP, and all applications except
-//! ASGI. By default, a backlog has 64 KiB of memory. The file is a ring buffer. The request's task
-//! writes the backlog to the client while the origin runs (`dispatch.rs`), and continues after the
-//! origin returns.
+//! application: CGI, FastCGI, SCGI, uwsgi, AJP, and all applications except ASGI. The memory is 64
+//! KiB; the file is a ring buffer. The request's task writes the backlog to the client while the
+//! origin runs (`dispatch.rs`), and after it has returned.
 //!
-//! Replies of `proxy` backends are buffered only if configured, for two reasons. Most backends
-//! accept many connections. Some backends send events faster than a client reads, and buffered old
-//! events are worthless.
+//! Replies of `proxy` backends are buffered only on request, because most backends accept many
+//! connections, and old events of a stream are worthless.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

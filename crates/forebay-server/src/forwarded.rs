@@ -63,13 +63,8 @@ impl Trust {
 
 /// Determines the client of `request`, which came from `peer`.
 ///
-/// Only fields of a trusted peer count. The addresses are examined from the right. The client is
-/// the first address that is not a trusted proxy, as with nginx's `real_ip_recursive` and Apache's
-/// mod_remoteip. An unreadable address in `X-Forwarded-For` or a hidden client in `Forwarded` ends
-/// the search.
-///
-/// Most proxies write one kind of field and pass on the client's fields of the other kind. If both
-/// kinds exist and differ, Forebay cannot know which kind the proxy wrote, and refuses the request.
+/// Only fields of a trusted peer count. The client is the first address from the right that is not
+/// a trusted proxy, as with nginx's `real_ip_recursive`. An unreadable address ends the search.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,

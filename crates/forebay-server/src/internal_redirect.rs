@@ -5,10 +5,9 @@
 //! origins need no code for them. A script's local `Location` is handled in the same way. The rest
 //! of the reply is read and discarded, so that the backend's connection stays usable.
 //!
-//! The replacement is a file below `sendfile_root`, or the answer to a GET for another path. At
-//! most ten redirects may follow each other. A file is sent with the fields of the discarded reply,
-//! and the request's conditions and ranges apply. The new method and target are stored in the
-//! request's buffer, after the head and before pipelined bytes.
+//! The replacement is a file below `sendfile_root`, or the answer to a GET for another path, after
+//! at most ten redirects. A file is sent with the fields of the discarded reply. The new method and
+//! target are stored in the request's buffer, after the head.
 
 use std::rc::Rc;
 

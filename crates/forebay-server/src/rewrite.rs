@@ -2,9 +2,8 @@
 //! declined the request.
 //!
 //! The new path is prepared like the path of a client: it is decoded once and has no dot segments.
-//! If a route only rewrites, Forebay selects a route again from the first route on, so that the
-//! rules for the new path apply. If a route rewrites and answers, the rules of the route that the
-//! new path would select apply as well.
+//! If a route only rewrites, Forebay selects a route again, and its rules apply. If a route
+//! rewrites and answers, the rules of the route that the new path would select apply as well.
 
 use forebay_conf::{EncodedSlashes, Rewrite};
 use forebay_net::fault::Fault;

@@ -6,15 +6,13 @@
 //! task that reads and writes a connection. `stream` is one request and its reply, and `tunnel` is
 //! a stream that carries bytes both ways. `request` builds the requests and passes the replies on.
 //!
-//! Each connection belongs to one thread. If the backend's settings allow no more streams, the pool
-//! opens another connection. Until the settings arrive, a connection carries one request, because
-//! the backend would refuse requests that exceed its limit. Other requests wait in order of
-//! arrival, for at most the connect timeout.
+//! Each connection belongs to one thread. If the backend allows no more streams, the pool opens
+//! another connection. Until the backend's settings arrive, a connection carries one request; other
+//! requests wait in order of arrival.
 //!
-//! If later settings allow no streams, the pool closes the connection when it is idle, and opens
-//! another one. If the first settings allow no streams, the backend may be busy for a moment.
-//! Requests then wait for new settings, for at most the connect timeout. After a GOAWAY with an
-//! error code, the streams that have no reply yet fail at once.
+//! If later settings allow no streams, the pool opens another connection. If the first settings
+//! allow none, requests wait for new settings, for at most the connect timeout. After a GOAWAY with
+//! an error code, streams without a reply fail at once.
 //!
 //! A backend has not processed the requests that it refuses (REFUSED_STREAM) or that have a stream
 //! id above the last one in its GOAWAY. Forebay resends such a request if the request's body is

@@ -1,10 +1,8 @@
 //! One request on one worker.
 //!
-//! In the first millisecond of a request, the gateway does not watch the output socket. Only a
-//! message on the control socket wakes the gateway. With this message, the worker reports that its
-//! prefetch queue is empty. The gateway then reads the output of all requests that were in this
-//! queue. After 1 ms without a message, the gateway looks for output, and then watches the output
-//! socket. Most requests have ended before that.
+//! In the first millisecond of a request, only a message on the control socket wakes the gateway:
+//! the worker reports that it waits for a request. The gateway then reads all output. Most requests
+//! end this way. Otherwise, the gateway watches the output socket from then on.
 
 mod cleanup;
 mod receive;

@@ -1,9 +1,9 @@
 //! The sockets to a worker. The control socket is registered with the runtime of the thread that
 //! uses the worker. The output socket is registered only if a reply takes long.
 //!
-//! The hot path calls the kernel directly and uses the runtime only to wait. Sockets are registered
-//! only for reading. If they were also registered for writing, the gateway would wake each time a
-//! worker reads a request.
+//! Most reads and writes call the kernel directly; the runtime is used only to wait. Sockets are
+//! not registered for writing, because the gateway would then wake each time a worker reads a
+//! request.
 
 use crate::sys;
 use rustix::buffer::Buffer;

@@ -6,9 +6,8 @@
 //! waking another. If requests sleep (for example, while they wait for a database), each request
 //! gets an idle worker at once.
 //!
-//! The number of sleeps of each process, which the kernel counts, shows which kind of requests it
-//! runs. A worker sleeps between two requests. If its requests only compute, it never sleeps within
-//! a request, however busy the machine is.
+//! The kernel counts the sleeps of each process. A worker whose requests only compute sleeps
+//! between requests, but never within one, however busy the machine is.
 
 use crate::worker::{Window, WorkerShared, WorkerState};
 use std::fs::File;

@@ -1,12 +1,9 @@
 //! The workers of one application and the requests that wait for a worker.
 //!
-//! Idle workers form one LIFO stack for all threads. A request prefers a worker whose sockets are
-//! registered with the event loop of the request's thread. The sockets of any other worker have to
-//! be registered again. A request whose client has disconnected may run for one more second before
-//! its worker is killed. Few requests need longer, and a warm process is valuable. If a worker has
-//! reached a limit (age, requests, memory, CPU time) or its files have changed, a replacement
-//! starts before the old process ends. Workers with old files are replaced one by one; if the first
-//! replacement does not start, the others stay.
+//! Idle workers form one stack for all threads. A request prefers a worker whose sockets are
+//! registered with the event loop of its thread, because registering costs system calls. If a
+//! worker has reached a limit or its files have changed, a replacement starts before the old
+//! process ends. If the first replacement does not start, the other old workers stay.
 
 mod busy;
 mod state;
@@ -35,10 +32,9 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// The first `FIRST_ONES` requests of a queue check every 5 ms ([`MOMENT`]) whether they may use an
-/// idle worker. Each further group of this size waits one `MOMENT` longer between checks, at most
-/// 40 ms. By then, the requests before it may be gone. When all of 256 clients checked every 5 ms,
-/// each request caused four checks.
+/// A waiting request checks from time to time if it may use an idle worker: the first `FIRST_ONES`
+/// requests every 5 ms ([`MOMENT`]), each further group of this size one `MOMENT` less often, at
+/// least every 40 ms. When all of 256 clients checked every 5 ms, each request caused four checks.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
@@ -86,10 +82,10 @@ pub(crate) enum Hurried {
 
 impl Pool {
     /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests. If
-    /// enough workers run (see [`Pace`](pace::Pace)), the request waits for one of them even if
-    /// another worker is idle. It then waits in a worker's prefetch queue if possible. Prefers
-    /// workers that are registered with `thread`'s runtime; among these, the most recently used.
-    /// `message` builds the bytes that the worker reads; `mark` identifies the request.
+    /// enough workers run (see [`Pace`](pace::Pace)), the request waits even if another worker is
+    /// idle, in a worker's prefetch queue if possible. Prefers workers that are registered with
+    /// `thread`'s runtime. `message` builds the bytes that the worker reads; `mark` identifies the
+    /// request.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -132,10 +128,10 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// Returns a worker for the request with this mark, which has already waited for the time
-    /// `waited`. Takes the request back if it is in a prefetch queue, and does not put it there
-    /// again. But the request stays there, for at most [`LONGEST_PREFETCHED`], if its worker has
-    /// begun to read the prefetch queue or gets no processor time.
+    /// Returns a worker for the request with this mark, which has waited for the time `waited`.
+    /// Takes the request out of a prefetch queue. Exception: if the worker has begun to read this
+    /// queue, or gets no processor time, the request stays there for at most
+    /// [`LONGEST_PREFETCHED`].
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);

@@ -5,24 +5,21 @@
 //! worker need not sleep between the two requests. If the current request takes long, Forebay takes
 //! back the next request, unless the worker has already read it.
 //!
-//! The queue holds up to 16 requests. Their tasks check each millisecond, and take the requests
-//! back unless the worker has read one of them. The tasks also wait if other processes use the
-//! worker's processor. They assume this if the worker is in state R and has used less than 2 ms of
-//! CPU time since the first check. This wait ends after 20 ms. It costs less than a second worker
-//! on the same processor.
+//! The queue holds up to 16 requests. The gateway's task of each request checks every millisecond
+//! if the worker has read one of them, and else takes the request back. If other processes use the
+//! worker's processor, the tasks wait longer, for at most 20 ms: a second worker on this processor
+//! would cost more.
 //!
-//! Each request has a task in the gateway. If the output of the current request reaches 64 KiB, or
-//! pauses for 1 ms, its task takes the other requests back at once. If the worker has already read
-//! one of them, it has finished the current request, whose end marker is then in the output socket.
-//! The task then reads all output, so that a slow client does not delay the other requests.
+//! If the output of the current request reaches 64 KiB or pauses for 1 ms, its task takes the other
+//! requests back at once. If the worker has already read one of them, the current request has
+//! ended. Its task then reads all output, so that a slow client does not delay the others.
 //!
 //! When the worker dies, unread requests go to other workers. After a request was taken back from a
 //! living worker, prefetch queues stay empty for 100 ms. All requests in a queue belong to one
 //! thread, so other threads never add requests to the queue.
 //!
-//! If a worker waited for requests in a blocking read of the queue, a read by Forebay would wake
-//! it, for 70 % of the requests. So a worker reads without blocking, and waits with `select` or
-//! `poll`.
+//! A read by Forebay would wake a worker that waits in a blocking read. So a worker reads without
+//! blocking, and waits with `select` or `poll`.
 
 use rustix::io::Errno;
 use rustix::net::{

@@ -1,12 +1,8 @@
 //! Programs that listen by themselves. The supervisor starts, watches, replaces and stops them as
 //! it does workers. They get requests over their own sockets.
 //!
-//! A [`Program`] has one process or several, each with its own socket. For each request, the
-//! gateway takes a [`Permit`] for one process. The gateway itself connects to the process, because
-//! this module does not know the protocol.
-//!
-//! The module `instance_pool` holds the permits and the waiting requests. `kind` contains the
-//! supervisor's operations, `start` starts a process, and `ready` detects that a process is ready.
+//! A [`Program`] has one process or several, each with its own socket. The gateway takes a
+//! [`Permit`], the right to send one request to a process, and then connects to the process itself.
 
 mod instance;
 mod instance_pool;
@@ -148,8 +144,8 @@ impl Program {
     /// processes and the supervisor's messages. Several threads may call `log` at the same time.
     /// Blocks, so call this before the server accepts requests.
     ///
-    /// Processes are started through the current executable. If its first argument is `__guardian`,
-    /// its `main` must call [`guard_program`](forebay_process::guard_program); if it is `__launch`,
+    /// Processes are started by the current executable. If its first argument is `__guardian`, its
+    /// `main` must call [`guard_program`](forebay_process::guard_program); if it is `__launch`,
     /// `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,

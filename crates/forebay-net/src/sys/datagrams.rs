@@ -5,10 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{sock_filter, sock_fprog};
 
-/// Attaches a BPF filter that selects socket number `cid[0] % count`. The order of binding numbers
-/// the sockets, and `cid` is the connection ID. All packets of a connection then reach the same
-/// socket even if the client's address changes. Without a filter, the kernel selects by a hash of
-/// both addresses.
+/// Attaches a BPF filter that selects a socket by the first byte of the connection ID, modulo
+/// `count`. The sockets are numbered in the order of binding. All packets of a connection then
+/// reach the same socket, even if the client's address changes.
 ///
 /// Call this for one of the sockets after all sockets are bound.
 pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {

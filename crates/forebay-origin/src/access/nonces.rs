@@ -1,9 +1,8 @@
 //! Nonces of the Digest scheme (RFC 7616 section 3.3).
 //!
-//! A nonce contains its time of issue and a signature, so that Forebay keeps nothing for a client
-//! that has not logged in. Only the counts of accepted nonces are kept, in a bounded table. If the
-//! table is full, the oldest nonce becomes stale, with all older ones. An old count is therefore
-//! never accepted twice.
+//! A nonce contains its time of issue and a signature, so that a client that has not logged in
+//! costs no memory. A bounded table keeps the counts of accepted nonces. If it is full, the oldest
+//! nonces become stale, so that no count is accepted twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

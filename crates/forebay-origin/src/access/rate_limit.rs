@@ -1,12 +1,11 @@
 //! Limits on the number of requests with the same key (`rate_limit`).
 //!
 //! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371). Each key has the time at
-//! which its next request is due. Each admitted request moves that time forward by the interval of
-//! the rate. A request is refused if its key's time is more than a whole burst ahead of the clock.
+//! which its next request is due, and each admitted request moves this time by the interval of the
+//! rate. A request is refused if the time is more than a burst ahead of the clock.
 //!
-//! All threads share the table of a limit. Its size is fixed: 64 Ki buckets of eight keys, 8 MiB.
-//! The system provides only the used pages. If a bucket is full, a new key replaces the key with
-//! the earliest time, because that key is the least limited.
+//! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
+//! a new key replaces the key with the earliest time, which is the least limited.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -2,10 +2,8 @@
 //! This includes copies that editors leave next to such files.
 //!
 //! Each file is looked up below the directories of the site's script routes, by its name and its
-//! real path. A files route leaves a script to later routes. If the index of a directory is a
-//! script, or with `fallback_to`, Forebay selects a route again for another path
-//! (`Reply::reroute`). The request's target, method and body do not change. Each `fallback_to` is
-//! followed once per request, so there is no loop.
+//! real path. A files route leaves a script to later routes. For an index file that is a script,
+//! and for `fallback_to`, Forebay selects a route again, once per request (`Reply::reroute`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

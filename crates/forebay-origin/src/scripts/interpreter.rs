@@ -1,11 +1,9 @@
 //! Finds the interpreter of a CGI script from its first line (`#!`) or magic number, like the
 //! kernel.
 //!
-//! Forebay reads the first 256 bytes, like the kernel, once for each version of the file. Forebay
-//! compares the version at each request, because a worker must not get a script in another
-//! language: Perl compiles and runs some Python. Scripts without a worker run as plain CGI, through
-//! `forebay __launch` if a user or a limit is configured. The language host checks the line again
-//! when it compiles the script.
+//! Forebay reads the first 256 bytes once for each version of the file. A worker must not get a
+//! script in another language, because Perl compiles and runs some Python. Scripts without a worker
+//! run as plain CGI.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,9 +1,8 @@
 //! Decides which of the waiting streams of one connection may send first.
 //!
-//! `quinn` wakes all waiting streams whenever the client has accepted bytes. The stream that began
-//! to wait last is woken first. Without this module, that stream would use the whole window each
-//! time. With this queue, about one of n woken streams sends at once, usually a different one each
-//! time. The others yield once, so that each stream polls at most twice per wake-up.
+//! `quinn` wakes all waiting streams when the client has accepted bytes, the latest one first. That
+//! stream would use the whole window each time. With this queue, another stream sends first each
+//! time, and the others yield once.
 
 use std::cell::Cell;
 

@@ -1,17 +1,14 @@
 //! Replaces the running configuration on SIGHUP.
 //!
 //! A separate thread loads and checks the configuration, resolves backends and starts changed
-//! applications. Meanwhile the main thread can still stop the server. Then the main thread opens
-//! new listeners and logs. If any of these steps fails, nothing changes. Afterwards every serving
-//! thread builds its own table of sites, and replaces its table, settings and log formats between
-//! two requests.
+//! applications. Then the main thread opens new listeners and logs. If any of these steps fails,
+//! nothing changes. Afterwards every serving thread builds its own table of sites, and replaces its
+//! table, settings and log formats between two requests.
 //!
 //! A request keeps its site, and each site holds a token of its configuration. When nothing holds
-//! the old token any longer, no request can reach an old application, and the application is
-//! stopped. An application with an unchanged definition keeps running. A `cgi` route keeps the
-//! count of its processes if the previous route at its position was the same. A named group of
-//! backends keeps its state if a previous group had the same name. A group without a name keeps its
-//! state if a previous one had the same backends.
+//! the old token any longer, its applications are stopped. These keep their state: an application
+//! with an unchanged definition, a `cgi` route at the same position, a group with the same name or,
+//! without a name, the same backends.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

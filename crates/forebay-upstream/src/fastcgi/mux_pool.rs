@@ -2,8 +2,8 @@
 //!
 //! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection that it then closes.
 //! If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after five
-//! minutes. Each thread has an equal part of `max_connections`. Otherwise, a thread without a
-//! connection would have to wait until another thread is idle.
+//! minutes. Each thread has an equal part of `max_connections`, so that no thread waits for
+//! another.
 
 use std::cell::Cell;
 use std::rc::Rc;

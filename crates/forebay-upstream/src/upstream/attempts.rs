@@ -1,19 +1,17 @@
 //! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
 //! If no connection can be opened, the request goes to the next backend, and to each backend at
-//! most once. A request that a backend may have processed is resent only under three conditions.
-//! The method is idempotent, no byte of a reply has arrived, and the body is still in the first
-//! buffer. Forebay then resends the request once over a new connection if a kept connection died,
-//! and once to another backend. After a timeout, Forebay does not resend it.
+//! most once. A request that a backend may have processed is resent only if its method is
+//! idempotent, no byte of a reply has arrived, and its body is still in the first buffer. It is
+//! then resent at most twice: over a new connection if a kept connection died, and to another
+//! backend. After a timeout, it is not resent.
 //!
 //! With `retry`, a reply with a chosen status is dropped, and the request goes to another backend
 //! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).
 //!
-//! A request that crashed its process is not resent, because it might crash every process. Any exit
-//! code but 0 is a crash, and so is any signal but SIGTERM, unless the supervisor ended the
-//! process. The connection breaks before the supervisor knows how the process ended. So Forebay
-//! waits for that report: 1 s if /proc shows that the process is ending, else 50 ms
-//! (`Life::has_crashed`).
+//! A request that crashed its process is not resent. A crash is any exit code but 0, and any signal
+//! but SIGTERM, unless the supervisor ended the process. Because the connection breaks before this
+//! is known, Forebay waits for the report for a moment (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
 //! connections open. The backend is known to do so after one connection was used twice, or was
@@ -40,11 +38,7 @@ pub enum BodyAtHand {
 /// Number of times that backends may leave one request unprocessed. The pauses add up to 0.25 s.
 const MOST_UNPROCESSED: u32 = 7;
 
-/// State of the attempts at one request. A request that cannot have been processed goes to each
-/// backend once. A request that may have been processed is resent at most twice: over a new
-/// connection if a kept connection died, then to another backend. Its method must be idempotent
-/// (RFC 9110 section 9.2.2), no byte of a reply may have arrived, and its body must still be
-/// available.
+/// State of the attempts at one request.
 #[derive(Default)]
 pub struct Attempts {
     unprocessed: u32,

@@ -295,9 +295,9 @@ impl Backend {
     }
 
     /// Returns a connection as [`Backend::connect`] does, for a request that must not be sent
-    /// twice. The backend may close a kept connection just when the request is sent. Therefore this
-    /// function checks a kept connection first. Unless the backend is known to keep connections
-    /// open, it uses only a connection that has been idle for a while.
+    /// twice. A backend may close a kept connection at the moment of the request. Unless the
+    /// backend is known to keep connections open, only a connection that has been idle for a while
+    /// is used.
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();

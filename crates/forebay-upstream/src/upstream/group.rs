@@ -2,17 +2,14 @@
 //! share one [`Group`]. The group's atomics count selections, active requests and failures over all
 //! threads and routes.
 //!
-//! A thread computes a round of smooth weighted round robin for the set of backends that are up,
-//! and keeps it. So the selection of a backend costs one `fetch_add`. If no backend has failed, one
-//! atomic load shows this, and the clock is not read. A group has up to 64 backends, one bit each.
+//! A thread computes a round of smooth weighted round robin for the backends that are up, and keeps
+//! it, so that a selection costs one `fetch_add`. A group has up to 64 backends, one bit each.
 //!
 //! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
-//! in nginx, if all backends are excluded, a request tries all of them. So the first backend that
-//! works again serves at once. Health checks run in a separate thread.
+//! in nginx, if all backends are excluded, a request tries all of them.
 //!
-//! `distance` and `redirect` work as in mod_jk. If a session's backend is excluded, the backend
-//! that its `redirect` names takes over, at any distance. That backend may be a hot standby.
-//! Requests without a session go to the nearest backends that are up.
+//! `distance` and `redirect` work as in mod_jk. If the backend of a session is excluded, the
+//! backend in its `redirect` takes over. Other requests go to the nearest backends that are up.
 
 mod balancing;
 mod budget;
@@ -172,9 +169,9 @@ impl Group {
         self.up() & bit(index) != 0
     }
 
-    /// Returns the next backend that is not in `tried`. Prefers `wanted` or its replacement if one
-    /// of them is up, then a backend that is up in the nearest possible tier, then the standby. If
-    /// none is up, returns one that is down. The first backend that answers is up again.
+    /// Returns the next backend that is not in `tried`: `wanted` or its replacement if it is up,
+    /// else a backend in the nearest tier, else the standby. If none is up, returns one that is
+    /// down.
     ///
     /// If the hash of a key is given, it alone selects the backend within a tier.
     pub fn pick(

@@ -1,9 +1,9 @@
 //! Idle connections of one thread to a backend, and the wait for a connection if `max_connections`
 //! is reached.
 //!
-//! The routes of a thread share the idle connections to a backend if its address, protocol and pool
-//! options match (`IdlePools`). Each thread has its own idle connections. But with
-//! `max_connections`, a request that waits makes other threads give up an idle connection.
+//! The routes of a thread share idle connections with the same address, protocol and options
+//! (`IdlePools`). With `max_connections`, a request that waits makes other threads give up an idle
+//! connection.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

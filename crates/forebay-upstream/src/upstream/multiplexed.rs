@@ -5,9 +5,8 @@
 //! queue looks for a stream. When it has found one or starts to open a connection, it leaves the
 //! queue, so that the next request can look. Only one request at a time opens a connection.
 //!
-//! With `max_connections`, a thread that has a connection waits for a permit for the next one. A
-//! thread without a connection may always open one, because its requests cannot use other threads'
-//! connections. Envoy's limit has the same exception.
+//! With `max_connections`, a thread may always open its first connection, because its requests
+//! cannot use those of other threads. Envoy's limit has the same exception.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

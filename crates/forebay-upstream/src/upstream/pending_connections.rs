@@ -5,17 +5,12 @@
 //! accepts another. If kept connections always got the next request, all other connections would
 //! wait for a reply: with five processes, 27 of 32 clients waited.
 //!
-//! Forebay cannot see if a process has accepted a connection, so it estimates. A new connection is
-//! overdue after four times the usual wait for the first byte of a reply, and at least 5 ms.
-//! Forebay then closes a connection without a request: an idle one, or the next that becomes free.
-//! It closes at most one connection for each new one. So if enough processes exist, a slow request
-//! on a new connection costs one other connection, and a request of usual length costs none.
+//! Forebay cannot see if a process has accepted a connection. A new connection is overdue after
+//! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
+//! another connection without a request, at most one for each new one.
 //!
 //! Forebay learns the usual wait from kept connections while new ones wait, and from every new
-//! connection. If another connection was closed for a new one, the wait of the new one counts from
-//! that close, because a process serves it from then on. If Forebay learned only from kept
-//! connections, a backend that becomes slow would lose all of them, and its new wait would stay
-//! unknown.
+//! connection. If another connection was closed for a new one, the wait counts from that close.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,15 +1,11 @@
 //! Limit of connections to a backend over all threads. The limit includes idle connections, because
 //! each occupies a process of php-fpm while it is open.
 //!
-//! If the limit is reached, a request enters a queue that all threads share. The request that came
-//! first is served first. The request later gets a permit to open a connection, or an open
-//! connection that another request no longer needs. If the open connection belongs to the thread of
-//! the request, it stays in that thread's pool. A move to another thread costs three system calls,
-//! because one event loop releases the connection and the other one adds it.
+//! If the limit is reached, a request enters a queue that all threads share. It later gets a permit
+//! to open a connection, or an open connection that another request no longer needs.
 //!
-//! If a request waits, each thread with idle connections is asked to give up one. A connection that
-//! carries one request at a time moves to the request's thread. A connection that several requests
-//! share (such as HTTP/2) is closed, and the waiting request gets its permit.
+//! If a request waits, each thread with idle connections is asked to give up one. Such a connection
+//! moves to the request's thread, or is closed if several requests can share it (HTTP/2).
 
 use std::cell::Cell;
 use std::collections::VecDeque;

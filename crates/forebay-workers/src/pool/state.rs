@@ -210,10 +210,9 @@ impl PoolState {
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // If a request that has waited long may not be put into the prefetch queue, no other
-        // request is put there. The waiting request then gets the worker once its prefetch queue is
-        // empty. This rule applies to the first request of this thread. It also applies to the
-        // first request of all threads, if that one is urgent.
+        // A request that has waited long may not fit into a prefetch queue. Then no other request
+        // is put there, so that the waiting request gets the worker next. This applies to the first
+        // request of this thread, and to the first of all threads if that is urgent.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -292,10 +291,9 @@ impl PoolState {
         Some(worker)
     }
 
-    /// Returns the next request for this worker: the first on the worker's own thread, or else the
-    /// first in the queue. If the first in the queue is urgent, returns that. A worker's own thread
-    /// comes first because moving a worker to another thread costs system calls. Returns `None` if
-    /// the worker [is not needed](Self::is_needed).
+    /// Returns the next request for this worker: an urgent first request, else the first of the
+    /// worker's own thread, else the first of all. Moving a worker to another thread costs system
+    /// calls. Returns `None` if the worker [is not needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;

@@ -1,9 +1,8 @@
 //! One process of a program. The supervisor and the holders of permits share this data.
 //!
 //! A process counts as hung if nothing was read from it on any of its connections within the time
-//! limit. One unanswered request says little about a process that has a hundred requests. Each read
-//! from the process stores the time. Reads from a tunnel do not store the time, because the code
-//! that handles replies does not make them.
+//! limit. A single unanswered request says little about a process with a hundred requests. Reads
+//! from a tunnel do not count.
 
 use super::ProcessAddress;
 use crate::error::Exit;

@@ -2,8 +2,8 @@
 //!
 //! A request takes a permit of the process with the fewest requests, or waits. Each process has its
 //! own socket, so that a process can finish its requests after its replacement has started. A
-//! process with an inherited socket counts as ready when it has accepted and closed an empty
-//! connection. It also counts as ready after a second (as in Server::Starter).
+//! process with an inherited socket is ready when it has accepted a first, empty connection, or
+//! after a second.
 
 use super::ProcessAddress;
 use super::instance::{Instance, Life};

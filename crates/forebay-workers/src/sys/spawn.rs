@@ -1,10 +1,8 @@
 //! Starts a process with a fourth descriptor, without `fork`.
 //!
-//! `fork` copies the page tables of this process, and causes a page fault for each page that any
-//! thread writes afterwards. In a test program with 1 GB of resident memory, a start took 47 ms of
-//! CPU time with `fork`, and 0.4 ms without it. The standard library avoids `fork`, but only with
-//! three descriptors and without code between fork and exec. So this module calls `posix_spawn` as
-//! the standard library does, with one more descriptor.
+//! `fork` copies the page tables of this process: with 1 GB of memory, a start took 47 ms of CPU
+//! time instead of 0.4 ms. The standard library avoids `fork`, but passes only three descriptors.
+//! So this module calls `posix_spawn` in the same way, with one more descriptor.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::Pid;

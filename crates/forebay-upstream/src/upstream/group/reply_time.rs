@@ -1,10 +1,10 @@
 //! Mean time that a backend takes until it replies (`balance = "least-time"`).
 //!
 //! This is "peak EWMA" of Finagle (`PeakEwma.scala`), which the linkerd proxy uses as well
-//! (`peak_ewma.rs` of the crate tower). A slower reply replaces the mean at once. After a faster
-//! reply, the mean becomes `mean * w + time * (1 - w)` with `w = exp(-age / 10 s)`, for the age of
-//! the mean. Without replies, the mean falls by `w`, so that a backend that was slow is tried
-//! again. A request goes to the backend with the lowest `mean * (open requests + 1) / weight`.
+//! (`peak_ewma.rs` of the crate tower). A slower reply replaces the mean at once. A faster reply
+//! changes it to `mean * w + time * (1 - w)` with `w = exp(-age / 10 s)`. Without replies, the mean
+//! falls by `w`, so that a slow backend is tried again. A request goes to the backend with the
+//! lowest `mean * (open requests + 1) / weight`.
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};

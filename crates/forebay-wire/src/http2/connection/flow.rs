@@ -71,10 +71,8 @@ impl Inbound {
     /// Returns the increment of the window update that must be sent now. Returns `None` until at
     /// least half of the window is consumed.
     ///
-    /// If this half was consumed within two round trips, the window has blocked the peer. The
-    /// window then doubles, up to `limit`. A window that has grown enough holds the data of four
-    /// round trips, of at least 5 ms each. If both peers run on the same machine and the receiver
-    /// reads less than 3 MB/s, the initial window stays.
+    /// If this half was consumed within two round trips (of at least 5 ms each), the window has
+    /// blocked the peer. It then doubles, up to `limit`.
     pub fn update(
         &mut self,
         now: Instant,
