@@ -250,11 +250,10 @@ pub struct Limits {
     /// 0: no limit. Default: 0.
     pub keepalive_requests: Option<At<u64>>,
     /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
-    /// route). If the part is larger, the rest goes to a file. Default: "64KiB".
+    /// route). The rest goes to a file. Default: "64KiB".
     pub buffer_memory: Option<Size>,
-    /// The space in `spool_dir` for the part of one reply that the client has not read yet, after
-    /// `buffer_memory` is full. When it is full, too, Forebay stops reading from the origin. 0: no
-    /// file. Default: "256MiB".
+    /// The space in `spool_dir` for the unread part of one reply, after `buffer_memory` is full. At
+    /// this limit, Forebay stops reading from the origin. 0: no file. Default: "256MiB".
     pub buffer_file: Option<Size>,
     /// The memory and file space, in total, for the unread parts of all replies. Default: "2GiB".
     pub buffer_total: Option<Size>,

@@ -12,8 +12,7 @@ use super::upstream::{Backend, Balance, Sticky};
 #[schemars(extend("required" = ["to"]))]
 pub struct Ajp {
     /// The addresses of the containers, at most 64: "host:port", "unix:path", or tables with `url`.
-    /// Or "@NAME" for the group [upstream.NAME]. Then write all keys about the servers in that
-    /// table.
+    /// Or "@NAME" for the group [upstream.NAME], whose table then has all keys about the servers.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The secret that the containers require: `secret` of Tomcat's connector. Default: none.
     pub secret: Option<At<String>>,

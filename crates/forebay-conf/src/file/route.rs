@@ -345,7 +345,7 @@ pub struct Cgi {
 ]))]
 pub struct Fastcgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
+    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory of the scripts, as the application sees it. With `mount`, `root` is only the
     /// value of DOCUMENT_ROOT.
@@ -404,7 +404,7 @@ pub enum Multiplex {
 #[schemars(extend("required" = ["to"]))]
 pub struct Scgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
+    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
@@ -428,7 +428,7 @@ pub struct Scgi {
 #[schemars(extend("required" = ["to"]))]
 pub struct Uwsgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME]. Then write `max_connections` in that table.
+    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
