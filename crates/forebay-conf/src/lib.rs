@@ -1,10 +1,9 @@
 //! Reads a configuration file and resolves it into a plan that is valid by construction.
 //!
 //! [`load`] reads a file into a [`Plan`]. A [`ConfError`] says what is wrong, where, and what to do
-//! next. A file passes through these modules in turn: `include` (all files as one text), `whole`
-//! (one tree, with the keys that defaults and sets add), `file` (the keys as the user types them),
-//! `resolve` (defaults, paths, names) and `plan` (the result, which the rest of Forebay uses). This
-//! crate starts no process, binds no socket and resolves no host name.
+//! next. A file passes through these modules: `include` (all files as one text), `whole` (one tree,
+//! with defaults and sets), `file` (the typed keys), `resolve` (paths and names), `plan` (the
+//! result). This crate starts no process, binds no socket and resolves no host name.
 #![forbid(unsafe_code)]
 
 mod duration;

@@ -251,8 +251,8 @@ impl Outcome {
         self.rate.is_some() && self.shortfall > SHORTFALL && behind > BEHIND
     }
 
-    /// Returns true if a request was active at the end for more than a second, and for more than
-    /// twice the latency of the slowest reply.
+    /// Returns true if a request was overdue at the end: active for more than a second, and for
+    /// more than twice the longest latency.
     fn is_overdue(&self) -> bool {
         let slowest = Duration::from_micros(self.latency.max_us());
         self.oldest_in_flight > OVERDUE.max(slowest * 2)

@@ -95,9 +95,8 @@ impl Turns {
         Ok(Self { spec: spec.clone(), crew: crew(spec)? })
     }
 
-    /// Runs a turn until `stop`, at `rate` if one is given. When the time of a turn is over, the
-    /// turn waits for the replies to its active requests, so that none of them arrives in the next
-    /// turn.
+    /// Runs a turn until `stop`, at `rate` if one is given. At its end, a turn waits for the
+    /// replies to its active requests. None of them then arrives in the next turn.
     ///
     /// # Errors
     /// Fails as [`run`] does.

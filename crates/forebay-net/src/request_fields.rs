@@ -84,8 +84,7 @@ impl RequestFields {
     }
 
     /// Removes the client's fields that a rule replaces. If a rule adds a line to a field, the
-    /// client's lines of this name get the same `KnownField` as the added line, so that CGI joins
-    /// all lines.
+    /// client's lines get the same `KnownField`. CGI then joins all lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for RequestField { name, change } in &self.changes {

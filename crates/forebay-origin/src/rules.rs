@@ -1,11 +1,11 @@
 //! Finds the other paths of a file or script, so that a rule applies to the resource and not only
 //! to one of its paths.
 //!
-//! A route is a rule for later routes if it admits only some clients (`allow`, `deny`,
-//! `basic_auth`), answers instead of them (`respond`, `redirect`), or keeps them from running files
-//! of a directory. The server compares rules with the path of the request and with the paths that
-//! this module finds: those of the script and of an index file, and the path as an external server
-//! may read it.
+//! A route is a rule for later routes if it does one of these: it admits only some clients
+//! (`allow`, `deny`, `basic_auth`); it answers instead of them (`respond`, `redirect`); it keeps
+//! them from running files of a directory. The server compares rules with the path of the request
+//! and with the paths that this module finds: those of the script and of an index file, and the
+//! path as an external server may read it.
 
 mod around;
 

@@ -60,7 +60,7 @@ impl Cgroup {
         Self { path }
     }
 
-    /// Returns its directory.
+    /// Returns the group's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

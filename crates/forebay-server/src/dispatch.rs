@@ -188,9 +188,9 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Returns the fault for a path that selects another route if a server reads `%2F` and backslashes
-/// as slashes, or repeated slashes as one slash. A backend may read the path in that way, and a
-/// client could thus bypass a route.
+/// Returns the fault for a path that two servers could read differently: with `%2F` and backslashes
+/// as slashes, or repeated slashes as one slash, it selects another route. A backend may read the
+/// path in that way, and a client could thus bypass a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,

@@ -369,9 +369,8 @@ impl Site {
         self.routes[at].other_paths.is_some()
     }
 
-    /// Returns the rules of routes before route `at` that apply to another path of the requested
-    /// resource, but not to the path of the request. Each result is the number of a rule's route,
-    /// and the other path.
+    /// Returns the rules before route `at` that apply only to another path of the requested
+    /// resource. Each result is the number of a rule's route, and the other path.
     pub fn rules_above(
         &self,
         at: usize,
@@ -392,9 +391,9 @@ impl Site {
         Ok(found)
     }
 
-    /// Returns true if `request` would select another route than `at` when encoded slashes and
-    /// backslashes are read as slashes, and repeated slashes as one slash. Considers only routes
-    /// from number `from` on.
+    /// Returns true if `request` would select another route than `at` after two changes: encoded
+    /// slashes and backslashes become slashes, and repeated slashes become one. Considers only
+    /// routes from number `from` on.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

@@ -161,8 +161,8 @@ pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
 }
 
 /// Appends the path of `target` to `out`, as seen by a server that treats disguised slashes as
-/// slashes. Fails if `target` has a dot segment, hidden or not, because the path would then depend
-/// on the order of decoding and resolving.
+/// slashes. Fails if `target` has a dot segment, also an encoded one: the order of decoding and
+/// resolving would then matter.
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);

@@ -17,8 +17,8 @@ const NO_MODULE: i32 = 4;
 const TOO_OLD: i32 = 5;
 
 /// Python code that searches for the module as `hosts/wsgi.py` does, regardless of PYTHONSAFEPATH.
-/// The code looks only for the first part of the module's name, because a search for the rest would
-/// run code of packages.
+/// Only the first part of the module's name is looked up, because a full search would run code of
+/// packages.
 const QUESTION: &str = "\
 import os, sys
 if sys.version_info < (3, 8):

@@ -48,8 +48,7 @@ impl Pace {
         self.computes() && self.have_begun(workers, now, MOMENT)
     }
 
-    /// Returns true if at least as many of these workers as there are processors run a request that
-    /// began at most `within` ago.
+    /// Returns true if as many workers as processors run a request that began at most `within` ago.
     pub(crate) fn have_begun<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,

@@ -167,9 +167,9 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Returns true if this request should stay in its prefetch queue. Either the worker has begun
-    /// to read this queue, or other processes use its processor and the worker has hardly run since
-    /// the first check. Reads two files in /proc without holding the lock, which takes about 15 us.
+    /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
+    /// begun to read the queue, or if other processes use its processor. Reads two files in /proc
+    /// without holding the lock, which takes about 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {

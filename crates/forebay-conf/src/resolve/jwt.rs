@@ -72,8 +72,8 @@ fn secret(typed: &At<String>) -> Resolution<Secret> {
     Ok(Secret::new(secret.to_owned()))
 }
 
-/// Checks the names of algorithms. A secret and a public key never have an algorithm in common, so
-/// that a client cannot use the public key as a secret.
+/// Checks the names of algorithms. Secrets and public keys have different algorithms, so a client
+/// cannot use the public key as a secret.
 fn algorithms(typed: &Option<At<OneOrMany<String>>>, is_secret: bool) -> Resolution<Vec<String>> {
     let (own, others) = if is_secret {
         (&SECRET_ALGORITHMS[..], &PUBLIC_ALGORITHMS[..])

@@ -14,9 +14,9 @@ pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
     Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
 }
 
-/// Resolves the part of `path` up to its last `..`, because `..` after a symbolic link does not
-/// lead back to the directory of the link. Scripts and logs can then compare whole paths. The rest
-/// is unchanged, because it may contain a link that an administrator replaces at each release.
+/// Resolves the part of `path` up to its last `..`. After a symbolic link, `..` leads to the parent
+/// of the link's target. Scripts and logs can then compare whole paths. The rest is unchanged,
+/// because it may contain a link that an administrator replaces at each release.
 fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {

@@ -75,8 +75,8 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns a script in the directory of files route `at` that a later route must not run, and the
-/// line of the later route.
+/// Returns a script in the directory of the files route `at` that a later route names but must not
+/// run, and that route's line.
 fn kept_script(
     site: &Site,
     at: usize,

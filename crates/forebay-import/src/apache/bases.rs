@@ -90,8 +90,8 @@ fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
     Base { directive, matcher: below(&url), url, dir, content }
 }
 
-/// Returns the base of `ProxyPass PATH URL`. For the URL `!`, returns the directory that an alias
-/// or the document root maps the path to, or else a base with status 404.
+/// Returns the base of `ProxyPass PATH URL`. For the URL `!` (not proxied), returns the directory
+/// of the path, or else a base with status 404.
 fn proxy<'a>(
     directive: &'a Directive,
     path: &str,

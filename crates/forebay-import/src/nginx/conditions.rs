@@ -32,7 +32,7 @@ enum Meaning {
     Unknown,
 }
 
-/// Translates the directives of a block, up to one that leaves no requests for the rest.
+/// Translates the directives of a block. Stops after a directive that answers all requests.
 pub fn run<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -11,8 +11,8 @@ use super::{LogQueue, Message};
 /// Maximum bytes of lines that a thread keeps for each log while the writer's queue is full.
 const HELD_BACK: usize = 4 << 20;
 
-/// Number of bytes of a log's lines from which on a thread passes them to the writer at once,
-/// without waiting for the next tick.
+/// Size of the collected lines at which a thread passes them to the writer without waiting for the
+/// next tick.
 const HAND_OVER: usize = 64 << 10;
 
 /// The access logs of one thread. They collect lines and pass them to the writer at each tick (100

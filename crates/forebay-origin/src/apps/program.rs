@@ -203,8 +203,8 @@ impl ProgramApp {
         sticky::values(request, cookie).find_map(|name| self.program.named(name))
     }
 
-    /// Prepares a request. If a process takes one request at a time, first reads the whole body, so
-    /// that the process does not wait for a slow upload.
+    /// Prepares a request. If a process takes one request at a time, reads the whole body first.
+    /// The process then never waits for a slow upload.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Prepared, Fault> {
         Ok(match &self.options.protocol {
             Protocol::Http(_) | Protocol::Ajp(_) => Prepared::Streamed,

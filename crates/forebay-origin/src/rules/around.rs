@@ -1,6 +1,5 @@
-//! Finds bypasses of a rule. A bypass is a route of the site that serves a resource that the rule
-//! protects, under a path that the rule does not match. `check` warns about them, and `explain`
-//! shows them.
+//! Finds bypasses of a rule. A bypass is a route that serves a protected resource under a path that
+//! the rule does not match. `check` warns about them, and `explain` shows them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

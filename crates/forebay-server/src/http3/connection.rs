@@ -167,8 +167,7 @@ impl Connection {
         self.head.take();
     }
 
-    /// Subtracts from the client's budget the cost of a stream that the client has reset, or that
-    /// Forebay had to reset because of the client.
+    /// Subtracts the cost of a reset stream from the client's budget.
     pub(crate) fn charge_reset(&self) {
         // If the connection has ended, its streams have ended without a reset, so subtract nothing.
         if self.quic.close_reason().is_none() {

@@ -162,8 +162,8 @@ impl Http3 {
         Ok(())
     }
 
-    /// Waits until QUIC accepts bytes. Resets the stream if the client accepts no data of the
-    /// connection for a write timeout, or none of this stream for `PATIENCE` write timeouts.
+    /// Waits until QUIC accepts bytes. Resets the stream if the client accepts no data: for one
+    /// write timeout on the whole connection, or for `PATIENCE` write timeouts on this stream.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);

@@ -6,9 +6,8 @@
 //! table, settings and log formats between two requests.
 //!
 //! A request keeps its site, and each site holds a token of its configuration. When nothing holds
-//! the old token any longer, its applications are stopped. These keep their state: an application
-//! with an unchanged definition, a `cgi` route at the same position, a group with the same name or,
-//! without a name, the same backends.
+//! the old token any longer, its applications are stopped. An application with an unchanged
+//! definition keeps its processes, and a group with the same name or backends keeps its state.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

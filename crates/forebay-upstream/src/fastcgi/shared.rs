@@ -96,7 +96,7 @@ impl<'a> Shared<'a> {
     }
 
     /// If the application has refused the request, stops multiplexing or lowers the limit of the
-    /// connection, so that later requests are not refused for the same reason.
+    /// connection.
     fn learn(&self, status: ProtocolStatus) {
         match (status, self.source.pool) {
             (ProtocolStatus::CantMultiplex, Some(pool)) => {

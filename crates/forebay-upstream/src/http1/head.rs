@@ -33,8 +33,7 @@ pub fn append_end(out: &mut Vec<u8>, request: &Request, is_upgrade: bool) {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
     match request.head.framing {
-        // If a method such as POST defines a meaning for content, an empty request must say that it
-        // has no content (RFC 9110 section 8.6).
+        // An empty POST, PUT or PATCH must say that it has no content (RFC 9110 section 8.6).
         RequestFraming::None
             if request.head.value(KnownField::ContentLength, &request.bytes).is_some()
                 || matches!(request.method(), b"POST" | b"PUT" | b"PATCH") && !is_upgrade =>

@@ -1,10 +1,10 @@
 //! Rules for resending a request, for backends, for processes of programs and for workers.
 //!
 //! If no connection can be opened, the request goes to the next backend, and to each backend at
-//! most once. A request that a backend may have processed is resent only if its method is
-//! idempotent, no byte of a reply has arrived, and its body is still in the first buffer. It is
-//! then resent at most twice: over a new connection if a kept connection died, and to another
-//! backend. After a timeout, it is not resent.
+//! most once. A request that a backend may have processed is resent only under three conditions:
+//! its method is idempotent, no byte of a reply has arrived, and its body is still in the first
+//! buffer. It is resent at most twice: over a new connection if a kept connection died, and to
+//! another backend. After a timeout, it is not resent.
 //!
 //! With `retry`, a reply with a chosen status is dropped, and the request goes to another backend
 //! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).

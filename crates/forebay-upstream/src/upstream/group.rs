@@ -2,8 +2,8 @@
 //! share one [`Group`]. The group's atomics count selections, active requests and failures over all
 //! threads and routes.
 //!
-//! A thread computes a round of smooth weighted round robin for the backends that are up, and keeps
-//! it, so that a selection costs one `fetch_add`. A group has up to 64 backends, one bit each.
+//! Each thread keeps a computed round of smooth weighted round robin for the backends that are up.
+//! A selection then costs one `fetch_add`. A group has up to 64 backends, one bit each.
 //!
 //! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
 //! in nginx, if all backends are excluded, a request tries all of them.

@@ -180,8 +180,7 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 
     /// Returns the result of `find` when it succeeds. Returns `None` when the thread loses its last
-    /// connection or gets its first one, because both change the thread's right to open a
-    /// connection.
+    /// connection or gets its first one, because its rights change.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

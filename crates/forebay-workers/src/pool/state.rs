@@ -63,8 +63,8 @@ impl PoolState {
         })
     }
 
-    /// Returns true if `first` precedes the requests of the worker's thread, because it has waited
-    /// long and its own thread has no running worker.
+    /// Returns true if `first` goes before the requests of the worker's thread: it has waited long,
+    /// and no worker of its own thread runs.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
         now.saturating_duration_since(first.since) > PATIENCE
             && !self.has_at_work(first.thread, now)
