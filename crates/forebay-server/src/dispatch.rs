@@ -71,7 +71,7 @@ pub async fn try_routes<'s>(
         {
             return Ok(route);
         }
-        // If the route of a rule answers, `apply_rules` has already asked the gate of this route.
+        // For the route of a rule, `apply_rules` has already asked the gate.
         let gate = route.gate.as_deref().filter(|_| !is_rule);
         if !admit(stream, exchange, route, gate).await? {
             return Ok(route);

@@ -19,9 +19,8 @@ pub struct Cache {
     /// For this time after its lifetime, a reply is still sent if the application fails. The
     /// reply's own stale-if-error has precedence. Default: "0s".
     pub stale_if_error: Option<Time>,
-    /// A text with placeholders. Requests with the same text may get the same stored reply, if they
-    /// also agree in the header fields that the reply names in Vary. Default:
-    /// "{scheme}{host}{uri}".
+    /// A text with placeholders. Requests share a stored reply if they have the same text, and the
+    /// same header fields that the reply names in Vary. Default: "{scheme}{host}{uri}".
     pub key: Option<At<String>>,
     /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
     /// never stored. Default: "1MiB".

@@ -467,7 +467,7 @@ pub struct Respond {
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{ "required": ["to"] }, { "required": ["file"] }]))]
 pub struct Redirect {
-    /// The target: a URL, or a path that begins with a slash. Placeholders are filled in, such as
+    /// The target: a URL, or a path that begins with a slash. Placeholders are possible, such as
     /// {host}, {path}, {query}, {uri} (path and query) and {rest} (the part of the path that the
     /// `*` matched). The client's query is appended, unless the text has {query} or {uri} or ends
     /// in `?`.

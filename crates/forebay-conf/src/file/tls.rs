@@ -123,8 +123,8 @@ pub struct Acme {
     /// adds "present" or "cleanup", the name of the record and its value, as the provider `exec` of
     /// lego does. It runs as the user of Forebay.
     pub dns_hook: Option<At<OneOrMany<String>>>,
-    /// dns-01: the time from the end of `dns_hook` until the authority is asked to look, in which
-    /// the DNS servers of the zone take over the record. Default: "10s".
+    /// dns-01: the time after `dns_hook` in which the DNS servers of the zone take over the record.
+    /// The authority then looks for it. Default: "10s".
     pub dns_wait: Option<Time>,
     /// The account at an authority that has customers (external account binding). Default: none.
     pub external_account: Option<At<Table<ExternalAccount>>>,
