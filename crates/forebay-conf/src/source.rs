@@ -116,7 +116,8 @@ impl Sources {
         within.unwrap_or_default().lines().next().unwrap_or_default()
     }
 
-    /// Replaces each value that came from the environment or a file with its placeholder.
+    /// Replaces each value that came from the environment or a file with its placeholder. Keeps
+    /// values of less than four bytes.
     pub fn hide(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for Secret { placeholder, value } in &self.secrets {

@@ -254,7 +254,7 @@ impl Socket {
 
     /// Waits until the peer has closed its sending side. Bytes that arrived before the close can be
     /// read afterwards. A close is detected after the next tick at the earliest. Most requests are
-    /// answered by then, so they cause no further registration with the event loop.
+    /// answered before that tick, and the socket is then not registered with the event loop again.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {

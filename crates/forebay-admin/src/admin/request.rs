@@ -117,7 +117,7 @@ fn token_of_form(
     String::from_utf8(forms::decode(value).into_owned()).ok()
 }
 
-/// Reads and drops the rest of a request with a body.
+/// Closes the sending side, then reads and drops the rest of a request. Gives up after `PATIENCE`.
 pub fn read_on(stream: &mut TcpStream) -> std::io::Result<()> {
     // Closing with unread bytes would reset the connection, and the client could lose the answer.
     let deadline = Instant::now() + PATIENCE;

@@ -61,7 +61,8 @@ pub struct Route {
     pub path: Option<At<OneOrMany<String>>>,
     /// Several paths. The route matches if one of them does.
     pub paths: Option<At<OneOrMany<String>>>,
-    /// Ends of paths, such as ".php". The route matches if the path ends in one of them.
+    /// Ends of paths, such as ".php". The route matches if the path ends in one of them. For scripts,
+    /// path info may follow: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before

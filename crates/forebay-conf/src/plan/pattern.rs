@@ -232,6 +232,8 @@ impl Matcher {
         !self.suffixes.is_empty() && !self.ends(path)
     }
 
+    /// Returns true if the path, or the part before path info, ends in one of the suffixes. True
+    /// without suffixes.
     fn takes_suffix(&self, path: &[u8]) -> bool {
         self.suffixes.is_empty() || self.ends(path) || self.allows_path_info && self.has(path)
     }

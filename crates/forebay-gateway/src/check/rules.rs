@@ -75,8 +75,8 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns a script in the directory of the files route `at` that a later route names but must not
-/// run, and that route's line.
+/// Searches the directory of the files route `at` for a script that a later route would run.
+/// Returns the path of the script, and the line of the later route, which must not run it.
 fn kept_script(
     site: &Site,
     at: usize,

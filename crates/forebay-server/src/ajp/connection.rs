@@ -124,7 +124,7 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until a request packet is complete. Answers the pings that arrive before this packet.
+    /// Reads until a request packet is complete, or until the input that has arrived is used up. Answers the pings that arrive before this packet.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
