@@ -75,7 +75,8 @@ impl DnsRecords {
     }
 }
 
-/// Waits until the program ends. The error is its status and the last line of its error output.
+/// Waits until the program ends. The error is its status and the last line of the first 16 KiB of
+/// its error output.
 async fn end_of(child: &mut Child) -> Result<(), String> {
     let mut text = Vec::new();
     let stderr = child.stderr.take();
@@ -91,7 +92,7 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
             status = child.wait() => status,
             () = &mut reading => unreachable!("the future never ends"),
         };
-        // A process that the program has left may keep the pipe open for ever.
+        // If the program started a process that still runs, the pipe may stay open for ever.
         let _ = tokio::time::timeout(LAST_OUTPUT, reading).await;
         status.map_err(|error| error.to_string())?
     };

@@ -69,7 +69,7 @@ impl<'a> Context<'a> {
         Self { sources, filled, groups: BTreeMap::new() }
     }
 
-    /// Returns the absolute path of the directory where a relative path at this position begins.
+    /// Returns the absolute base directory of relative paths at this position of the configuration.
     fn base(&self, span: &Range<usize>) -> &'a Path {
         &self.sources.at(span.start).base
     }

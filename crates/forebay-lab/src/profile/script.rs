@@ -82,7 +82,7 @@ fn thread(line: &str) -> String {
 }
 
 /// Returns the function of a frame: `ngx_writev` for `4e9fa ngx_writev (/usr/sbin/nginx)`. A frame
-/// without a symbol gets the name of its file.
+/// without a symbol gets the name of its file in brackets, or `[unknown]`.
 fn function(line: &str) -> String {
     let line = line.trim();
     let symbol = line.split_once(' ').map_or("", |(_, symbol)| symbol.trim_start());

@@ -141,7 +141,7 @@ fn change(name: &str, change: RequestChange) -> RequestField {
     RequestField { name: name.to_owned(), change }
 }
 
-/// Recorder that keeps the whole answer of the server.
+/// Recorder that keeps the answer of the server, up to the limit of the caller.
 struct WholeAnswer;
 
 impl Recorder for WholeAnswer {

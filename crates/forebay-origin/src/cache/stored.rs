@@ -186,7 +186,8 @@ impl Stored {
         self.remaining() > 0 && !self.control.no_cache
     }
 
-    /// Returns true if the reply may be used although it is stale, for less than `allowed` seconds.
+    /// Returns true if the reply is fresh, or has been stale for less than `allowed` seconds. Returns
+    /// false if the reply must be validated first.
     pub fn may_be_stale(&self, allowed: u64) -> bool {
         let stale_for = self.remaining().min(0).unsigned_abs();
         // `s-maxage` implies proxy-revalidate (RFC 9111 section 5.2.2.10).

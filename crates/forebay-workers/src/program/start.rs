@@ -109,8 +109,7 @@ pub(super) fn start(
     Ok(Started { guardian, at_end, link, log, place, room })
 }
 
-/// Starts the guardian of the process: as a child of this process, or through the helper if another
-/// user owns the process.
+/// Returns the description of the process, which the guardian starts.
 fn launch(words: &Words<'_>, identity: Option<&Identity>, cgroup: Option<&Path>) -> Launch {
     let spec = words.spec;
     let mut launch = Launch {
@@ -159,8 +158,8 @@ fn start_here(
         .current_dir(&words.spec.dir)
         .spawn()?;
     let pid = Pid::from_child(&guardian);
-    // The guardian needs some time to start the program. The program therefore starts with the
-    // limit that this call sets.
+    // Forebay raised the limit on open files for itself. The guardian has inherited this limit,
+    // and gets the original one back.
     forebay_process::give_back_descriptors(pid);
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(pidfd) => Ok((Child::Own(pid), pidfd)),
