@@ -126,7 +126,7 @@ pub fn listeners(plan: &Plan) -> Vec<Listen> {
     all
 }
 
-/// Returns the path of the socket for tests with this number.
+/// Returns the path of the socket with this number.
 pub fn socket(dir: &Path, number: usize) -> PathBuf {
     dir.join(number.to_string())
 }

@@ -35,7 +35,8 @@ pub struct Request {
     slashes: Slashes,
     /// The authenticated user; empty if the route requires none.
     pub user: Vec<u8>,
-    /// The part of `path` that matched the `*` of the route, or all of `path` without a `*`.
+    /// The part of `path` that matched the `*` of the route. If the pattern of the route has no `*`,
+    /// all of `path` without its first slash.
     pub rest: Range<usize>,
     /// Client address: from the forwarding fields of a trusted proxy, else the address of the peer.
     pub client: ClientAddress,
@@ -242,8 +243,8 @@ impl Request {
         true
     }
 
-    /// Returns the part of the path to look up in the route's directory. The part starts with a
-    /// slash only if the pattern has none before its `*`.
+    /// Returns the part of the path to look up in the route's directory. After a route
+    /// has matched, the part has no slash at its start.
     pub fn rest(&self) -> &[u8] {
         &self.path[self.rest.clone()]
     }
