@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{Counted, make_room};
+use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
 use crate::front::{Protocol, serve_connection};
 use crate::handshake::accept_tls;
@@ -49,6 +50,7 @@ impl Accepting {
     /// Starts to accept connections from a listener.
     pub fn open(&mut self, index: usize, listener: Listener) {
         let (close, closed) = oneshot::channel();
+        let closed = CloseOrder::new(closed);
         let task = spawn_local(accept_all(self.context.clone(), listener, index, closed));
         self.listeners.insert(index, (task, close));
     }
@@ -84,7 +86,7 @@ async fn accept_all(
     context: Rc<FrontContext>,
     listener: Listener,
     index: usize,
-    closed: oneshot::Receiver<()>,
+    closed: CloseOrder,
 ) {
     let outcome = match listener {
         Listener::Tcp(listener) => match TcpListener::from_std(listener) {
@@ -109,7 +111,7 @@ async fn accept_tcp(
     context: &Rc<FrontContext>,
     listener: TcpListener,
     index: usize,
-    mut closed: oneshot::Receiver<()>,
+    mut closed: CloseOrder,
 ) -> io::Result<()> {
     let own = listener.local_addr()?;
     let mut pauses = Pauses::default();
@@ -125,7 +127,7 @@ async fn accept_tcp(
                 }
                 Err(error) => pauses.after(&context.thread, &error).await,
             },
-            _ = &mut closed => return Ok(()),
+            () = closed.wait() => return Ok(()),
         }
     }
 }
@@ -202,7 +204,7 @@ async fn accept_unix(
     context: &Rc<FrontContext>,
     listener: UnixListener,
     index: usize,
-    mut closed: oneshot::Receiver<()>,
+    mut closed: CloseOrder,
 ) -> io::Result<()> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let mut pauses = Pauses::default();
@@ -218,7 +220,7 @@ async fn accept_unix(
                 }
                 Err(error) => pauses.after(&context.thread, &error).await,
             },
-            _ = &mut closed => return Ok(()),
+            () = closed.wait() => return Ok(()),
         }
     }
 }

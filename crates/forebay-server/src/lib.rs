@@ -10,7 +10,7 @@
 //! `part`, the streams of the protocols, `stream`; `spool`, `body`, `compress`, `reply`, `tunnel`,
 //! `exchange`, `pages`; `forwarded`, `route`, `context`; `rewrite`, `dispatch`,
 //! `internal_redirect`, `request`, `refusal`; the connections of the protocols, `front`,
-//! `admission`, `handshake`, `relay`, `accept`; `serving`, `server`.
+//! `admission`, `handshake`, `close_order`, `relay`, `accept`; `serving`, `server`.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -18,6 +18,7 @@ mod admission;
 mod ajp;
 mod backlog;
 pub mod body;
+mod close_order;
 pub mod compress;
 mod context;
 pub mod dispatch;

@@ -232,6 +232,33 @@ fn a_stop_under_load_breaks_no_reply() {
     assert_eq!(served, backend.whole());
 }
 
+/// Returns true if all threads of the process are stopped.
+fn is_stopped(id: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    threads.into_iter().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+    })
+}
+
+#[test]
+fn connections_that_wait_in_a_queue_at_the_signal_to_stop_are_served() {
+    let mut forebay = site(Folder::new(), "[[site.route]]\nrespond = \"hello\"\n");
+    let id = forebay.process.id();
+    forebay.signal(Signal::STOP);
+    assert!(eventually(|| is_stopped(id)));
+    let mut clients: Vec<_> = (0..20).map(|_| forebay.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+    // The signal to stop is the first thing that the process learns when it continues.
+    forebay.signal(Signal::TERM);
+    forebay.signal(Signal::CONT);
+    for client in &mut clients {
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.text()), (200, "hello"));
+    }
+    forebay.stop();
+}
+
 #[test]
 fn an_upload_under_way_is_finished() {
     let backend = ScriptedBackend::tcp([vec![

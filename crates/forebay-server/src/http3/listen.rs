@@ -26,10 +26,11 @@ use rustls::crypto::{SecureRandom, aws_lc_rs};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use crate::admission::{Counted, make_room};
+use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
 use crate::http3::serve::serve_connection;
 use crate::part::Accepted;
@@ -120,7 +121,7 @@ pub async fn accept(
     context: &Rc<FrontContext>,
     DatagramSocket { socket, place, count, group }: DatagramSocket,
     index: usize,
-    mut closed: oneshot::Receiver<()>,
+    mut closed: CloseOrder,
 ) -> std::io::Result<()> {
     let mut sites = Sites::new(context, index).ok_or_else(|| {
         std::io::Error::other(
@@ -160,7 +161,7 @@ pub async fn accept(
                 is_large = false;
                 continue;
             }
-            _ = &mut closed => return Ok(()),
+            () = closed.wait() => return Ok(()),
         };
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));

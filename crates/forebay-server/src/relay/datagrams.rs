@@ -18,12 +18,13 @@ use forebay_net::log::{ConnectionEnd, ConnectionEntry};
 use forebay_net::thread::Thread;
 use rustix::io::Errno;
 use tokio::net::UdpSocket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
 use super::{DatagramBackend, Relay, RelayClient};
 use crate::admission::Counted;
+use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
 
 /// Maximum number of a client's datagrams that wait for their session.
@@ -52,7 +53,7 @@ pub(crate) async fn accept(
     context: &Rc<FrontContext>,
     socket: std::net::UdpSocket,
     index: usize,
-    mut closed: oneshot::Receiver<()>,
+    mut closed: CloseOrder,
 ) -> io::Result<()> {
     let shared = Rc::new(SharedSocket {
         thread: context.thread.clone(),
@@ -65,7 +66,7 @@ pub(crate) async fn accept(
     loop {
         let received = tokio::select! {
             received = shared.socket.recv_from(&mut buffer) => received,
-            _ = &mut closed => return Ok(()),
+            () = closed.given() => return Ok(()),
         };
         let Ok((length, client)) = received else {
             tokio::time::sleep(TICK / 10).await;
