@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use forebay_net::limit::Limit;
 use forebay_net::listen::{ListenError, Loads};
 use forebay_net::timing::Step;
 use forebay_wire::http1::encode;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 mod backends;
@@ -136,7 +138,13 @@ pub trait Control: Send + Sync {
 
 /// Opens the administrator's listener.
 pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).map_err(|error| ListenError { listen: Listen::Tcp(address), error })
+    let open = || {
+        let listener = TcpListener::bind(address)?;
+        // After an upgrade, two processes share the listener for a moment.
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    open().map_err(|error| ListenError { listen: Listen::Tcp(address), error })
 }
 
 /// The administrator's listener, with the state that its answers show.
@@ -150,6 +158,8 @@ pub struct Admin {
     /// Token that is required to restart an application or to purge stored replies. Without it,
     /// both are refused.
     pub token: Option<String>,
+    /// Ends when this process must answer no more clients.
+    pub stopped: UnixStream,
 }
 
 /// An answer.
@@ -176,12 +186,20 @@ impl AdminAnswer {
 }
 
 impl Admin {
-    /// Answers clients one after the other, until the process ends.
+    /// Answers clients one after the other, until `stopped` ends.
     pub fn serve(self, listener: &TcpListener) {
-        for stream in listener.incoming() {
-            match stream {
+        loop {
+            let mut sockets =
+                [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
+            let _ = poll(&mut sockets, None);
+            if !sockets[1].revents().is_empty() {
+                return;
+            }
+            match listener.accept() {
                 // A client that has disconnected needs no answer.
-                Ok(stream) => drop(self.visit(stream)),
+                Ok((stream, _)) => drop(self.visit(stream)),
+                // Another process that shares the listener was faster.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }

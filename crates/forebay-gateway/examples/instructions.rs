@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use forebay_gateway::{Origins, SiteTls};
+use forebay_gateway::{Origins, SiteTls, Starts};
 use forebay_net::log::ErrorLog;
 use forebay_net::memory::{Destination, Link};
 use forebay_net::thread::Settings;
@@ -184,7 +184,7 @@ fn gateway(text: &str) -> MemoryGateway {
     let (errors, kept) = ErrorLog::kept();
     let log = plan.log.clone();
     let tls = SiteTls::load(&plan, None).expect("no certificate is read");
-    let origins = Arc::new(Origins::new(plan, tls, &errors, None).expect("origins"));
+    let origins = Arc::new(Origins::new(plan, tls, &errors, Starts::Later).expect("origins"));
     MemoryGateway::new(settings, (&log, kept, errors), &origins.tables(), &listen)
 }
 

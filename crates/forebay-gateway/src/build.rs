@@ -121,6 +121,27 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
+/// The rule for applications that fail to start.
+#[derive(Clone, Copy)]
+pub enum Starts<'a> {
+    /// Nothing serves yet. They are started again later.
+    Later,
+    /// Another process serves until all applications have started.
+    All,
+    /// This configuration serves until all applications have started.
+    After(&'a Origins),
+}
+
+impl<'a> Starts<'a> {
+    fn previous(self) -> Option<&'a Origins> {
+        if let Self::After(previous) = self { Some(previous) } else { None }
+    }
+
+    fn must_succeed(self) -> bool {
+        !matches!(self, Self::Later)
+    }
+}
+
 /// State that all threads share: backend addresses, running applications, global limits.
 pub struct Origins {
     plan: Plan,
@@ -156,15 +177,15 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Looks up backends and starts applications, except those that `previous` runs already. With
-    /// `previous`, every application must start. Without it, applications that fail to start are
-    /// retried.
+    /// Looks up backends and starts applications, except those that the previous configuration runs
+    /// already.
     pub fn new(
         plan: Plan,
         tls: SiteTls,
         errors: &ErrorLog,
-        previous: Option<&Self>,
+        starts: Starts<'_>,
     ) -> Result<Self, BuildError> {
+        let previous = starts.previous();
         let names = names(&plan, errors, previous);
         let addresses = plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses);
         let of_streams = plan.relays.iter().flat_map(|relay| relay.upstream.addresses());
@@ -175,7 +196,7 @@ impl Origins {
         wait_for_names(endpoints.values());
         let running = |name: &str, definition: &Definition| previous?.running(name, definition);
         let apps =
-            start_all(&plan, errors, previous.is_some(), running).map_err(BuildError::App)?;
+            start_all(&plan, errors, starts.must_succeed(), running).map_err(BuildError::App)?;
         for auth in plan.sites.iter().flat_map(|site| &site.routes).filter_map(passwords) {
             Users::check(&auth.file).map_err(BuildError::Users)?;
         }

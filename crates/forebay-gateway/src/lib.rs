@@ -13,7 +13,7 @@ mod separation;
 mod start;
 mod tls;
 
-pub use build::{BuildError, Origins};
+pub use build::{BuildError, Origins, Starts};
 pub use check::{check, check_spool, probe_interpreters};
 pub use explain::{Question, QuestionError, explain};
 pub use separation::start_helper;

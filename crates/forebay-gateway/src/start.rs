@@ -12,14 +12,13 @@ use forebay_workers::{FirstStart, StartError};
 /// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Starts the applications of `plan`, except those that `previous` already runs with equal
-/// definitions. If `is_reload` is true, all applications must start, because the previous
-/// configuration still serves. Otherwise an application that fails, or takes longer than
+/// Starts the applications of `plan`, except those that the previous configuration already runs
+/// with equal definitions. If `must_succeed` is true, all applications must start. Otherwise an application that fails, or takes longer than
 /// [`PATIENCE`], is logged, and its supervisor keeps trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,
-    is_reload: bool,
+    must_succeed: bool,
     running: impl Fn(&str, &Definition) -> Option<RunningApp>,
 ) -> Result<BTreeMap<String, RunningApp>, StartError> {
     let mut apps = BTreeMap::new();
@@ -39,7 +38,7 @@ pub fn start_all(
     }
     let until = Instant::now() + PATIENCE;
     for (name, first) in starts {
-        if is_reload {
+        if must_succeed {
             first.wait_for_end()?;
             continue;
         }

@@ -51,6 +51,8 @@ pub struct Deadlines {
     now: Cell<Ticks>,
     pub clock: Clock,
     is_resting: Cell<bool>,
+    /// True if an idle connection closes only after a time without requests.
+    is_patient: Cell<bool>,
     /// Notified when ticks resume after a rest.
     resumed: Notify,
     sockets: RefCell<Slab<Rc<Watched>>>,
@@ -174,12 +176,19 @@ impl Deadlines {
         }
     }
 
+    /// Lets idle connections carry one more request before they close, while the server stops.
+    // A client may send a request at the moment at which its connection closes. After an upgrade
+    // there is time to answer it, with `Connection: close` or GOAWAY.
+    pub fn set_patient(&self) {
+        self.is_patient.set(true);
+    }
+
     /// Closes every connection that has no request in progress and no unread input. A new connection
-    /// has 1 s for its first request. Lets quiet tunnels expire. Call this repeatedly while the server stops.
+    /// has 1 s for its first request. After [`Self::set_patient`], an idle connection closes after 2 s. Lets quiet tunnels expire. Call this repeatedly while the server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
-            if socket.occupancy.may_close(self.now())
+            if socket.occupancy.may_close(self.now(), self.is_patient.get())
                 && !socket.is_sending.get()
                 && !socket.has_input()
             {

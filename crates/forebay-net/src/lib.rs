@@ -5,7 +5,7 @@
 //!
 //! The main modules, from the lowest layer up: `clock`, `sys`, `limit`, `fault`, `timing`,
 //! `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`,
-//! `template`, `request_fields`; `log`, `pressure`, `listen`, `thread`.
+//! `template`, `request_fields`; `log`, `pressure`, `listen`, `handover`, `thread`.
 #![deny(unsafe_code)]
 
 pub mod buffered;
@@ -15,6 +15,7 @@ pub mod counters;
 pub mod deadline;
 pub mod fault;
 pub mod free_list;
+pub mod handover;
 pub mod head;
 mod heap_watch;
 pub mod limit;

@@ -32,7 +32,7 @@ use crate::buffered::Buffered;
 use crate::heap_watch::HeapWatch;
 use crate::pressure::Pressure;
 use crate::privileges::{PrivilegeError, ids};
-use crate::sys::datagrams::attach_reuseport_filter;
+use crate::sys::datagrams::{Routing, attach_reuseport_filter};
 
 /// Length of the accept queue: the kernel's maximum (net.core.somaxconn).
 const BACKLOG: i32 = i32::MAX;
@@ -102,9 +102,9 @@ pub enum Listener {
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
     /// The socket receives packets whose connection ID starts with a byte that leaves the remainder
-    /// `place` when it is divided by `count`.
+    /// `place` when it is divided by `routing.count`.
     pub place: u8,
-    pub count: u8,
+    pub routing: Routing,
     /// Keeps the sockets of all threads open while this thread expects packets.
     pub group: Arc<SocketGroup>,
 }
@@ -191,21 +191,75 @@ fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
-    let sockets = (0..threads).map(|_| bind_udp(address, true));
-    let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
     let count = u8::try_from(threads).unwrap_or(u8::MAX);
-    if let Some(socket) = sockets.first().filter(|_| count > 1) {
+    let routing = Routing { sockets: threads, count, shift: 0, tag: 0 };
+    let sockets = bind_group(address, threads)?;
+    if let Some(socket) = sockets.first() {
         // Ignore an error: without the filter, connections end if the client's address changes.
-        let _ = attach_reuseport_filter(socket.as_fd(), count.into());
+        let _ = attach_reuseport_filter(socket.as_fd(), routing, None);
     }
-    let places = (0..).map(|place: usize| (place % usize::from(count)) as u8);
+    Ok((address, datagram_listeners(sockets, routing)?))
+}
+
+fn bind_group(address: SocketAddr, threads: usize) -> io::Result<Vec<Socket>> {
+    (0..threads).map(|_| bind_udp(address, true)).collect()
+}
+
+fn datagram_listeners(sockets: Vec<Socket>, routing: Routing) -> io::Result<Vec<Listener>> {
+    let places = (0..).map(|place: usize| (place % usize::from(routing.count.max(1))) as u8);
     let copies = sockets.iter().map(Socket::try_clone).collect::<io::Result<Vec<_>>>()?;
     let group = Arc::new(SocketGroup { _sockets: copies });
     let listener = |(socket, place): (Socket, u8)| {
         let group = group.clone();
-        Listener::Udp(DatagramSocket { socket: socket.into(), place, count, group })
+        Listener::Udp(DatagramSocket { socket: socket.into(), place, routing, group })
     };
-    Ok((address, sockets.into_iter().zip(places).map(listener).collect()))
+    Ok(sockets.into_iter().zip(places).map(listener).collect())
+}
+
+/// The UDP sockets of a former process, which still serves its QUIC connections there. They share
+/// the address with the sockets of this process.
+pub struct FormerDatagrams {
+    /// The former process's sockets, in the order of their positions.
+    sockets: Vec<Socket>,
+    former: Routing,
+    /// A socket of this process.
+    own_socket: Socket,
+    own: Routing,
+}
+
+impl FormerDatagrams {
+    /// Lets this process receive the packets of new connections.
+    pub fn begin(&self) -> io::Result<()> {
+        let own = Routing { shift: 0, ..self.own };
+        attach_reuseport_filter(self.own_socket.as_fd(), own, Some(self.former))
+    }
+
+    /// Lets this process receive all packets. Call this after the former process has ended.
+    pub fn release(mut self) -> io::Result<()> {
+        // The kernel moves the last socket to the position of a closed one. If the former sockets
+        // are closed from the last to the first, this turns the order of the other sockets by their
+        // number (`succeed_udp` sets `shift` to this).
+        while self.sockets.pop().is_some() {}
+        attach_reuseport_filter(self.own_socket.as_fd(), self.own, None)
+    }
+}
+
+/// Opens further UDP sockets on the address of a former process. They receive no packets before
+/// [`FormerDatagrams::begin`]. `sockets` are those of the former process, by position.
+pub fn succeed_udp(
+    address: SocketAddr,
+    threads: usize,
+    sockets: Vec<Socket>,
+    former: Routing,
+) -> io::Result<(Vec<Listener>, FormerDatagrams)> {
+    let former = Routing { sockets: sockets.len(), ..former };
+    let count = u8::try_from(threads).unwrap_or(u8::MAX);
+    let tag = former.tag.wrapping_add(1);
+    let own = Routing { sockets: threads, count, shift: sockets.len() % threads.max(1), tag };
+    let bound = bind_group(address, threads)?;
+    let own_socket = bound.first().ok_or(io::ErrorKind::InvalidInput)?.try_clone()?;
+    let former = FormerDatagrams { sockets, former, own_socket, own };
+    Ok((datagram_listeners(bound, own)?, former))
 }
 
 /// Opens a UDP socket of a stream for each thread. The kernel selects the socket by the addresses of
@@ -490,6 +544,76 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    fn receiving(listeners: Vec<Listener>) -> Vec<UdpSocket> {
+        let socket = |listener| {
+            let Listener::Udp(DatagramSocket { socket, .. }) = listener else { panic!("of UDP") };
+            socket.set_nonblocking(false).unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            socket
+        };
+        listeners.into_iter().map(socket).collect()
+    }
+
+    /// Sends packets with this connection ID from new addresses, and returns true if `socket`
+    /// receives all of them. The first byte is that of the header.
+    fn arrive(first: &[u8], id: [u8; 2], address: SocketAddr, socket: &UdpSocket) -> bool {
+        first.iter().all(|first| {
+            let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let (short, long) = ([*first, id[0], id[1], 9], [*first, 0, 0, 0, 1, 8, id[0], id[1]]);
+            let sent = if first & 0x80 == 0 { &short[..] } else { &long[..] };
+            sender.send_to(sent, address).unwrap();
+            let mut received = [0; 20];
+            let count = socket.recv(&mut received).unwrap();
+            received[..count] == *sent
+        })
+    }
+
+    const SHORT: u8 = 0x40;
+    const INITIAL: u8 = 0xc0;
+    const HANDSHAKE: u8 = 0xe0;
+
+    #[test]
+    fn packets_find_their_process_and_thread_during_and_after_an_upgrade() {
+        for numbers in [[1, 1, 1], [2, 2, 2], [4, 2, 3], [2, 5, 1], [3, 1, 4]] {
+            let (address, listeners) =
+                open_udp((Ipv4Addr::LOCALHOST, 0).into(), numbers[0]).unwrap();
+            let mut routing =
+                Routing { sockets: numbers[0], count: numbers[0] as u8, shift: 0, tag: 0 };
+            let mut old = receiving(listeners);
+            for threads in numbers.into_iter().skip(1) {
+                let mut by_position: Vec<Socket> =
+                    old.iter().map(|socket| socket.try_clone().unwrap().into()).collect();
+                by_position.rotate_right(routing.shift);
+                let (listeners, former) =
+                    succeed_udp(address, threads, by_position, routing).unwrap();
+                let own = former.own;
+                let new = receiving(listeners);
+                for id in 0..old.len() as u8 {
+                    let socket = &old[usize::from(id)];
+                    let first = [SHORT, HANDSHAKE, INITIAL];
+                    assert!(arrive(&first, [id, routing.tag], address, socket), "not begun");
+                }
+                former.begin().unwrap();
+                for (id, socket) in (0..).zip(&old) {
+                    let first = [SHORT, HANDSHAKE];
+                    assert!(arrive(&first, [id, routing.tag], address, socket), "{numbers:?}");
+                }
+                for (id, socket) in (0..).zip(&new) {
+                    let first = [SHORT, HANDSHAKE, INITIAL];
+                    assert!(arrive(&first, [id, own.tag], address, socket), "{numbers:?}");
+                    assert!(arrive(&[INITIAL], [id, routing.tag], address, socket), "a client's");
+                }
+                drop(old);
+                former.release().unwrap();
+                for (id, socket) in (0..).zip(&new) {
+                    let first = [SHORT, HANDSHAKE, INITIAL];
+                    assert!(arrive(&first, [id, 7], address, socket), "{numbers:?}");
+                }
+                (old, routing) = (new, own);
+            }
+        }
+    }
 
     #[test]
     fn datagrams_find_their_socket_when_that_of_another_thread_was_closed() {

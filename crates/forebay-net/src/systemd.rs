@@ -6,6 +6,7 @@
 use std::env;
 use std::fmt;
 use std::io;
+use std::net::TcpListener;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -16,33 +17,77 @@ use forebay_conf::Listen;
 use rustix::time::{ClockId, clock_gettime};
 use socket2::{Domain, Socket, Type};
 
-use crate::listen::{ListenError, Listener, Opened, Sockets, open};
+use crate::handover::{ListenerKind, SocketCopies};
+use crate::listen::{FormerDatagrams, ListenError, Listener, Opened, Sockets, open, succeed_udp};
 use crate::sys::inherit;
+
+/// The variable of Server::Starter.
+pub const STARTER_PORT: &str = "SERVER_STARTER_PORT";
 
 /// Number of the first descriptor that a service manager passes.
 const FIRST: i32 = 3;
 
-/// Listening sockets that the service manager opened.
+/// Listening sockets that the service manager, or a former process of this server, opened.
 #[derive(Default)]
-pub struct Inherited(Vec<Passed>);
+pub struct Inherited {
+    passed: Vec<Passed>,
+    /// The administrator's listener of a former process.
+    admin: Option<TcpListener>,
+    formers: Vec<FormerDatagrams>,
+    is_takeover: bool,
+}
 
 struct Passed {
     name: String,
     listen: Listen,
-    socket: Socket,
+    kind: ListenerKind,
+    sockets: Vec<Socket>,
 }
 
 impl Passed {
-    fn share(self, threads: usize) -> io::Result<Opened> {
-        let copies = (0..threads).map(|_| {
-            let copy = self.socket.try_clone()?;
-            Ok(match &self.listen {
+    fn new(name: &str, listen: Listen, socket: Socket) -> Self {
+        Self { name: name.to_owned(), listen, kind: ListenerKind::Stream, sockets: vec![socket] }
+    }
+
+    /// Returns listeners for each of `threads` threads. Every socket gets a thread: otherwise the
+    /// connections in its queue would wait for ever.
+    fn share(
+        self,
+        threads: usize,
+        formers: &mut Vec<FormerDatagrams>,
+    ) -> Result<Vec<Opened>, ListenError> {
+        let Self { listen, kind, sockets, .. } = self;
+        let outcome = match (kind, &listen) {
+            (ListenerKind::Quic(routing), Listen::Http3(address)) => {
+                succeed_udp(*address, threads, sockets, routing).map(|(listeners, former)| {
+                    formers.push(former);
+                    vec![listeners]
+                })
+            }
+            _ => divide(&sockets, threads, &listen),
+        };
+        match outcome {
+            Ok(groups) => Ok(groups.into_iter().map(|group| (listen.clone(), group)).collect()),
+            Err(error) => Err(ListenError { listen, error }),
+        }
+    }
+}
+
+/// Divides sockets into groups of one for each thread. If there are fewer sockets than threads,
+/// threads share them.
+fn divide(sockets: &[Socket], threads: usize, listen: &Listen) -> io::Result<Vec<Vec<Listener>>> {
+    let group = |part: &[Socket]| {
+        let copies = (0..threads).map(|thread| {
+            let copy = part[thread % part.len()].try_clone()?;
+            Ok(match listen {
                 Listen::Unix(_) => Listener::Unix(copy.into()),
+                Listen::Udp(_) => Listener::Datagrams(copy.into()),
                 _ => Listener::Tcp(copy.into()),
             })
         });
-        Ok((self.listen.clone(), copies.collect::<io::Result<_>>()?))
-    }
+        copies.collect()
+    };
+    sockets.chunks(threads.max(1)).map(group).collect()
 }
 
 /// Reason to refuse the sockets of the service manager.
@@ -95,17 +140,46 @@ impl Inherited {
     pub fn take() -> Result<Self, InheritError> {
         let mut passed = Self::of_systemd()?;
         // A parent may announce one socket in both ways, as Forebay does to its applications.
-        let taken = i32::try_from(passed.0.len()).unwrap_or(i32::MAX);
-        passed.0.extend(Self::of_server_starter(FIRST..FIRST + taken)?.0);
-        Ok(passed)
+        let taken = i32::try_from(passed.len()).unwrap_or(i32::MAX);
+        passed.extend(Self::of_server_starter(FIRST..FIRST + taken)?);
+        Ok(Self { passed, ..Self::default() })
+    }
+
+    /// Takes over the sockets of a former process of this server.
+    pub fn from_former(copies: Vec<SocketCopies>) -> io::Result<Self> {
+        let mut inherited = Self { is_takeover: true, ..Self::default() };
+        for SocketCopies { kind, configured: name, sockets } in copies {
+            let mut sockets: Vec<_> = sockets.into_iter().map(Socket::from).collect();
+            if kind == ListenerKind::Admin {
+                inherited.admin = sockets.pop().map(TcpListener::from);
+                continue;
+            }
+            let Some(first) = sockets.first() else { continue };
+            let listen = address_of(first, kind)?;
+            inherited.passed.push(Passed { name, listen, kind, sockets });
+        }
+        Ok(inherited)
+    }
+
+    /// Returns the former process's administrator's listener, if it has this address.
+    pub fn claim_admin(&mut self, address: std::net::SocketAddr) -> Option<TcpListener> {
+        let has_address = |listener: &mut TcpListener| {
+            address.port() == 0 || listener.local_addr().is_ok_and(|own| own == address)
+        };
+        self.admin.take_if(has_address)
+    }
+
+    /// Returns the UDP sockets of a former process, which still serves connections there.
+    pub fn take_formers(&mut self) -> Vec<FormerDatagrams> {
+        std::mem::take(&mut self.formers)
     }
 
     /// Takes over the sockets of Server::Starter: pairs of an address and a descriptor, such as
     /// `127.0.0.1:80=3;/run/a.sock=4`.
     ///
     /// Leaves out the descriptors in `taken`.
-    fn of_server_starter(taken: Range<i32>) -> Result<Self, InheritError> {
-        let Ok(ports) = env::var("SERVER_STARTER_PORT") else { return Ok(Self::default()) };
+    fn of_server_starter(taken: Range<i32>) -> Result<Vec<Passed>, InheritError> {
+        let Ok(ports) = env::var(STARTER_PORT) else { return Ok(Vec::new()) };
         let mut passed = Vec::new();
         for pair in ports.split(';').filter(|pair| !pair.is_empty()) {
             let (name, number) = pair.rsplit_once('=').unwrap_or((pair, ""));
@@ -115,21 +189,21 @@ impl Inherited {
             }
             match inherit(number).and_then(listening) {
                 Ok((socket, listen)) => {
-                    passed.push(Passed { name: name.to_owned(), listen, socket });
+                    passed.push(Passed::new(name, listen, socket));
                 }
                 Err(error) => {
                     return Err(InheritError::Socket { number, name: name.to_owned(), error });
                 }
             }
         }
-        Ok(Self(passed))
+        Ok(passed)
     }
 
     /// Takes over the sockets of systemd, or none if `LISTEN_PID` names another process.
-    fn of_systemd() -> Result<Self, InheritError> {
+    fn of_systemd() -> Result<Vec<Passed>, InheritError> {
         let to_us = env::var("LISTEN_PID").is_ok_and(|id| id == std::process::id().to_string());
         let Some(count) = env::var_os("LISTEN_FDS").filter(|_| to_us) else {
-            return Ok(Self::default());
+            return Ok(Vec::new());
         };
         let count = count.to_string_lossy();
         let count: i32 = count
@@ -142,11 +216,11 @@ impl Inherited {
         let passed = (FIRST..FIRST + count).map(|number| {
             let name = names.next().filter(|name| !name.is_empty()).unwrap_or("unknown").to_owned();
             match inherit(number).and_then(listening) {
-                Ok((socket, listen)) => Ok(Passed { name, listen, socket }),
+                Ok((socket, listen)) => Ok(Passed::new(&name, listen, socket)),
                 Err(error) => Err(InheritError::Socket { number, name, error }),
             }
         });
-        passed.collect::<Result<_, _>>().map(Self)
+        passed.collect()
     }
 
     /// Opens `listen`, or returns the service manager's sockets for this address or name. Several
@@ -157,33 +231,39 @@ impl Inherited {
         threads: usize,
         sockets: &Sockets,
     ) -> Result<Vec<Opened>, ListenError> {
-        let claimed = self.claim(listen.socket(), threads);
-        let claimed = claimed.map_err(|error| ListenError { listen: listen.clone(), error })?;
-        if claimed.is_empty() {
+        let mut opened = Vec::new();
+        for passed in self.claim(listen) {
+            opened.extend(passed.share(threads, &mut self.formers)?);
+        }
+        if opened.is_empty() {
             return Ok(vec![open(listen, threads, sockets)?]);
         }
         let same = |(address, sockets)| (listen.same_over(address), sockets);
-        Ok(claimed.into_iter().map(same).collect())
+        Ok(opened.into_iter().map(same).collect())
     }
 
-    /// Returns listeners on the manager's sockets with this address or name, for each of `threads`
-    /// threads. All threads share each socket. Returns an empty list if the manager passed no such
-    /// socket.
-    fn claim(&mut self, listen: &Listen, threads: usize) -> io::Result<Vec<Opened>> {
-        let is_meant = |passed: &mut Passed| match listen {
+    /// Removes the sockets with this address or name. Returns an empty list if none was passed.
+    fn claim(&mut self, listen: &Listen) -> Vec<Passed> {
+        let socket = listen.socket();
+        // A former process reports the addresses of its configuration. Their port may be 0.
+        let configured = listen.to_string();
+        let is_takeover = self.is_takeover;
+        let is_meant = |passed: &mut Passed| match socket {
+            _ if is_takeover && passed.name == configured => true,
             Listen::Named(name) => passed.name == *name,
             address => passed.listen == *address,
         };
-        self.0.extract_if(.., is_meant).map(|passed| passed.share(threads)).collect()
+        self.passed.extract_if(.., is_meant).collect()
     }
 
     /// Fails if a socket was not claimed.
     pub fn finish(self) -> Result<(), InheritError> {
-        if self.0.is_empty() {
+        // A new configuration may have fewer listeners than that of a former process.
+        if self.passed.is_empty() || self.is_takeover {
             return Ok(());
         }
         let show = |passed: Passed| format!("{} ({})", passed.listen, passed.name);
-        Err(InheritError::Unused(self.0.into_iter().map(show).collect()))
+        Err(InheritError::Unused(self.passed.into_iter().map(show).collect()))
     }
 }
 
@@ -197,17 +277,24 @@ fn listening(fd: OwnedFd) -> io::Result<(Socket, Listen)> {
     if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
         return Err(refuse("it is not a stream socket that listens"));
     }
+    let listen = address_of(&socket, ListenerKind::Stream)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket, listen))
+}
+
+fn address_of(socket: &Socket, kind: ListenerKind) -> io::Result<Listen> {
+    let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let address = socket.local_addr()?;
-    let listen = match (socket.domain()?, address.as_socket()) {
+    Ok(match (socket.domain()?, address.as_socket()) {
+        (_, Some(address)) if kind == ListenerKind::Datagrams => Listen::Udp(address),
+        (_, Some(address)) if matches!(kind, ListenerKind::Quic(_)) => Listen::Http3(address),
         (_, Some(address)) => Listen::Tcp(address),
         (Domain::UNIX, _) => {
             let path = address.as_pathname().ok_or_else(|| refuse("it has no path"))?;
             Listen::Unix(path.to_owned())
         }
         _ => return Err(refuse("it is of an unknown family")),
-    };
-    socket.set_nonblocking(true)?;
-    Ok((socket, listen))
+    })
 }
 
 /// Reports the state of the server to the service manager, if `NOTIFY_SOCKET` names the manager's
@@ -236,6 +323,16 @@ impl Notify {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
+    }
+
+    /// Reports that process `id` serves from now on, and that it is the one to supervise.
+    pub fn succeeded_by(&self, id: u32) {
+        self.notify(&format!("MAINPID={id}\nREADY=1\nSTATUS=serving"));
+    }
+
+    /// Reports what the server does.
+    pub fn status(&self, status: &str) {
+        self.notify(&format!("STATUS={status}"));
     }
 
     /// Reports that the server stops.

@@ -274,6 +274,12 @@ impl Thread {
         self.deadlines.close_idle();
     }
 
+    /// Works as [`Self::stop`], but lets idle connections carry one more request.
+    pub fn leave(&self) {
+        self.deadlines.set_patient();
+        self.stop();
+    }
+
     /// Closes the connection that has been idle longest, or asks its thread to close it. Returns
     /// false if no such connection is known.
     pub fn close_for_another(&self) -> bool {

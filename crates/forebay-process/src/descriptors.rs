@@ -19,6 +19,11 @@ pub fn found_descriptors() -> Option<u64> {
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
 }
 
+/// Returns the soft limit that was found, or the current one. `None` means no limit.
+pub fn started_descriptors() -> Option<u64> {
+    FOUND.get().copied().unwrap_or_else(|| getrlimit(Resource::Nofile)).current
+}
+
 /// Gives a new process the limit that was found. For a moment, the process may see the gateway's
 /// limit. An earlier change would require a `fork`, which is slow for large processes.
 pub fn give_back_descriptors(process: Pid) {

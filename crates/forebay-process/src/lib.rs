@@ -24,7 +24,9 @@ mod search_path;
 mod separation;
 
 pub use cpu::Cpu;
-pub use descriptors::{found_descriptors, give_back_descriptors, record_descriptors};
+pub use descriptors::{
+    found_descriptors, give_back_descriptors, record_descriptors, started_descriptors,
+};
 pub use error::StartError;
 pub use group_reaper::GroupReaper;
 pub use guardian::{Guardian, Wake};

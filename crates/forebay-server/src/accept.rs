@@ -36,30 +36,55 @@ const EMPTYING: Duration = Duration::from_millis(200);
 /// The listeners of one thread, each with its own task.
 pub struct Accepting {
     context: Rc<FrontContext>,
-    listeners: HashMap<usize, (JoinHandle<()>, oneshot::Sender<()>)>,
+    listeners: HashMap<usize, OpenListener>,
+    /// Ends the messages from other threads.
+    close_inbox: oneshot::Sender<()>,
+}
+
+/// The task of a listener.
+struct OpenListener {
+    task: JoinHandle<()>,
+    close: oneshot::Sender<()>,
+    is_quic: bool,
 }
 
 impl Accepting {
     /// Starts to receive messages from other threads.
     pub fn new(context: &Rc<FrontContext>, handed: mpsc::UnboundedReceiver<Message>) -> Self {
         let inbox = Inbox { context: context.clone(), messages: handed };
-        spawn_local(take_handed(inbox));
-        Self { context: context.clone(), listeners: HashMap::new() }
+        let (close_inbox, closed) = oneshot::channel();
+        spawn_local(take_handed(inbox, closed));
+        Self { context: context.clone(), listeners: HashMap::new(), close_inbox }
     }
 
     /// Starts to accept connections from a listener.
     pub fn open(&mut self, index: usize, listener: Listener) {
         let (close, closed) = oneshot::channel();
         let closed = CloseOrder::new(closed);
+        let is_quic = matches!(listener, Listener::Udp(_));
         let task = spawn_local(accept_all(self.context.clone(), listener, index, closed));
-        self.listeners.insert(index, (task, close));
+        self.listeners.insert(index, OpenListener { task, close, is_quic });
     }
 
     /// Closes a listener after the connections in its queue have been accepted.
     pub fn close(&mut self, index: usize) {
-        if let Some((_, close)) = self.listeners.remove(&index) {
+        if let Some(OpenListener { close, .. }) = self.listeners.remove(&index) {
             let _ = close.send(());
         }
+    }
+
+    /// Accepts no more connections, because another process accepts those of the queues. Only QUIC
+    /// connections in the middle of their handshake belong to this process.
+    pub async fn leave(self) {
+        for OpenListener { task, close, is_quic } in self.listeners.into_values() {
+            if is_quic {
+                let _ = close.send(());
+            } else {
+                task.abort();
+            }
+        }
+        let _ = self.close_inbox.send(());
+        tokio::task::yield_now().await;
     }
 
     /// Closes all listeners after the connections in their queues have been accepted. Connections
@@ -67,7 +92,7 @@ impl Accepting {
     pub async fn stop(self) {
         let deadline = tokio::time::Instant::now() + EMPTYING;
         let mut tasks = Vec::new();
-        for (task, close) in self.listeners.into_values() {
+        for OpenListener { task, close, .. } in self.listeners.into_values() {
             let _ = close.send(());
             tasks.push(task);
         }
@@ -77,6 +102,7 @@ impl Accepting {
                 task.abort();
             }
         }
+        let _ = self.close_inbox.send(());
     }
 }
 
@@ -177,9 +203,21 @@ impl Drop for Inbox {
     }
 }
 
-async fn take_handed(mut inbox: Inbox) {
+/// Serves connections from other threads. After `closed`, other threads keep their connections, and
+/// those that have arrived are still served.
+async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
     let context = inbox.context.clone();
-    while let Some(message) = inbox.messages.recv().await {
+    let mut is_closed = false;
+    loop {
+        let message = tokio::select! {
+            message = inbox.messages.recv() => message,
+            _ = &mut closed, if !is_closed => {
+                is_closed = true;
+                inbox.messages.close();
+                continue;
+            }
+        };
+        let Some(message) = message else { return };
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
                 // This thread cannot close a connection. Let the task that waits for the close ask

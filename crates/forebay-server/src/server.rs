@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use forebay_admin::{Admin, Control};
 use forebay_conf::{self as conf, Listen};
 use forebay_net::counters::Counters;
+use forebay_net::handover::launcher::{Launcher, Program};
+use forebay_net::handover::{SocketCopies, Takeover, TakeoverError};
 use forebay_net::listen::{ListenError, Listener, Loads, Sockets};
 use forebay_net::log::{ErrorLog, Reopener, Writer};
 use forebay_net::log_opener::Opener;
@@ -25,8 +27,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::serving::{Change, Stage, Tables, ThreadStart};
 
 mod reload;
+mod upgrade;
 
 pub use reload::{Prepare, Reload};
+use upgrade::Succession;
 
 /// Reason why the server could not start.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub enum StartError {
     Privileges(PrivilegeError),
     /// The system refused a thread or an event loop.
     System(io::Error),
+    /// The running server does not hand over to this process.
+    Takeover(TakeoverError),
 }
 
 impl fmt::Display for StartError {
@@ -51,6 +57,7 @@ impl fmt::Display for StartError {
             Self::Log(error) => write!(f, "cannot open the access log: {error}"),
             Self::Privileges(error) => error.fmt(f),
             Self::System(error) => write!(f, "cannot start: {error}"),
+            Self::Takeover(error) => error.fmt(f),
         }
     }
 }
@@ -80,12 +87,16 @@ pub struct Server {
     addresses: Vec<Listen>,
     /// Configured address of each listener. `None` for a closed listener.
     listens: Vec<Option<Listen>>,
+    /// Copies of each listener's sockets, for an upgrade. `None` for a closed listener.
+    copies: Vec<Option<SocketCopies>>,
     threads: usize,
     /// CPU of each thread. A thread without an entry may run on any CPU.
     processors: Vec<usize>,
     wanted: Wanted,
     writer: Writer,
     admin: Option<std::net::TcpListener>,
+    /// Predecessor and successor of this process.
+    succession: Succession,
     notify: Notify,
     runtime: Rc<Runtime>,
     /// `None` after serving has begun.
@@ -114,8 +125,12 @@ impl Server {
                 listens.push(Some(listen.clone()));
             }
         }
+        let former_admin = admin.and_then(|address| inherited.claim_admin(address));
+        let formers = inherited.take_formers();
         inherited.finish().map_err(StartError::Inherit)?;
-        let admin = admin.map(forebay_admin::open).transpose().map_err(StartError::Listen)?;
+        let open_admin = |address| former_admin.map_or_else(|| forebay_admin::open(address), Ok);
+        let admin = admin.map(open_admin).transpose().map_err(StartError::Listen)?;
+        let copies = copy_sockets(&listens, &listeners).map_err(StartError::System)?;
         let writer = Writer::start(&wanted.log, identity.and_then(Identity::numbers));
         let writer = writer.map_err(StartError::Log)?;
         let notify = Notify::from_environment();
@@ -127,10 +142,12 @@ impl Server {
             listeners,
             addresses,
             listens,
+            copies,
             threads,
             processors: Vec::new(),
             wanted,
             writer,
+            succession: Succession::new(admin.as_ref(), formers).map_err(StartError::System)?,
             admin,
             notify,
             runtime: Rc::new(runtime),
@@ -138,9 +155,20 @@ impl Server {
         })
     }
 
-    /// Becomes another user permanently. Before that, starts the process that stays root to reopen
-    /// the log.
-    pub fn become_user(&self, identity: &Identity) -> Result<(), StartError> {
+    /// Makes SIGUSR2 start `program`, which then takes over from this process. Call this before
+    /// [`Self::become_user`].
+    pub fn enable_upgrades(&mut self, program: Program) {
+        self.succession.set_launcher(Launcher::direct(program.clone()), program);
+    }
+
+    /// Makes this process the successor of another one. [`Self::run`] then waits for that one.
+    pub fn take_over(&mut self, takeover: Takeover) {
+        self.succession.set_takeover(takeover);
+    }
+
+    /// Becomes another user permanently. Before that, starts the processes that stay root: one to
+    /// reopen the log, and one for upgrades.
+    pub fn become_user(&mut self, identity: &Identity) -> Result<(), StartError> {
         let logs: Vec<_> = self.wanted.log.files().map(|file| file.access).collect();
         let path = |access: &conf::AccessLog| match access {
             conf::AccessLog::Path(path) => Some(path.clone()),
@@ -160,6 +188,14 @@ impl Server {
                      a directory of the server's user, or restart to rotate it"
                 )),
             }
+        }
+        if identity.numbers().is_some()
+            && let Err(error) = self.succession.keep_root()
+        {
+            self.errors().error(&format!(
+                "cannot start the process that starts new versions as root: {error}; SIGUSR2 will \
+                 have no effect"
+            ));
         }
         identity.assume().map_err(StartError::Privileges)
     }
@@ -183,8 +219,8 @@ impl Server {
     ///
     /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads
     /// another configuration with `prepare`. After an error, the current configuration remains.
-    /// `control` is called when the administrator requests the status or the restart of an
-    /// application.
+    /// SIGUSR2 starts a new process, which takes over. `control` is called when the administrator
+    /// requests the status or the restart of an application.
     pub fn run(
         mut self,
         tables: Tables,
@@ -196,21 +232,37 @@ impl Server {
         let (runtime, early) = (self.runtime.clone(), self.early_signals.take());
         let signals = runtime.block_on(async { Signals::new(early) });
         let mut signals = signals.map_err(StartError::System)?;
-        let (stage, _) = watch::channel(Stage::Serving);
+        let (stage, _) = watch::channel(Stage::Opening);
         let threads = self.spawn(&tables, control, grace, &stage).map_err(StartError::System)?;
         drop(tables);
+        self.confirm_takeover()?;
+        stage.send_replace(Stage::Serving);
         ready();
-        self.notify.ready("serving");
+        // A predecessor reports the start to the service manager, which does not listen to this
+        // process before.
+        if !self.succession.has_predecessor() {
+            self.notify.ready("serving");
+        }
         let mut left = None;
-        loop {
-            match left.take().unwrap_or_else(|| runtime.block_on(signals.next())) {
-                Signalled::Stop => break,
+        let last = loop {
+            let signalled = left.take();
+            match signalled.unwrap_or_else(|| runtime.block_on(self.next(&mut signals))) {
+                Signalled::Stop => break Stage::Stopping,
                 Signalled::Reopen => self.writer.reopen(),
                 Signalled::Reload => left = self.reload(&runtime, &mut signals, &threads, &prepare),
+                Signalled::Upgrade => match self.upgrade(&runtime, &mut signals) {
+                    Ok(()) => break Stage::Leaving,
+                    Err(signalled) => left = signalled,
+                },
+                Signalled::Alone => left = self.end_takeover(),
             }
+        };
+        if last == Stage::Stopping {
+            self.notify.stopping();
         }
-        self.notify.stopping();
-        stage.send_replace(Stage::Stopping);
+        // A listener closes when the last copy of its socket is closed.
+        self.copies.clear();
+        stage.send_replace(last);
         self.wait_for_end(&runtime, signals, &stage, grace);
         if stage.receiver_count() == 0 {
             for thread in threads.handles {
@@ -267,7 +319,8 @@ impl Server {
             let (threads, loads, started) = (counters.clone(), loads.clone(), Instant::now());
             let hosts = self.wanted.settings.admin_hosts.clone();
             let token = self.wanted.settings.admin_token.clone();
-            let admin = Admin { threads, loads, control, started, hosts, token };
+            let stopped = self.succession.admin_stopped()?;
+            let admin = Admin { threads, loads, control, started, hosts, token, stopped };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || admin.serve(&listener))?;
@@ -310,6 +363,18 @@ impl Server {
     }
 }
 
+/// Copies the sockets of all listeners.
+fn copy_sockets(
+    listens: &[Option<Listen>],
+    listeners: &[Vec<Listener>],
+) -> io::Result<Vec<Option<SocketCopies>>> {
+    let copy = |(listen, sockets): (&Option<Listen>, &Vec<Listener>)| {
+        let configured = listen.as_ref().map(ToString::to_string).unwrap_or_default();
+        SocketCopies::of(configured, sockets).map(Some)
+    };
+    listens.iter().zip(listeners).map(copy).collect()
+}
+
 /// Returns the address to open for `wanted`. This is `wanted` itself, except for an HTTP/3 listener
 /// beside an opened TLS listener. The result then has the port of the TLS listener, which the
 /// kernel may have chosen.
@@ -332,7 +397,7 @@ fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()>
                 match signals.next().await {
                     Signalled::Stop => return,
                     Signalled::Reopen => log.reopen(),
-                    Signalled::Reload => {}
+                    Signalled::Reload | Signalled::Upgrade | Signalled::Alone => {}
                 }
             }
         });
@@ -355,6 +420,9 @@ enum Signalled {
     Stop,
     Reopen,
     Reload,
+    Upgrade,
+    /// No signal: the process from which this one took over has ended.
+    Alone,
 }
 
 /// Signals that are handled as soon as the sockets are open.
@@ -363,6 +431,7 @@ struct EarlySignals {
     // signal would end the process in this time.
     reopen: Signal,
     reload: Signal,
+    upgrade: Signal,
     /// SIGXFSZ is only caught, so that it does not end the process.
     _file_too_large: Signal,
 }
@@ -372,6 +441,7 @@ impl EarlySignals {
         Ok(Self {
             reopen: signal(SignalKind::user_defined1())?,
             reload: signal(SignalKind::hangup())?,
+            upgrade: signal(SignalKind::user_defined2())?,
             _file_too_large: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
         })
     }
@@ -398,6 +468,7 @@ impl Signals {
             _ = self.terminate.recv() => Signalled::Stop,
             _ = self.early.reopen.recv() => Signalled::Reopen,
             _ = self.early.reload.recv() => Signalled::Reload,
+            _ = self.early.upgrade.recv() => Signalled::Upgrade,
         }
     }
 }

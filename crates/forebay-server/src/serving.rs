@@ -27,10 +27,14 @@ pub type Tables = Arc<dyn Fn(&Rc<Thread>, &[Option<Listen>]) -> Table + Send + S
 /// Stage of serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// The listeners are not open yet.
+    Opening,
     /// Requests are accepted.
     Serving,
     /// Current requests are finished.
     Stopping,
+    /// Current requests are finished, and another process accepts new ones.
+    Leaving,
     /// Current requests are aborted.
     Ending,
 }
@@ -101,6 +105,8 @@ impl ThreadStart {
             // after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
+            // A process that another one must let in does not accept connections before.
+            let _ = self.stage.wait_for(|stage| *stage != Stage::Opening).await;
             for (index, listener) in self.listeners.into_iter().enumerate() {
                 accepting.open(index, listener);
             }
@@ -111,11 +117,20 @@ impl ThreadStart {
                     Some(change) = self.changes.recv() => change.apply(&context, &mut accepting),
                 }
             }
-            accepting.stop().await;
+            let leaves = *self.stage.borrow() == Stage::Leaving;
+            if leaves {
+                accepting.leave().await;
+            } else {
+                accepting.stop().await;
+            }
             // Let the event loop drop the aborted tasks of the listeners. This drop closes the
             // listeners.
             tokio::task::yield_now().await;
-            thread.stop();
+            if leaves {
+                thread.leave();
+            } else {
+                thread.stop();
+            }
             tokio::select! {
                 () = drain(&thread, self.grace) => {}
                 _ = self.stage.wait_for(|stage| *stage == Stage::Ending) => {}

@@ -56,6 +56,9 @@ fn main() -> ExitCode {
         Some(verb) if verb == forebay_net::log_opener::VERB => {
             return forebay_net::log_opener::open_log(arguments);
         }
+        Some(verb) if verb == forebay_net::handover::launcher::VERB => {
+            return forebay_net::handover::launcher::launch_successors(arguments);
+        }
         _ => {}
     }
     let verb = Cli::parse().verb;

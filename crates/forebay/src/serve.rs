@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use forebay_admin::{Control, Purge, Status};
 use forebay_conf::{Level, Listen, Plan, Site};
-use forebay_gateway::{Origins, SiteTls, check, check_spool, expect, start_helper};
+use forebay_gateway::{Origins, SiteTls, Starts, check, check_spool, expect, start_helper};
+use forebay_net::handover::Takeover;
+use forebay_net::handover::launcher::Program;
 use forebay_net::log::ErrorLog;
 use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::keep_from_programs;
@@ -35,7 +37,8 @@ Examples:
 
 Ctrl-C and SIGTERM end Forebay after the active requests; a second signal ends it at once.
 SIGHUP reads the configuration again. An error in it changes nothing, and all connections stay
-open. SIGUSR1 reopens the access log.")]
+open. SIGUSR1 reopens the access log. SIGUSR2 starts the installed version of Forebay, which takes
+over all listeners without losing a request.")]
 pub struct ServeArgs {
     /// A configuration file, or a directory of files to serve.
     #[arg(value_name = "FILE|DIR", required_unless_present = "to")]
@@ -92,7 +95,12 @@ impl Failure {
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
     // Take the inherited sockets first, because no other file may be open at this point.
-    let inherited = Inherited::take().map_err(Failure::start)?;
+    let mut takeover = Takeover::from_environment().map_err(Failure::start)?;
+    let inherited = match &mut takeover {
+        Some(takeover) => Inherited::from_former(std::mem::take(&mut takeover.listeners))
+            .map_err(Failure::start)?,
+        None => Inherited::take().map_err(Failure::start)?,
+    };
     keep_from_programs(3);
     // Hide memory from other processes before the first secret is read.
     hide_memory();
@@ -110,6 +118,16 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         .map_err(Failure::start)?;
     let helper = start_helper(&plan).map_err(|error| format!("cannot start a helper: {error}"));
     helper.map_err(Failure::start)?;
+    if args.test_sockets.is_none() {
+        match Program::of_this_process() {
+            Ok(program) => server.enable_upgrades(program),
+            Err(error) => server.errors().warn(&format!("SIGUSR2 will have no effect: {error}")),
+        }
+    }
+    let is_takeover = takeover.is_some();
+    if let Some(takeover) = takeover {
+        server.take_over(takeover);
+    }
     if let Some(identity) = &identity {
         server.become_user(identity).map_err(Failure::start)?;
     }
@@ -121,7 +139,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.warn(note));
-    let origins = Arc::new(Origins::new(plan, tls, &errors, None).map_err(Failure::start)?);
+    // The predecessor serves if an application does not start.
+    let starts = if is_takeover { Starts::All } else { Starts::Later };
+    let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
+    let origins = Arc::new(origins);
     let tables = origins.tables();
     let (origins, retiring) = (Mutex::new(origins), Mutex::default());
     let live = Arc::new(Live { origins, retiring, fixed, threads });
@@ -223,7 +244,7 @@ impl Live {
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let old = self.origins();
         let tls = SiteTls::load(&plan, Some(old.tls())).map_err(|error| error.to_string())?;
-        let new = Origins::new(plan, tls, errors, Some(&old));
+        let new = Origins::new(plan, tls, errors, Starts::After(&old));
         let new = Arc::new(new.map_err(|error| error.to_string())?);
         let (tables, live) = (new.tables(), self.clone());
         Ok(Reload { wanted, tables, done: Box::new(move || live.replace(new, grace)) })

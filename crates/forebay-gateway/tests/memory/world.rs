@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_admin::Status;
 use forebay_conf::{Listen, Plan};
-use forebay_gateway::{Origins, SiteTls};
+use forebay_gateway::{Origins, SiteTls, Starts};
 use forebay_net::log::ErrorLog;
 use forebay_net::memory::{Destination, Link};
 use forebay_net::thread::Settings;
@@ -59,7 +59,7 @@ impl World {
         let tls = SiteTls::load(&plan, None).unwrap();
         let settings = settings(&plan);
         let access_log = plan.log.clone();
-        let origins = Arc::new(Origins::new(plan, tls, &errors, None).unwrap());
+        let origins = Arc::new(Origins::new(plan, tls, &errors, Starts::Later).unwrap());
         let logs = (&access_log, kept, errors.clone());
         let gateway = MemoryGateway::new(settings, logs, &origins.tables(), &listen);
         Self { gateway, origins: RefCell::new(origins), log: errors, listen }
@@ -182,7 +182,8 @@ impl World {
     pub fn reload_as(&self, configuration: &str) {
         let plan = parse(&with_site(configuration));
         let tls = SiteTls::load(&plan, None).unwrap();
-        let origins = Origins::new(plan, tls, &self.log, Some(&self.origins.borrow())).unwrap();
+        let origins =
+            Origins::new(plan, tls, &self.log, Starts::After(&self.origins.borrow())).unwrap();
         self.origins.replace(Arc::new(origins));
         self.reload();
     }

@@ -98,12 +98,14 @@ impl Occupancy {
     }
 
     /// Returns true if the connection is idle and its client expects that it closes: it has carried
-    /// a request, or has sent none for 1 s.
+    /// a request, or has sent none for 1 s. With `is_patient`, it must have been idle for 2 s.
     // A client that has just connected is about to send a request, and may not send it again if the
     // connection closes.
-    pub fn may_close(&self, now: Ticks) -> bool {
-        let is_young = || now.saturating_sub(self.since.get().tick) < YOUNG;
-        self.is_idle() && (self.is_used.get() || !is_young())
+    pub fn may_close(&self, now: Ticks, is_patient: bool) -> bool {
+        let age = now.saturating_sub(self.since.get().tick);
+        let expects_close =
+            if is_patient { age >= 2 * YOUNG } else { self.is_used.get() || age >= YOUNG };
+        self.is_idle() && expects_close
     }
 
     /// Counts the connection against the limit on client connections.

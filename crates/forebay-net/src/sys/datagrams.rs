@@ -5,29 +5,41 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{sock_filter, sock_fprog};
 
-/// Attaches a BPF filter that selects a socket by the first byte of the connection ID, modulo
-/// `count`. The sockets are numbered in the order of binding. All packets of a connection then
-/// reach the same socket, even if the client's address changes.
+/// Assignment of connection IDs to the UDP sockets of one process.
+///
+/// `cid` is a connection ID that the process has generated. `cid[0] % count` selects a thread, and
+/// `cid[1]` is the process's tag. Threads have consecutive positions in the kernel's list, from
+/// `shift` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// Number of sockets.
+    pub sockets: usize,
+    /// Divisor of the first byte: the number of sockets, at most 255.
+    pub count: u8,
+    /// Position of the socket that the remainder 0 selects.
+    pub shift: usize,
+    /// Second byte of every connection ID.
+    pub tag: u8,
+}
+
+/// Attaches a BPF filter that selects one of the sockets that share an address. The order of
+/// binding numbers the sockets. All packets of a connection then reach the same socket even if the
+/// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
+///
+/// If `former` is given, the first sockets belong to a process that only finishes its connections.
+/// That process gets the packets whose connection ID has another tag. A client chooses the ID in its first
+/// packets, so all packets of the types Initial and 0-RTT go to this process.
 ///
 /// Call this for one of the sockets after all sockets are bound.
-pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result<()> {
-    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    const JUMP_IF: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
-    const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
-    const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
-    const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
-    let step = |code: u32, jt, k| sock_filter { code: code as u16, jt, jf: 0, k };
-    // If the datagram is too short for a load, the kernel ends the program with result 0.
-    let mut program = [
-        step(LOAD_BYTE, 0, 0),
-        // In a long header (RFC 9000 section 17.2), version and length precede the connection ID.
-        step(JUMP_IF, 2, 0x80),
-        step(LOAD_BYTE, 0, 1),
-        step(JUMP, 0, 1),
-        step(LOAD_BYTE, 0, 6),
-        step(MODULO, 0, count.max(1)),
-        step(RETURN, 0, 0),
-    ];
+pub fn attach_reuseport_filter(
+    socket: BorrowedFd<'_>,
+    own: Routing,
+    former: Option<Routing>,
+) -> io::Result<()> {
+    let mut program = match former {
+        None => program_of_one(own),
+        Some(former) => program_of_two(own, former),
+    };
     let program = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the descriptor is open while borrowed. The kernel copies and verifies the program
     // before the call returns, and the length is that of the array.
@@ -41,6 +53,84 @@ pub fn attach_reuseport_filter(socket: BorrowedFd<'_>, count: u32) -> io::Result
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+const JUMP_IF_BITS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const JUMP_IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
+const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
+const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K;
+const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
+
+/// Bit of a packet's first byte: the header is long (RFC 9000 section 17.2).
+const LONG: u32 = 0x80;
+/// Bit of a long header's first byte: the type is Handshake or Retry, not Initial or 0-RTT.
+const LATER: u32 = 0x20;
+/// Position of the connection ID after a short header, and after a long one. A long header has
+/// version and length first.
+const SHORT_ID: u32 = 1;
+const LONG_ID: u32 = 6;
+
+fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Returns the steps that turn the first byte of a connection ID into a socket's number. `first` is
+/// the number of the process's first socket.
+fn select(routing: Routing, first: usize) -> [sock_filter; 5] {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    [
+        step(MODULO, 0, 0, u32::from(routing.count.max(1))),
+        step(ADD, 0, 0, number(routing.shift)),
+        step(MODULO, 0, 0, number(routing.sockets.max(1))),
+        step(ADD, 0, 0, number(first)),
+        step(RETURN, 0, 0, 0),
+    ]
+}
+
+// If the datagram is too short for a load, the kernel ends the program with result 0.
+fn program_of_one(own: Routing) -> Vec<sock_filter> {
+    let mut program = vec![
+        step(LOAD_BYTE, 0, 0, 0),
+        step(JUMP_IF_BITS, 2, 0, LONG),
+        step(LOAD_BYTE, 0, 0, SHORT_ID),
+        step(JUMP, 0, 0, 1),
+        step(LOAD_BYTE, 0, 0, LONG_ID),
+    ];
+    program.extend(select(own, 0));
+    program
+}
+
+fn program_of_two(own: Routing, former: Routing) -> Vec<sock_filter> {
+    let tag = u32::from(own.tag);
+    let mut program = vec![
+        step(LOAD_BYTE, 0, 0, 0),
+        step(JUMP_IF_BITS, 9, 0, LONG),
+        // A short header.
+        step(LOAD_BYTE, 0, 0, SHORT_ID + 1),
+        step(JUMP_IF_EQUAL, 5, 0, tag),
+        step(LOAD_BYTE, 0, 0, SHORT_ID),
+        // The former process's socket.
+        step(MODULO, 0, 0, u32::from(former.count.max(1))),
+        step(ADD, 0, 0, former.shift as u32),
+        step(MODULO, 0, 0, former.sockets.max(1) as u32),
+        step(RETURN, 0, 0, 0),
+        // A short header of this process.
+        step(LOAD_BYTE, 0, 0, SHORT_ID),
+        step(JUMP, 0, 0, 5),
+        // A long header.
+        step(JUMP_IF_BITS, 0, 3, LATER),
+        step(LOAD_BYTE, 0, 0, LONG_ID + 1),
+        step(JUMP_IF_EQUAL, 1, 0, tag),
+        step(JUMP, 0, 0, 6),
+        step(LOAD_BYTE, 0, 0, LONG_ID),
+    ];
+    program.extend(select(own, former.sockets));
+    // A long header of the former process.
+    program.push(step(LOAD_BYTE, 0, 0, LONG_ID));
+    program.extend(select(former, 0));
+    program
 }
 
 #[cfg(test)]
@@ -66,7 +156,8 @@ mod tests {
                 socket.into()
             })
             .collect();
-        attach_reuseport_filter(sockets[0].as_fd(), 3).unwrap();
+        let routing = Routing { sockets: 3, count: 3, shift: 0, tag: 0 };
+        attach_reuseport_filter(sockets[0].as_fd(), routing, None).unwrap();
         for id in 0..30u8 {
             for datagram in [&[0x40, id, 9, 9, 9, 9, 9, 9][..], &[0xc0, 0, 0, 0, 1, 8, id, 9, 9]] {
                 let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -16,6 +16,7 @@ use forebay_conf::HostPattern;
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::listen::{DatagramSocket, SocketGroup};
+use forebay_net::sys::datagrams::Routing;
 use forebay_net::tls::{Handshake, ServerTls};
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
@@ -61,6 +62,9 @@ const PING: Duration = Duration::from_secs(10);
 /// address.
 const TRUSTING: usize = 64;
 
+/// Maximum time to finish handshakes after the listener has closed.
+const HANDSHAKES: Duration = Duration::from_secs(1);
+
 /// An endpoint that had more concurrent connections than this is replaced when it has no
 /// connection.
 const LARGE: usize = 512;
@@ -80,10 +84,10 @@ impl Drop for ListenGuard {
     }
 }
 
-/// Generates connection IDs whose first byte identifies the socket to the kernel.
+/// Generates connection IDs whose first two bytes identify socket and process to the kernel.
 struct Ids {
     place: u8,
-    count: u8,
+    routing: Routing,
     random: &'static dyn SecureRandom,
 }
 
@@ -96,7 +100,8 @@ impl ConnectionIdGenerator for Ids {
         if self.random.fill(&mut bytes).is_err() {
             bytes = RandomState::new().hash_one(ID).to_ne_bytes();
         }
-        bytes[0] = of_place(bytes[0], self.place, self.count.max(1));
+        bytes[0] = of_place(bytes[0], self.place, self.routing.count.max(1));
+        bytes[1] = self.routing.tag;
         ConnectionId::new(&bytes)
     }
 
@@ -119,7 +124,7 @@ fn of_place(random: u8, place: u8, count: u8) -> u8 {
 /// Accepts connections until `closed` completes.
 pub async fn accept(
     context: &Rc<FrontContext>,
-    DatagramSocket { socket, place, count, group }: DatagramSocket,
+    DatagramSocket { socket, place, routing, group }: DatagramSocket,
     index: usize,
     mut closed: CloseOrder,
 ) -> std::io::Result<()> {
@@ -131,7 +136,7 @@ pub async fn accept(
     let own = socket.local_addr()?;
     let random = aws_lc_rs::default_provider().secure_random;
     let mut of_endpoint = EndpointConfig::default();
-    of_endpoint.cid_generator(move || Box::new(Ids { place, count, random }));
+    of_endpoint.cid_generator(move || Box::new(Ids { place, routing, random }));
     let open = |sites: &Sites| {
         let config = Some(sites.config.clone());
         let endpoint = Endpoint::new(
@@ -161,7 +166,10 @@ pub async fn accept(
                 is_large = false;
                 continue;
             }
-            () = closed.wait() => return Ok(()),
+            () = closed.wait() => {
+                spawn_local(finish_handshakes(listening, (handshakes, handshake)));
+                return Ok(());
+            }
         };
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
@@ -181,6 +189,16 @@ pub async fn accept(
         let held = (handshake.clone(), group.clone());
         begin(context, incoming, (index, own), &sites, held).await;
     }
+}
+
+/// Lets handshakes finish after the listener has closed. Their clients are about to send requests.
+async fn finish_handshakes(
+    listening: ListenGuard,
+    (handshakes, handshake): (watch::Sender<()>, watch::Receiver<()>),
+) {
+    listening.0.set_server_config(None);
+    drop(handshake);
+    let _ = tokio::time::timeout(HANDSHAKES, handshakes.closed()).await;
 }
 
 /// Starts a connection's handshake, and serves the connection in a new task. The task keeps the

@@ -14,6 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use forebay_conf::Listen;
+use forebay_net::handover::SocketCopies;
 use forebay_net::listen;
 use forebay_net::listen::Listener;
 use forebay_net::log::Writer;
@@ -52,6 +53,8 @@ struct New {
     addresses: Vec<Listen>,
     /// The listeners of each thread.
     opened: Vec<Opened>,
+    /// Copies of the sockets.
+    copies: Vec<Option<SocketCopies>>,
 }
 
 impl Server {
@@ -65,8 +68,7 @@ impl Server {
         prepare: &Prepare,
     ) -> Option<Signalled> {
         self.notify.reloading();
-        let Some((prepared, is_repeated)) = runtime.block_on(self.prepared(signals, prepare))
-        else {
+        let Some((prepared, again)) = runtime.block_on(self.prepared(signals, prepare)) else {
             return Some(Signalled::Stop);
         };
         match prepared.and_then(|reload| self.adopt(threads, reload)) {
@@ -81,36 +83,37 @@ impl Server {
                 self.notify.ready("serving; the last reload failed");
             }
         }
-        is_repeated.then_some(Signalled::Reload)
+        again
     }
 
-    /// Prepares another configuration on a separate thread. The boolean is true if another SIGHUP
-    /// arrived. Returns `None` after a signal to stop, and lets the preparation continue until the
+    /// Prepares another configuration on a separate thread. Also returns another signal that arrived.
+    /// Returns `None` after a signal to stop, and lets the preparation continue until the
     /// process ends.
     async fn prepared(
         &self,
         signals: &mut Signals,
         prepare: &Prepare,
-    ) -> Option<(Result<Reload, String>, bool)> {
+    ) -> Option<(Result<Reload, String>, Option<Signalled>)> {
         // Starting an application may take long, and must not delay a stop.
         let (sender, mut outcome) = oneshot::channel();
         let prepare = prepare.clone();
         let thread = std::thread::Builder::new().name("reload".into());
         if let Err(error) = thread.spawn(move || sender.send(prepare()).is_ok()) {
-            return Some((Err(format!("cannot start a thread: {error}")), false));
+            return Some((Err(format!("cannot start a thread: {error}")), None));
         }
-        let mut is_repeated = false;
+        let mut again = None;
         loop {
             tokio::select! {
                 outcome = &mut outcome => {
                     let failed = |_| Err("reading the configuration failed".to_owned());
-                    return Some((outcome.unwrap_or_else(failed), is_repeated));
+                    return Some((outcome.unwrap_or_else(failed), again));
                 }
                 signal = signals.next() => match signal {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
                     // The configuration may have changed again after it was read.
-                    Signalled::Reload => is_repeated = true,
+                    Signalled::Reload => again = Some(Signalled::Reload),
+                    Signalled::Upgrade | Signalled::Alone => again = Some(signal),
                 },
             }
         }
@@ -120,7 +123,7 @@ impl Server {
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
         // First do everything that may fail.
-        let New { listens: new, addresses, opened } = self.open_new(&wanted)?;
+        let New { listens: new, addresses, opened, copies } = self.open_new(&wanted)?;
         let accesses =
             |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
         let other_logs = if accesses(&wanted.log) == accesses(&self.wanted.log) {
@@ -133,10 +136,12 @@ impl Server {
         };
         self.listens.extend(new.into_iter().map(Some));
         self.addresses.extend(addresses);
+        self.copies.extend(copies);
         let mut closed = Vec::new();
         for (at, index) in self.listens.iter_mut().enumerate() {
             if index.as_ref().is_some_and(|listen| !wanted.listen.contains(listen)) {
                 *index = None;
+                self.copies[at] = None;
                 closed.push(at);
             }
         }
@@ -171,16 +176,19 @@ impl Server {
             listens.filter(|listen| !self.listens.contains(&Some(listen.clone()))).collect();
         let mut opened: Vec<Opened> = (0..self.threads).map(|_| Vec::new()).collect();
         let (mut listens, mut addresses) = (self.listens.clone(), self.addresses.clone());
+        let mut copies = Vec::new();
         for (index, listen) in (self.listens.len()..).zip(&new) {
             let here = chosen_port(listen, &listens, &addresses);
             let (address, sockets) = listen::open(&here, self.threads, &wanted.sockets)
                 .map_err(|error| error.to_string())?;
+            let copy = SocketCopies::of(listen.to_string(), &sockets);
+            copies.push(Some(copy.map_err(|error| format!("cannot copy a socket: {error}"))?));
             listens.push(Some(listen.clone()));
             addresses.push(address);
             opened.iter_mut().zip(sockets).for_each(|(own, socket)| own.push((index, socket)));
         }
         let addresses = addresses.split_off(self.addresses.len());
-        Ok(New { listens: new, addresses, opened })
+        Ok(New { listens: new, addresses, opened, copies })
     }
 
     /// Sends the configuration to the threads and waits for them.

@@ -1,0 +1,443 @@
+//! Hands the sockets of a running server to its successor, another process of the same or a newer
+//! version. Both processes have one end of a socket, over which they exchange messages:
+//!
+//! | sender | message | descriptors |
+//! |---|---|---|
+//! | old | `forebay-upgrade 1` and the soft limit on descriptors | none |
+//! | old | number, kind and configured address of a listener | its sockets |
+//! | old | `end` | none |
+//! | new | `ready` and its process ID | none |
+//! | old | `go` | none |
+//!
+//! The new process starts its applications before it sends `ready`, and accepts no connection
+//! before it has received `go`. Until then the old process can continue as if nothing had happened.
+//! Later the old process only finishes its requests. Its end closes the socket.
+//!
+//! All sockets but those for QUIC are shared, so that no waiting connection is lost. QUIC
+//! connections belong to one process, so the new one opens further sockets on the same address.
+
+use std::env;
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use rustix::fs::fstat;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_type};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::listen::Listener;
+use crate::sys::datagrams::Routing;
+
+pub mod launcher;
+
+/// Variable of a process that receives sockets on standard input.
+pub const VARIABLE: &str = "FOREBAY_UPGRADE";
+
+/// First message. The number changes if a former version could not understand the messages.
+const GREETING: &str = "forebay-upgrade 1";
+const END: &str = "end";
+const READY: &str = "ready";
+const GO: &str = "go";
+
+/// Maximum number of descriptors in a message. The kernel's limit is 253.
+const DESCRIPTORS: usize = 128;
+/// Maximum length of a message.
+const LENGTH: usize = 8192;
+/// Time limit for the old process's messages. They are short, and the old process has nothing else
+/// to do.
+const MESSAGE_LIMIT: Duration = Duration::from_secs(30);
+
+/// ListenerKind of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerKind {
+    /// A TCP or Unix socket that listens.
+    Stream,
+    /// UDP sockets of a stream.
+    Datagrams,
+    /// UDP sockets for QUIC.
+    Quic(Routing),
+    /// The administrator's listener.
+    Admin,
+}
+
+impl ListenerKind {
+    fn word(self) -> String {
+        match self {
+            Self::Stream => "stream".to_owned(),
+            Self::Datagrams => "datagrams".to_owned(),
+            Self::Admin => "admin".to_owned(),
+            Self::Quic(Routing { sockets, count, shift, tag }) => {
+                format!("quic,{sockets},{count},{shift},{tag}")
+            }
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        let mut words = word.split(',');
+        let kind = match words.next()? {
+            "stream" => Self::Stream,
+            "datagrams" => Self::Datagrams,
+            "admin" => Self::Admin,
+            "quic" => Self::Quic(Routing {
+                sockets: words.next()?.parse().ok()?,
+                count: words.next()?.parse().ok()?,
+                shift: words.next()?.parse().ok()?,
+                tag: words.next()?.parse().ok()?,
+            }),
+            _ => return None,
+        };
+        words.next().is_none().then_some(kind)
+    }
+}
+
+/// Copies of a listener's sockets.
+#[derive(Debug)]
+pub struct SocketCopies {
+    /// ListenerKind of the listener.
+    pub kind: ListenerKind,
+    /// Address in the configuration, as text.
+    pub configured: String,
+    /// The sockets. Those for QUIC are in the order of their positions.
+    pub sockets: Vec<OwnedFd>,
+}
+
+impl SocketCopies {
+    /// Copies the sockets of all threads.
+    pub fn of(configured: String, listeners: &[Listener]) -> io::Result<Self> {
+        let mut kind = ListenerKind::Stream;
+        let mut sockets: Vec<OwnedFd> = Vec::new();
+        let mut known = Vec::new();
+        for listener in listeners {
+            let socket = match listener {
+                Listener::Tcp(socket) => socket.as_fd(),
+                Listener::Unix(socket) => socket.as_fd(),
+                Listener::Udp(socket) => {
+                    kind = ListenerKind::Quic(socket.routing);
+                    socket.socket.as_fd()
+                }
+                Listener::Datagrams(socket) => {
+                    kind = ListenerKind::Datagrams;
+                    socket.as_fd()
+                }
+            };
+            // Threads may share a socket.
+            let number = fstat(socket)?.st_ino;
+            if !known.contains(&number) {
+                known.push(number);
+                sockets.push(socket.try_clone_to_owned()?);
+            }
+        }
+        if let ListenerKind::Quic(routing) = kind {
+            let shift = routing.shift % sockets.len().max(1);
+            sockets.rotate_right(shift);
+        }
+        Ok(Self { kind, configured, sockets })
+    }
+}
+
+/// Reason why the new process did not take over.
+#[derive(Debug)]
+pub enum HandoverError {
+    /// The new process has ended before it was ready.
+    Ended,
+    /// The new process was not ready in time.
+    Late(Duration),
+    /// Messages could not be exchanged.
+    System(io::Error),
+}
+
+impl fmt::Display for HandoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => write!(f, "the new process ended before it was ready"),
+            Self::Late(limit) => write!(f, "the new process was not ready within {limit:?}"),
+            Self::System(error) => write!(f, "cannot hand over to the new process: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for HandoverError {}
+
+impl From<io::Error> for HandoverError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::UnexpectedEof => Self::Ended,
+            _ => Self::System(error),
+        }
+    }
+}
+
+/// The old process's end. The new process waits for its end as long as this value exists.
+#[derive(Debug)]
+pub struct Handover(OwnedFd);
+
+impl Handover {
+    /// Creates both ends. The second one becomes the new process's standard input.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok((Self(ours), theirs))
+    }
+
+    /// Returns another handle to this end, to stop the exchange.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Ends the exchange. Calls in progress fail.
+    pub fn stop(&self) {
+        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+    }
+
+    /// Sends the sockets, and waits until the new process is ready. Returns its process ID.
+    ///
+    /// # Errors
+    /// Fails if the new process ends, or is not ready after `limit`.
+    pub fn offer<'a>(
+        &self,
+        listeners: impl Iterator<Item = &'a SocketCopies>,
+        descriptors: Option<u64>,
+        limit: Duration,
+    ) -> Result<u32, HandoverError> {
+        set_socket_timeout(&self.0, Timeout::Send, Some(MESSAGE_LIMIT))
+            .and_then(|()| set_socket_timeout(&self.0, Timeout::Recv, Some(limit)))
+            .map_err(io::Error::from)?;
+        let soft = descriptors.map_or_else(|| "-".to_owned(), |soft| soft.to_string());
+        send(&self.0, &format!("{GREETING} {soft}"), &[])?;
+        for (number, SocketCopies { kind, configured, sockets }) in listeners.enumerate() {
+            let head = format!("{number} {} {configured}", kind.word());
+            for part in sockets.chunks(DESCRIPTORS) {
+                let borrowed: Vec<_> = part.iter().map(AsFd::as_fd).collect();
+                send(&self.0, &head, &borrowed)?;
+            }
+        }
+        send(&self.0, END, &[])?;
+        let (text, _) = receive(&self.0).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => HandoverError::Late(limit),
+            _ => error.into(),
+        })?;
+        let id = text.strip_prefix(READY).and_then(|id| id.trim().parse().ok());
+        id.ok_or_else(|| HandoverError::System(io::Error::other("an unknown message came")))
+    }
+
+    /// Lets the new process accept connections. After this, the caller must accept no more.
+    pub fn go(&self) -> Result<(), HandoverError> {
+        Ok(send(&self.0, GO, &[])?)
+    }
+}
+
+/// The new process's end.
+#[derive(Debug)]
+pub struct Takeover {
+    socket: OwnedFd,
+    /// The sockets of each listener of the old process.
+    pub listeners: Vec<SocketCopies>,
+}
+
+/// Reason why a new process cannot take over.
+#[derive(Debug)]
+pub struct TakeoverError(io::Error);
+
+impl fmt::Display for TakeoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot take over from the running Forebay: {}", self.0)
+    }
+}
+
+impl std::error::Error for TakeoverError {}
+
+impl Takeover {
+    /// Receives the old process's sockets. Returns `None` if no process hands over to this one.
+    /// Call this once, before this process starts threads.
+    pub fn from_environment() -> Result<Option<Self>, TakeoverError> {
+        // Programs that this process starts inherit the variable, but not the socket.
+        if env::var_os(VARIABLE).is_none()
+            || !socket_type(io::stdin()).is_ok_and(|kind| kind == SocketType::SEQPACKET)
+        {
+            return Ok(None);
+        }
+        let take = || {
+            // The process that stays root blocks signals, and the new process inherits this.
+            SigSet::empty().thread_set_mask()?;
+            let socket = io::stdin().as_fd().try_clone_to_owned()?;
+            rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+            set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
+            let listeners = receive_listeners(&socket)?;
+            Ok(Self { socket, listeners })
+        };
+        take().map(Some).map_err(TakeoverError)
+    }
+
+    /// Reports that this process is ready, and waits until the old process accepts no more
+    /// connections.
+    ///
+    /// # Errors
+    /// Fails if the old process has given up. This process must then end.
+    pub fn confirm(&self) -> Result<(), TakeoverError> {
+        let confirm = || {
+            send(&self.socket, &format!("{READY} {}", std::process::id()), &[])?;
+            match &*receive(&self.socket)?.0 {
+                GO => Ok(()),
+                _ => Err(io::Error::other("an unknown message came")),
+            }
+        };
+        confirm().map_err(TakeoverError)
+    }
+
+    /// Waits until the old process has ended.
+    pub fn wait_for_end(self) {
+        if set_socket_timeout(&self.socket, Timeout::Recv, None).is_ok() {
+            while receive(&self.socket).is_ok() {}
+        }
+    }
+}
+
+fn receive_listeners(socket: &OwnedFd) -> io::Result<Vec<SocketCopies>> {
+    let unknown = || io::Error::other("its version does not fit this one; restart Forebay instead");
+    let (text, _) = receive(socket)?;
+    let soft = text.strip_prefix(GREETING).map(str::trim).ok_or_else(unknown)?;
+    restore_limit(soft.parse().ok());
+    let mut listeners: Vec<SocketCopies> = Vec::new();
+    let mut last = String::new();
+    loop {
+        let (head, sockets) = receive(socket)?;
+        if head == END {
+            return Ok(listeners);
+        }
+        if let Some(listener) = listeners.last_mut().filter(|_| head == last) {
+            listener.sockets.extend(sockets);
+            continue;
+        }
+        let mut words = head.splitn(3, ' ').skip(1);
+        let kind = words.next().and_then(ListenerKind::parse).ok_or_else(unknown)?;
+        let configured = words.next().ok_or_else(unknown)?.to_owned();
+        listeners.push(SocketCopies { kind, configured, sockets });
+        last = head;
+    }
+}
+
+/// Sets the soft limit on descriptors that the old process found at its start. This process would
+/// otherwise pass the old process's higher limit to applications.
+fn restore_limit(soft: Option<u64>) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: soft.or(maximum), maximum });
+}
+
+fn send(socket: &OwnedFd, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(socket: &OwnedFd) -> io::Result<(String, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; LENGTH];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut pieces = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(socket, &mut pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => break outcome?,
+        }
+    };
+    if received.bytes == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other process has ended"));
+    }
+    bytes.truncate(received.bytes);
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn copies(count: usize) -> SocketCopies {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sockets = (0..count).map(|_| listener.try_clone().unwrap().into()).collect();
+        SocketCopies { kind: ListenerKind::Stream, configured: "unix:/a path".to_owned(), sockets }
+    }
+
+    fn soft_limit() -> Option<u64> {
+        getrlimit(Resource::Nofile).current
+    }
+
+    #[test]
+    fn sockets_of_all_listeners_arrive() {
+        let (old, socket) = Handover::new().unwrap();
+        let routing = Routing { sockets: 3, count: 3, shift: 1, tag: 255 };
+        let quic = SocketCopies { kind: ListenerKind::Quic(routing), ..copies(3) };
+        let all = [copies(300), copies(2), quic];
+        let offering = std::thread::spawn(move || {
+            let id = old.offer(all.iter(), soft_limit(), LIMIT).unwrap();
+            old.go().unwrap();
+            id
+        });
+        let listeners = receive_listeners(&socket).unwrap();
+        let found: Vec<_> =
+            listeners.iter().map(|listener| (listener.kind, listener.sockets.len())).collect();
+        let stream = ListenerKind::Stream;
+        assert_eq!(found, [(stream, 300), (stream, 2), (ListenerKind::Quic(routing), 3)]);
+        assert_eq!(listeners[0].configured, "unix:/a path");
+        Takeover { socket, listeners }.confirm().unwrap();
+        assert_eq!(offering.join().unwrap(), std::process::id());
+    }
+
+    #[test]
+    fn a_process_that_ends_or_is_late_is_reported() {
+        let (old, socket) = Handover::new().unwrap();
+        drop(socket);
+        let offered = old.offer([].iter(), soft_limit(), LIMIT);
+        assert!(matches!(offered, Err(HandoverError::Ended)), "{offered:?}");
+        let (old, socket) = Handover::new().unwrap();
+        let offered = old.offer([].iter(), soft_limit(), Duration::from_millis(10));
+        assert!(matches!(offered, Err(HandoverError::Late(_))), "{offered:?}");
+        // The new process must not serve after the old one has given up.
+        drop(old);
+        let takeover = Takeover { socket, listeners: Vec::new() };
+        assert!(takeover.confirm().is_err());
+    }
+
+    #[test]
+    fn unknown_messages_are_refused() {
+        let soft = soft_limit().map_or_else(|| "-".to_owned(), |soft| soft.to_string());
+        let greeting = format!("{GREETING} {soft}");
+        for messages in [
+            ["forebay-upgrade 2 1024", END],
+            ["", END],
+            [&greeting, "0 unknown x"],
+            [&greeting, "0 quic,1,1 x"],
+            [&greeting, "0"],
+            [&greeting, "\u{0}\u{fffd}"],
+        ] {
+            let (Handover(old), socket) = Handover::new().unwrap();
+            for message in messages {
+                send(&old, message, &[]).unwrap();
+            }
+            drop(old);
+            assert!(receive_listeners(&socket).is_err(), "{messages:?}");
+        }
+    }
+}

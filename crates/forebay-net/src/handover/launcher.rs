@@ -1,0 +1,228 @@
+//! Starts the new process of an upgrade.
+//!
+//! A server that has given up root cannot start its successor as root. Before it gives up root, it
+//! therefore starts a small process that stays root (`forebay __upgrade`). Program, arguments,
+//! environment and directory of the successor are those of the server's own start. An attacker who
+//! controls the server can only restart Forebay with them, and pass it sockets.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::VARIABLE;
+
+/// First command-line argument of the process that stays root.
+pub const VERB: &str = "__upgrade";
+
+/// Orders to the process that stays root: to start a successor, and to end it.
+const START: u8 = b's';
+const END: u8 = b'e';
+
+/// Program and arguments of this process.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Returns the program of this process. Its file may be replaced later.
+    pub fn of_this_process() -> io::Result<Self> {
+        let mut arguments = env::args_os();
+        let name = arguments.next().unwrap_or_default();
+        Ok(Self { path: find(&name)?, arguments: arguments.collect() })
+    }
+
+    fn start(&self, socket: OwnedFd) -> io::Result<Child> {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(socket));
+        command.spawn().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+        })
+    }
+}
+
+/// Returns the path of the program with this name. Does not resolve links, because a link may later
+/// lead to another version.
+fn find(name: &OsStr) -> io::Result<PathBuf> {
+    let path = Path::new(name);
+    if path.components().count() > 1 {
+        return std::path::absolute(path);
+    }
+    let places = env::var_os("PATH").unwrap_or_default();
+    let mut candidates = env::split_paths(&places).map(|place| place.join(path));
+    let found = candidates.find(|candidate| candidate.is_file());
+    found.map_or_else(env::current_exe, std::path::absolute)
+}
+
+/// Starts successors of this server.
+#[derive(Debug)]
+pub enum Launcher {
+    /// Starts them as children of this process.
+    Direct {
+        /// Program and arguments.
+        program: Program,
+        /// The successor in progress.
+        child: Option<Child>,
+    },
+    /// Starts them with the process that stays root.
+    Root {
+        /// The process.
+        process: Child,
+        /// Connection to the process.
+        socket: UnixStream,
+    },
+}
+
+impl Launcher {
+    /// Returns a launcher for a server that keeps its user.
+    pub fn direct(program: Program) -> Self {
+        Self::Direct { program, child: None }
+    }
+
+    /// Starts the process that stays root.
+    pub fn root(program: &Program) -> io::Result<Self> {
+        let (socket, theirs) = UnixStream::pair()?;
+        let process = Command::new("/proc/self/exe")
+            .arg(VERB)
+            .arg(&program.path)
+            .args(&program.arguments)
+            .stdin(OwnedFd::from(theirs))
+            .process_group(0)
+            .spawn()?;
+        Ok(Self::Root { process, socket })
+    }
+
+    /// Starts a successor. `socket` becomes its standard input.
+    pub fn start(&mut self, socket: OwnedFd) -> io::Result<()> {
+        match self {
+            Self::Direct { program, child } => {
+                *child = Some(program.start(socket)?);
+                Ok(())
+            }
+            Self::Root { socket: connection, .. } => {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut ancillary = SendAncillaryBuffer::new(&mut space);
+                let descriptors = [socket.as_fd()];
+                ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+                let pieces = [io::IoSlice::new(&[START])];
+                sendmsg(&*connection, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
+                answer(connection).map(drop)
+            }
+        }
+    }
+
+    /// Ends the successor. Returns the reason of its end.
+    pub fn end(&mut self) -> io::Result<String> {
+        match self {
+            Self::Direct { child, .. } => child.take().map_or(Ok(String::new()), end),
+            Self::Root { socket, .. } => {
+                socket.write_all(&[END])?;
+                answer(socket)
+            }
+        }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        if let Self::Root { process, socket } = self {
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Receives an answer: `+` or `-`, the length of a text, and the text.
+fn answer(socket: &mut UnixStream) -> io::Result<String> {
+    let mut head = [0; 2];
+    socket.read_exact(&mut head)?;
+    let mut text = vec![0; usize::from(head[1])];
+    socket.read_exact(&mut text)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if head[0] == b'+' { Ok(text) } else { Err(io::Error::other(text)) }
+}
+
+fn send_answer(socket: &mut UnixStream, outcome: io::Result<String>) -> io::Result<()> {
+    let (sign, text) = match outcome {
+        Ok(text) => (b'+', text),
+        Err(error) => (b'-', error.to_string()),
+    };
+    let text = &text.as_bytes()[..text.len().min(usize::from(u8::MAX))];
+    let mut bytes = vec![sign, u8::try_from(text.len()).unwrap_or(u8::MAX)];
+    bytes.extend_from_slice(text);
+    socket.write_all(&bytes)
+}
+
+fn end(mut child: Child) -> io::Result<String> {
+    // The successor may have closed its socket a moment before its end.
+    for _ in 0..20 {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.to_string());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok("ended by the running process".to_owned())
+}
+
+/// Runs the process that stays root. The arguments after [`VERB`] are the program and its
+/// arguments.
+pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    // A control group or a terminal signals all its processes. Block the signals, because this
+    // process must live as long as its server.
+    let mut signals = SigSet::empty();
+    let blocked =
+        [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
+    blocked.into_iter().for_each(|signal| signals.add(signal));
+    let Some(path) = arguments.next() else { return ExitCode::FAILURE };
+    let program = Program { path: path.into(), arguments: arguments.collect() };
+    let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
+    if signals.thread_block().is_err() {
+        return ExitCode::FAILURE;
+    }
+    let mut socket = UnixStream::from(socket);
+    let mut child = None;
+    // A successor outlives this process, which ends with its server.
+    while let Ok(Some((order, descriptor))) = receive_order(&socket) {
+        let outcome = match (order, descriptor) {
+            (START, Some(descriptor)) => program.start(descriptor).map(|started| {
+                child = Some(started);
+                String::new()
+            }),
+            (END, None) => child.take().map_or(Ok(String::new()), end),
+            _ => return ExitCode::FAILURE,
+        };
+        if send_answer(&mut socket, outcome).is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Receives an order and a descriptor. Returns `None` at the end of the server.
+fn receive_order(socket: &UnixStream) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
+    let mut order = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut pieces = [io::IoSliceMut::new(&mut order)];
+    let received = recvmsg(socket, &mut pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((received.bytes == 1).then_some((order[0], descriptor)))
+}

@@ -1,0 +1,281 @@
+//! Replaces the running program on SIGUSR2, without losing a connection.
+//!
+//! The old process starts the new one and passes it all sockets (`forebay_net::handover`). After
+//! the new process has started its applications, the old process stops accepting connections and
+//! finishes its requests. If the new process does not become ready, nothing changes.
+
+use std::future::pending;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use forebay_net::handover::launcher::{Launcher, Program};
+use forebay_net::handover::{Handover, ListenerKind, SocketCopies, Takeover};
+use forebay_net::listen::FormerDatagrams;
+use forebay_net::systemd::STARTER_PORT;
+use forebay_process::started_descriptors;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::{Server, Signalled, Signals, StartError};
+
+/// Time limit for the start of the new process. Like systemd's `TimeoutStartSec`.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Predecessor and successor of this process.
+pub(super) struct Succession {
+    /// Starts successors. `None` while one is started, or if none can be started.
+    launcher: Option<Launcher>,
+    program: Option<Program>,
+    /// The predecessor, until it lets this process serve.
+    takeover: Option<Takeover>,
+    /// The predecessor's UDP sockets, on which it still receives the packets of its connections.
+    formers: Vec<FormerDatagrams>,
+    /// Completes when the predecessor has ended.
+    predecessor: Option<oneshot::Receiver<()>>,
+    /// True if SIGUSR2 arrived before the end of the predecessor.
+    is_postponed: bool,
+    /// Connection to the successor. The successor sees its end.
+    successor: Option<Handover>,
+    admin: Option<SocketCopies>,
+    /// Stops the administrator's listener when it is dropped.
+    admin_stop: Option<UnixStream>,
+}
+
+impl Succession {
+    pub(super) fn new(
+        admin: Option<&TcpListener>,
+        formers: Vec<FormerDatagrams>,
+    ) -> io::Result<Self> {
+        let copy = |listener: &TcpListener| {
+            let sockets = vec![listener.as_fd().try_clone_to_owned()?];
+            io::Result::Ok(SocketCopies {
+                kind: ListenerKind::Admin,
+                configured: String::new(),
+                sockets,
+            })
+        };
+        Ok(Self {
+            launcher: None,
+            program: None,
+            takeover: None,
+            formers,
+            predecessor: None,
+            is_postponed: false,
+            successor: None,
+            admin: admin.map(copy).transpose()?,
+            admin_stop: None,
+        })
+    }
+
+    pub(super) fn set_launcher(&mut self, launcher: Launcher, program: Program) {
+        (self.launcher, self.program) = (Some(launcher), Some(program));
+    }
+
+    pub(super) fn set_takeover(&mut self, takeover: Takeover) {
+        self.takeover = Some(takeover);
+    }
+
+    /// Returns true if this process has taken over from another one, which still runs.
+    pub(super) fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
+    /// Returns a socket that ends when the administrator's listener is to stop.
+    pub(super) fn admin_stopped(&mut self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.admin_stop = Some(ours);
+        Ok(theirs)
+    }
+
+    /// Starts the process that stays root to start successors.
+    pub(super) fn keep_root(&mut self) -> io::Result<()> {
+        if let Some(program) = &self.program {
+            self.launcher = None;
+            self.launcher = Some(Launcher::root(program)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the reason why this process cannot be replaced.
+    fn obstacle(&self) -> Option<&'static str> {
+        if std::process::id() == 1 {
+            return Some(
+                "Forebay is the first process of a container, which would end with it; replace \
+                 the container",
+            );
+        }
+        if std::env::var_os(STARTER_PORT).is_some() {
+            return Some("start_server starts new versions: send SIGHUP to it");
+        }
+        self.launcher.is_none().then_some("this process cannot start another one")
+    }
+}
+
+/// The state of an attempt to start a successor.
+struct Attempt {
+    launcher: Launcher,
+    handover: Handover,
+    copies: Vec<Option<SocketCopies>>,
+    admin: Option<SocketCopies>,
+}
+
+impl Attempt {
+    /// Starts a successor, passes it the sockets, and lets it serve when it is ready. Blocks.
+    fn run(&mut self, theirs: OwnedFd) -> Result<u32, String> {
+        let start = self.launcher.start(theirs);
+        start.map_err(|error| format!("cannot start the new process: {error}"))?;
+        let listeners = self.copies.iter().flatten().chain(&self.admin);
+        let offered = self.handover.offer(listeners, started_descriptors(), PATIENCE);
+        let outcome = offered.and_then(|id| self.handover.go().map(|()| id));
+        outcome.map_err(|error| match self.launcher.end() {
+            Ok(how) if !how.is_empty() => format!("{error} ({how})"),
+            _ => error.to_string(),
+        })
+    }
+}
+
+impl Server {
+    /// Waits for a signal, or for the end of the predecessor.
+    pub(super) async fn next(&mut self, signals: &mut Signals) -> Signalled {
+        let end = async {
+            match &mut self.succession.predecessor {
+                Some(ended) => drop(ended.await),
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            signalled = signals.next() => signalled,
+            () = end => Signalled::Alone,
+        }
+    }
+
+    /// Waits until the predecessor, if any, lets this process serve.
+    pub(super) fn confirm_takeover(&mut self) -> Result<(), StartError> {
+        let Some(takeover) = self.succession.takeover.take() else { return Ok(()) };
+        takeover.confirm().map_err(StartError::Takeover)?;
+        for former in &self.succession.formers {
+            if let Err(error) = former.begin() {
+                self.errors().error(&format!("HTTP/3 loses connections of the upgrade: {error}"));
+            }
+        }
+        let (sender, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("predecessor".into());
+        let outcome = thread.spawn(move || {
+            takeover.wait_for_end();
+            let _ = sender.send(());
+        });
+        // If the thread cannot start, the receiver completes at once.
+        if let Err(error) = outcome {
+            self.errors().error(&format!("cannot wait for the end of the old process: {error}"));
+        }
+        self.succession.predecessor = Some(ended);
+        self.errors().info(&format!("process {} has taken over", std::process::id()));
+        Ok(())
+    }
+
+    /// Takes all UDP packets after the predecessor has ended. Returns a postponed signal.
+    pub(super) fn end_takeover(&mut self) -> Option<Signalled> {
+        self.succession.predecessor = None;
+        for former in self.succession.formers.drain(..) {
+            if let Err(error) = former.release() {
+                self.writer.errors().error(&format!("cannot divide UDP packets: {error}"));
+            }
+        }
+        self.errors().info("the old process has ended");
+        std::mem::take(&mut self.succession.is_postponed).then_some(Signalled::Upgrade)
+    }
+
+    /// Starts a successor and lets it take over. If that fails, logs the reason and returns a
+    /// signal that arrived in the meantime.
+    pub(super) fn upgrade(
+        &mut self,
+        runtime: &Runtime,
+        signals: &mut Signals,
+    ) -> Result<(), Option<Signalled>> {
+        if self.succession.predecessor.is_some() {
+            self.succession.is_postponed = true;
+            self.errors().info("the upgrade waits for the end of the old process");
+            return Err(None);
+        }
+        let obstacle = self.succession.obstacle();
+        let Some(launcher) = self.succession.launcher.take_if(|_| obstacle.is_none()) else {
+            return Err(self.keep_serving(obstacle.unwrap_or("an upgrade has begun"), None));
+        };
+        self.notify.status("starting a new process");
+        let (outcome, signalled) = runtime.block_on(self.attempt(signals, launcher));
+        let (id, handover) = match outcome {
+            Ok(successor) => successor,
+            Err(why) => return Err(self.keep_serving(&why, signalled)),
+        };
+        self.notify.succeeded_by(id);
+        self.succession.successor = Some(handover);
+        self.succession.admin_stop = None;
+        let own = std::process::id();
+        let message = format!("process {id} serves from now on; {own} finishes its requests");
+        self.errors().info(&message);
+        if let Some(Signalled::Reload) = signalled {
+            self.errors().warn("SIGHUP arrived during the upgrade; send it again if needed");
+        }
+        Ok(())
+    }
+
+    /// Logs the reason of a failed upgrade. Returns a signal that arrived in the meantime.
+    fn keep_serving(&self, why: &str, signalled: Option<Signalled>) -> Option<Signalled> {
+        let own = std::process::id();
+        self.errors().error(&format!("not upgraded, process {own} keeps serving: {why}"));
+        self.notify.status("serving; the last upgrade failed");
+        signalled
+    }
+
+    /// Starts a successor on a separate thread, and waits until it serves. Returns its process ID,
+    /// and a signal that the caller must handle.
+    async fn attempt(
+        &mut self,
+        signals: &mut Signals,
+        launcher: Launcher,
+    ) -> (Result<(u32, Handover), String>, Option<Signalled>) {
+        let ends = Handover::new().and_then(|(ours, theirs)| Ok((ours.try_clone()?, ours, theirs)));
+        let (control, handover, theirs) = match ends {
+            Ok(ends) => ends,
+            Err(error) => {
+                self.succession.launcher = Some(launcher);
+                return (Err(error.to_string()), None);
+            }
+        };
+        let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
+        let mut attempt = Attempt { launcher, handover, copies, admin };
+        let (sender, mut outcome) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("upgrade".into()).spawn(move || {
+            let outcome = attempt.run(theirs);
+            let _ = sender.send((attempt, outcome));
+        });
+        if let Err(error) = thread {
+            return (Err(format!("cannot start a thread: {error}; restart Forebay")), None);
+        }
+        let mut left = None;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut outcome => break outcome,
+                signal = signals.next() => match signal {
+                    Signalled::Stop => {
+                        control.stop();
+                        left = Some(Signalled::Stop);
+                    }
+                    Signalled::Reopen => self.writer.reopen(),
+                    Signalled::Reload if left.is_none() => left = Some(Signalled::Reload),
+                    _ => {}
+                },
+            }
+        };
+        let Ok((attempt, outcome)) = outcome else {
+            return (Err("the thread of the upgrade failed; restart Forebay".to_owned()), left);
+        };
+        let Attempt { launcher, handover, copies, admin } = attempt;
+        self.succession.launcher = Some(launcher);
+        (self.copies, self.succession.admin) = (copies, admin);
+        (outcome.map(|id| (id, handover)), left)
+    }
+}

@@ -1,0 +1,331 @@
+//! `forebay serve` replaced by a new process on SIGUSR2: no request is lost, and a process that
+//! does not come up changes nothing.
+
+mod support;
+
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use forebay_testkit::folder::Folder;
+use forebay_testkit::http::Client;
+use forebay_testkit::process::{Process, eventually};
+use forebay_testkit::stream::Address;
+use rustix::process::{Pid, Signal, kill_process};
+use support::{
+    Forebay, command, http3, is_alive, program, serve, serve_command, write_configuration,
+};
+
+const SERVES: &str = " serves from now on";
+
+/// The processes that took over from the first one, in their order.
+fn successors(forebay: &Forebay) -> Vec<u32> {
+    let output = forebay.output();
+    let found = output.split(SERVES).filter_map(|before| before.rsplit(' ').next()?.parse().ok());
+    found.collect()
+}
+
+/// A process that the test has not started itself. It ends with the test.
+struct Successor(u32);
+
+impl Successor {
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(self.0.cast_signed()).unwrap();
+        let _ = kill_process(id, signal);
+    }
+
+    fn is_alive(&self) -> bool {
+        is_alive(&self.0.to_string())
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Sends SIGUSR2 to the process that serves, and waits for its successor.
+fn upgrade(forebay: &mut Forebay, current: Option<&Successor>) -> Successor {
+    let count = successors(forebay).len();
+    match current {
+        None => forebay.signal(Signal::USR2),
+        Some(current) => current.signal(Signal::USR2),
+    }
+    assert!(eventually(|| successors(forebay).len() > count), "{}", forebay.output());
+    Successor(successors(forebay)[count])
+}
+
+/// Ends all, and checks that the first process ended well and alone.
+fn stop(forebay: Forebay, last: Successor) -> String {
+    last.signal(Signal::TERM);
+    assert!(eventually(|| !last.is_alive()), "{}", forebay.output());
+    let exit = forebay.process.wait();
+    assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+    assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
+    assert!(!exit.output.contains("panicked"), "{}", exit.output);
+    exit.output
+}
+
+fn configuration(reply: &str) -> String {
+    format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\n\
+         [[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{{tmp}}/s\"]\n\
+         [[site.route]]\nrespond = \"{reply}\"\n"
+    )
+}
+
+/// Sends requests until the end, over connections that carry as many requests as the server allows.
+/// Any failure ends the test.
+fn ask(address: &Address, over: &AtomicBool, asked: &AtomicUsize) {
+    let connect = || Client::try_connect(address).expect("the listener never closes");
+    let mut client = connect();
+    while !over.load(Ordering::Relaxed) {
+        let reply = client.try_get("/").expect("a reply");
+        assert_eq!((reply.status, reply.text()), (200, "hello"));
+        if reply.header("Connection") == Some("close") {
+            client = connect();
+        }
+        asked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn no_request_fails_while_the_process_is_replaced() {
+    let mut forebay = serve(Folder::new(), &configuration("hello"));
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let addresses =
+        [Address::from(forebay.address), Address::from(&forebay.folder.path().join("s"))];
+    let url = format!("h2c://{}/", forebay.address);
+    let last = thread::scope(|scope| {
+        for address in &addresses {
+            scope.spawn(|| ask(address, &over, &asked));
+        }
+        // The load generator counts requests that were resent or lost as failures.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let mut bench = Command::new(program());
+                bench.args(["bench", "-n", "1000", "-c", "4", &url]);
+                let exit = Process::start(bench).wait();
+                assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
+                asked.fetch_add(1000, Ordering::Relaxed);
+            }
+        });
+        // An earlier one may still finish requests, and ends with the test.
+        let mut all: Vec<Successor> = Vec::new();
+        for _ in 0..3 {
+            let before = asked.load(Ordering::Relaxed);
+            assert!(eventually(|| asked.load(Ordering::Relaxed) > before + 1500));
+            all.push(upgrade(&mut forebay, all.last()));
+        }
+        let before = asked.load(Ordering::Relaxed);
+        assert!(eventually(|| asked.load(Ordering::Relaxed) > before + 1500));
+        over.store(true, Ordering::Relaxed);
+        let last = all.pop().unwrap();
+        assert!(eventually(|| all.iter().all(|earlier| !earlier.is_alive())));
+        last
+    });
+    stop(forebay, last);
+}
+
+#[test]
+fn a_request_under_way_and_an_application_end_with_the_old_process() {
+    let folder = Folder::new();
+    folder.script(
+        "cgi/slow",
+        "#!/bin/sh\necho $$ > \"$WHERE/pid\"\nread x < \"$WHERE/go\"\n\
+         printf 'Content-Type: text/plain\\n\\nfinished'\n",
+    );
+    let fifo = folder.path().join("go");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    folder.write("app.psgi", "sub { [200, [], [\"pid $$\"]] };\n");
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n\
+         [[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+         [app.a]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 1\n",
+    );
+    let old_worker = forebay.get("/").text().to_owned();
+    let mut client = forebay.connect();
+    client.send("GET /cgi/slow HTTP/1.1\r\nHost: h\r\n\r\n");
+    let pid = forebay.folder.path().join("pid");
+    assert!(eventually(|| fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))));
+    let last = upgrade(&mut forebay, None);
+    assert_ne!(forebay.get("/").text(), old_worker, "the new process has its own worker");
+    assert!(!forebay.process.has_ended());
+    // A further upgrade waits for the end of the first process.
+    last.signal(Signal::USR2);
+    forebay.wait_for_output("the upgrade waits for the end of the old process");
+    fs::write(&fifo, "\n").unwrap();
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.text()), (200, "finished"));
+    assert!(client.is_closed());
+    assert!(eventually(|| forebay.process.has_ended()), "{}", forebay.output());
+    let old_worker = old_worker.trim_start_matches("pid ");
+    assert!(eventually(|| !is_alive(old_worker)), "its worker has ended, too");
+    assert!(eventually(|| successors(&forebay).len() == 2), "{}", forebay.output());
+    let third = Successor(successors(&forebay)[1]);
+    assert!(eventually(|| !last.is_alive()));
+    assert_eq!(forebay.get("/").status, 200);
+    stop(forebay, third);
+}
+
+#[test]
+fn a_process_that_does_not_come_up_changes_nothing() {
+    let mut forebay = serve(Folder::new(), &configuration("hello"));
+    let mut kept = forebay.connect();
+    assert_eq!(kept.get("/").text(), "hello");
+    write_configuration(&forebay.folder, "nonsense");
+    forebay.signal(Signal::USR2);
+    forebay.wait_for_output(
+        "keeps serving: the new process ended before it was ready (exit status: 2)",
+    );
+    assert_eq!(kept.get("/").text(), "hello");
+    // An application that does not start.
+    let app = "[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+               [app.a]\nkind = \"psgi\"\nfile = \"app.psgi\"\n";
+    forebay.folder.write("app.psgi", "die 'broken';\n");
+    let broken = configuration("bye").replace("[[site.route]]\nrespond = \"bye\"\n", app);
+    write_configuration(&forebay.folder, &broken);
+    forebay.signal(Signal::USR2);
+    forebay.wait_for_output(
+        "keeps serving: the new process ended before it was ready (exit status: 3)",
+    );
+    assert_eq!(kept.get("/").text(), "hello");
+    assert_eq!(forebay.get("/").text(), "hello");
+    write_configuration(&forebay.folder, &configuration("bye"));
+    let last = upgrade(&mut forebay, None);
+    assert_eq!(forebay.get("/").text(), "bye");
+    stop(forebay, last);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_or_hangs_changes_nothing() {
+    let folder = Folder::new();
+    let copy = folder.path().join("forebay");
+    fs::copy(program(), &copy).unwrap();
+    let file = write_configuration(&folder, &configuration("hello"));
+    let mut command = Command::new(&copy);
+    command.args(["serve", "--threads", "2"]).arg(file);
+    let mut forebay = serve_command(folder, command);
+    fs::remove_file(&copy).unwrap();
+    forebay.signal(Signal::USR2);
+    forebay.wait_for_output("keeps serving: cannot start the new process");
+    assert_eq!(forebay.get("/").text(), "hello");
+    // A program that neither takes over nor ends. A signal to stop does not wait for it.
+    forebay.folder.script("forebay", "#!/bin/sh\necho hangs\nexec sleep 1000\n");
+    forebay.signal(Signal::USR2);
+    forebay.wait_for_output("hangs");
+    assert_eq!(forebay.get("/").text(), "hello");
+    forebay.stop();
+}
+
+#[test]
+fn the_new_process_has_the_users_that_the_old_one_gave_up_root_for() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.script("cgi/id", "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'; id -un\n");
+    let mut forebay = serve(
+        folder,
+        "[server]\nuser = \"www-data\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", user = \"nobody\" }\n\
+         [[site.route]]\nrespond = \"hello\"\n",
+    );
+    fs::set_permissions(forebay.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .unwrap();
+    assert_eq!(forebay.get("/cgi/id").text(), "nobody\n");
+    let mut last = upgrade(&mut forebay, None);
+    for _ in 0..2 {
+        assert_eq!(forebay.get("/cgi/id").text(), "nobody\n");
+        let status = fs::read_to_string(format!("/proc/{}/status", last.0)).unwrap();
+        assert!(status.contains("\nUid:\t33\t33\t33\t33\n"), "{status}");
+        last = upgrade(&mut forebay, Some(&last));
+    }
+    stop(forebay, last);
+}
+
+#[test]
+fn the_service_manager_follows_the_new_process() {
+    let name = format!("forebay-test-{}", std::process::id());
+    let socket = UnixDatagram::bind_addr(&UnixAddr::from_abstract_name(&name).unwrap()).unwrap();
+    socket.set_read_timeout(Some(forebay_testkit::DEADLINE)).unwrap();
+    let told = || {
+        let mut bytes = [0; 4096];
+        let length = socket.recv(&mut bytes).expect("a state is reported");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let folder = Folder::new();
+    let file = write_configuration(&folder, &configuration("hello"));
+    let mut command = command(&["--threads", "1", file.to_str().unwrap()]);
+    command.env("NOTIFY_SOCKET", format!("@{name}"));
+    let mut forebay = serve_command(folder, command);
+    assert!(told().starts_with("READY=1\n"));
+    let last = upgrade(&mut forebay, None);
+    assert_eq!(told(), "STATUS=starting a new process");
+    assert!(told().starts_with(&format!("MAINPID={}\nREADY=1\n", last.0)));
+    assert!(eventually(|| forebay.process.has_ended()));
+    last.signal(Signal::TERM);
+    // The old process does not report that the service stops.
+    assert!(told().starts_with("STOPPING=1\n"));
+    stop(forebay, last);
+}
+
+/// Waits while the connections of the test's own clients go on.
+async fn until(mut done: impl FnMut() -> bool) {
+    let limit = tokio::time::Instant::now() + forebay_testkit::DEADLINE;
+    while !done() {
+        assert!(tokio::time::Instant::now() < limit, "it never happened");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn http3_connections_of_both_processes_are_served() {
+    let folder = Folder::new();
+    folder.script(
+        "cgi/slow",
+        "#!/bin/sh\necho $$ > \"$WHERE/pid\"\nread x < \"$WHERE/go\"\n\
+         printf 'Content-Type: text/plain\\n\\nfinished'\n",
+    );
+    let fifo = folder.path().join("go");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let tmp: PathBuf = folder.path().to_owned();
+    let routes = "[[site.route]]\npath = \"/cgi/*\"\n\
+                  cgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n\
+                  [[site.route]]\nrespond = \"hello\"\n";
+    let (mut forebay, authority) = http3::site(folder, routes);
+    let last = http3::run(async {
+        let old = http3::Client::connect(forebay.address, &authority).await;
+        assert_eq!(old.get("/").await.text(), "hello");
+        let request = old.request(http::Method::GET, "/cgi/slow").body(()).unwrap();
+        let mut slow = old.requests.clone().send_request(request).await.unwrap();
+        slow.finish().await.unwrap();
+        until(|| fs::read_to_string(tmp.join("pid")).is_ok_and(|id| id.ends_with('\n'))).await;
+        let last = upgrade(&mut forebay, None);
+        for _ in 0..10 {
+            let new = http3::Client::connect(forebay.address, &authority).await;
+            assert_eq!(new.get("/").await.text(), "hello");
+        }
+        assert!(!forebay.process.has_ended(), "{}", forebay.output());
+        fs::write(&fifo, "\n").unwrap();
+        assert_eq!(http3::reply_to(&mut slow).await.text(), "finished");
+        drop((slow, old));
+        until(|| forebay.process.has_ended()).await;
+        let kept = http3::Client::connect(forebay.address, &authority).await;
+        until(|| forebay.output().contains("the old process has ended")).await;
+        for _ in 0..10 {
+            assert_eq!(kept.get("/").await.text(), "hello");
+            let new = http3::Client::connect(forebay.address, &authority).await;
+            assert_eq!(new.get("/").await.text(), "hello");
+        }
+        last
+    });
+    stop(forebay, last);
+}
