@@ -6,6 +6,7 @@ mod body_file;
 mod check;
 mod compare;
 mod completions;
+mod doctor;
 mod explain;
 mod import;
 mod init;
@@ -34,6 +35,7 @@ enum Verb {
     Bench(Box<bench::BenchArgs>),
     Compare(compare::CompareArgs),
     Init(init::InitArgs),
+    Doctor(doctor::DoctorArgs),
     Man(man::ManArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(args),
         Verb::Init(args) => init::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Man(args) => man::run(&args, Cli::command()),
         Verb::Completions(args) => completions::run(&args, Cli::command()),
     }

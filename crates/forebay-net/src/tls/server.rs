@@ -60,6 +60,14 @@ impl SiteCertificate {
         self.shown().is_none()
     }
 
+    /// Returns the times from which and until which the certificate is valid, in seconds since 1970.
+    pub fn validity(&self) -> Option<(i64, i64)> {
+        let shown = self.shown()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
+        let validity = certificate.validity();
+        Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+    }
+
     fn show(&self, certified: Arc<CertifiedKey>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
     }

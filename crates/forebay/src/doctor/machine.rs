@@ -1,0 +1,293 @@
+//! The machine: limits, kernel, control group, time and names.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_net::sys::datagrams::{Routing, attach_reuseport_filter};
+use rustix::fs::statvfs;
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{AddressFamily, SocketType, bind, socket};
+use rustix::process::{Resource, getrlimit};
+
+use super::finding::Finding;
+
+/// Descriptors that Forebay itself needs. Each client needs up to two further ones.
+const OWN_DESCRIPTORS: u64 = 64;
+/// Limits on descriptors below which Forebay hardly serves, or serves few clients.
+const FEWEST_DESCRIPTORS: u64 = 256;
+const FEW_DESCRIPTORS: u64 = 4096;
+/// Shortest queue of a listener that holds a burst of clients.
+const QUEUE: u64 = 1024;
+/// Fewest ports for connections to backends. A closed connection keeps its port for a minute.
+const PORTS: u64 = 10_000;
+/// Memory in which Forebay hardly serves, or may be killed in a burst.
+const LEAST_MEMORY: u64 = 64 << 20;
+const LITTLE_MEMORY: u64 = 256 << 20;
+/// Least free space for bodies and logs.
+const SPACE: u64 = 256 << 20;
+/// Oldest kernel on which nothing of Forebay is missing: `cgroup.kill`.
+const KERNEL: (u32, u32) = (5, 14);
+/// A date before which no version of Forebay existed, in seconds (1 November 2025).
+const EARLIEST: u64 = 1_761_955_200;
+
+/// This machine, or files of another one below a directory.
+pub struct Machine {
+    root: PathBuf,
+}
+
+impl Machine {
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Returns the text of a file such as `/proc/version`, without white space at its end.
+    pub fn read(&self, path: &str) -> Option<String> {
+        let path = self.root.join(path.trim_start_matches('/'));
+        fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
+    }
+
+    /// Returns the number in a file.
+    pub fn number(&self, path: &str) -> Option<u64> {
+        self.read(path)?.parse().ok()
+    }
+
+    /// Returns the range of ports that the kernel gives to connections of this machine's clients.
+    pub fn client_ports(&self) -> Option<(u64, u64)> {
+        let text = self.read("/proc/sys/net/ipv4/ip_local_port_range")?;
+        let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+        Some((numbers.next()??, numbers.next()??))
+    }
+
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![open_files()];
+        findings.extend(self.processes());
+        findings.push(self.queue());
+        findings.extend(self.ports());
+        findings.extend(self.memory());
+        findings.extend(self.cpu());
+        findings.push(self.kernel());
+        findings.push(udp_filter());
+        findings.push(self.proc());
+        findings.push(clock());
+        findings.push(self.names());
+        findings.extend(space());
+        findings
+    }
+
+    fn processes(&self) -> Option<Finding> {
+        const TOPIC: &str = "processes";
+        // The limit does not apply to root.
+        let most = getrlimit(Resource::Nproc).maximum.filter(|_| !is_root());
+        let threads = self.number("/proc/sys/kernel/threads-max");
+        let most = [most, threads].into_iter().flatten().min()?;
+        Some(if most < 512 {
+            let message = format!("at most {most} processes and threads of this user");
+            Finding::warning(TOPIC, message, "set LimitNPROC=infinity in the unit of systemd")
+        } else {
+            Finding::ok(TOPIC, format!("up to {most} processes and threads"))
+        })
+    }
+
+    fn queue(&self) -> Finding {
+        const TOPIC: &str = "queue of listeners";
+        match self.number("/proc/sys/net/core/somaxconn") {
+            Some(most) if most < QUEUE => Finding::warning(
+                TOPIC,
+                format!("{most} clients may wait (net.core.somaxconn); more are refused"),
+                "sysctl -w net.core.somaxconn=4096",
+            ),
+            Some(most) => Finding::ok(TOPIC, format!("{most} clients may wait")),
+            None => Finding::ok(TOPIC, "the kernel's default (net.core.somaxconn is hidden)"),
+        }
+    }
+
+    fn ports(&self) -> Option<Finding> {
+        const TOPIC: &str = "ports of clients";
+        let (first, last) = self.client_ports()?;
+        let count = (last + 1).saturating_sub(first);
+        Some(if count < PORTS {
+            let message =
+                format!("{count} ports for connections to one backend, {first} to {last}");
+            let mend = "sysctl -w net.ipv4.ip_local_port_range='32768 60999'";
+            Finding::warning(TOPIC, message, mend)
+        } else {
+            Finding::ok(TOPIC, format!("{count} for connections to one backend"))
+        })
+    }
+
+    /// Returns the values of a file of this process's control group and of those above.
+    fn of_groups(&self, file: &str) -> Vec<String> {
+        let text = self.read("/proc/self/cgroup").unwrap_or_default();
+        let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
+            return Vec::new();
+        };
+        let groups = Path::new(own).ancestors();
+        groups
+            .filter_map(|group| self.read(&format!("/sys/fs/cgroup{}/{file}", group.display())))
+            .collect()
+    }
+
+    fn memory(&self) -> Option<Finding> {
+        const TOPIC: &str = "memory";
+        let limits = self.of_groups("memory.max");
+        let group = limits.iter().filter_map(|limit| limit.parse::<u64>().ok()).min();
+        let machine = self.read("/proc/meminfo").and_then(|text| total_memory(&text));
+        let most = [group, machine].into_iter().flatten().min()?;
+        let megabytes = most >> 20;
+        let mend = "systemctl set-property forebay.service MemoryMax=1G";
+        Some(if most < LEAST_MEMORY {
+            let message = format!("{megabytes} MiB: the kernel may end Forebay at any time");
+            Finding::error(TOPIC, message, mend)
+        } else if most < LITTLE_MEMORY {
+            let message = format!("{megabytes} MiB: a burst of clients may need more");
+            Finding::warning(TOPIC, message, mend)
+        } else {
+            Finding::ok(TOPIC, format!("{megabytes} MiB"))
+        })
+    }
+
+    fn cpu(&self) -> Option<Finding> {
+        const TOPIC: &str = "processors";
+        let share = |text: &String| {
+            let (quota, period) = text.split_once(' ')?;
+            Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
+        };
+        let quota = self.of_groups("cpu.max").iter().filter_map(share).reduce(f64::min);
+        let Some(quota) = quota else {
+            let count = std::thread::available_parallelism().ok()?;
+            return Some(Finding::ok(TOPIC, format!("{count}, without a quota")));
+        };
+        Some(if quota < 1.0 {
+            let message =
+                format!("a quota of {:.0} % of one processor; requests wait for it", 100.0 * quota);
+            let mend = "systemctl set-property forebay.service CPUQuota=";
+            Finding::warning(TOPIC, message, mend)
+        } else {
+            Finding::ok(TOPIC, format!("a quota of {quota:.1} processors"))
+        })
+    }
+
+    fn kernel(&self) -> Finding {
+        const TOPIC: &str = "kernel";
+        let release = self.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+        let Some(version) = numbers.next().zip(numbers.next()) else {
+            return Finding::ok(TOPIC, "unknown version");
+        };
+        if version >= KERNEL {
+            return Finding::ok(TOPIC, format!("Linux {release}"));
+        }
+        Finding::warning(
+            TOPIC,
+            format!(
+                "Linux {release} is older than {}.{}: the processes of a control group are ended \
+                 one after the other",
+                KERNEL.0, KERNEL.1
+            ),
+            "install a newer kernel",
+        )
+    }
+
+    /// Forebay starts itself again for helper processes, by its path in /proc.
+    fn proc(&self) -> Finding {
+        const TOPIC: &str = "/proc";
+        if self.root.join("proc/self").exists() || self.root != Path::new("/") {
+            return Finding::ok(TOPIC, "mounted");
+        }
+        Finding::error(
+            TOPIC,
+            "not mounted: Forebay cannot start applications and scripts",
+            "mount -t proc proc /proc",
+        )
+    }
+
+    fn names(&self) -> Finding {
+        const TOPIC: &str = "names";
+        let text = self.read("/etc/resolv.conf").unwrap_or_default();
+        let server = |line: &str| Some(line.strip_prefix("nameserver")?.trim().to_owned());
+        let servers: Vec<_> = text.lines().filter_map(server).collect();
+        if servers.is_empty() {
+            let mend = "echo 'nameserver 192.0.2.1' >> /etc/resolv.conf (your DNS server), or set \
+                        `resolver` in [server]";
+            let message = "/etc/resolv.conf has no nameserver: only names of /etc/hosts have \
+                           addresses";
+            return Finding::warning(TOPIC, message, mend);
+        }
+        Finding::ok(TOPIC, format!("resolved by {}", servers.join(", ")))
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn open_files() -> Finding {
+    const TOPIC: &str = "open files";
+    // Forebay raises its soft limit to the hard one.
+    let Some(most) = getrlimit(Resource::Nofile).maximum else {
+        return Finding::ok(TOPIC, "no limit");
+    };
+    let clients = most.saturating_sub(OWN_DESCRIPTORS) / 2;
+    let message = format!("at most {most} (hard limit), enough for {clients} clients");
+    let mend = "set LimitNOFILE=65536 in the unit of systemd, or run: ulimit -Hn 65536";
+    if most < FEWEST_DESCRIPTORS {
+        Finding::error(TOPIC, message, mend)
+    } else if most < FEW_DESCRIPTORS {
+        Finding::warning(TOPIC, message, mend)
+    } else {
+        Finding::ok(TOPIC, message)
+    }
+}
+
+/// Attaches the filter that HTTP/3 needs to a socket.
+fn udp_filter() -> Finding {
+    const TOPIC: &str = "UDP filter";
+    let attach = || {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        set_socket_reuseport(&socket, true)?;
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let routing = Routing { sockets: 1, count: 1, shift: 0, tag: 0 };
+        attach_reuseport_filter(socket.as_fd(), routing, None)
+    };
+    match attach() {
+        Ok(()) => Finding::ok(TOPIC, "available for HTTP/3"),
+        Err(error) => Finding::warning(
+            TOPIC,
+            format!("HTTP/3 connections end when the client's address changes: {error}"),
+            "allow SO_ATTACH_REUSEPORT_CBPF in the sandbox of this process",
+        ),
+    }
+}
+
+fn clock() -> Finding {
+    const TOPIC: &str = "clock";
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    if now < EARLIEST {
+        let message = "the clock is before November 2025: certificates are refused";
+        return Finding::error(TOPIC, message, "timedatectl set-ntp true");
+    }
+    Finding::ok(TOPIC, "plausible")
+}
+
+/// Large bodies are stored in the directory for temporary files.
+fn space() -> Option<Finding> {
+    const TOPIC: &str = "disk";
+    let dir = std::env::temp_dir();
+    let found = statvfs(&dir).ok()?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let message = format!("{} MiB free for large bodies in {}", free >> 20, dir.display());
+    Some(if free < SPACE {
+        let mend = "delete files there, or set `spool_dir` in [server]";
+        Finding::warning(TOPIC, message, mend)
+    } else {
+        Finding::ok(TOPIC, message)
+    })
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
+}
