@@ -27,8 +27,8 @@ pub struct Routing {
 /// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
 ///
 /// If `former` is given, the first sockets belong to a process that only finishes its connections.
-/// That process gets the packets whose connection ID has another tag. A client chooses the ID in its first
-/// packets, so all packets of the types Initial and 0-RTT go to this process.
+/// That process gets all packets with another tag. A client chooses the ID in its first packets, so
+/// all packets of the types Initial and 0-RTT go to this process.
 ///
 /// Call this for one of the sockets after all sockets are bound.
 pub fn attach_reuseport_filter(

@@ -1,10 +1,10 @@
-//! What an examination found.
+//! Findings and their severity.
 
 /// Severity of a finding. The number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Ok = 0,
-    /// It limits Forebay.
+    /// Forebay works, but is limited.
     Warning = 1,
     /// Forebay does not start, or clients are refused.
     Error = 2,
@@ -20,7 +20,7 @@ impl Level {
     }
 }
 
-/// One fact about the machine or the site.
+/// A fact about the machine or the site.
 pub struct Finding {
     pub level: Level,
     pub topic: &'static str,

@@ -23,7 +23,7 @@ const FEW_DESCRIPTORS: u64 = 4096;
 const QUEUE: u64 = 1024;
 /// Fewest ports for connections to backends. A closed connection keeps its port for a minute.
 const PORTS: u64 = 10_000;
-/// Memory in which Forebay hardly serves, or may be killed in a burst.
+/// Memory limits: below the first, Forebay hardly serves. Below the second, a burst may end Forebay.
 const LEAST_MEMORY: u64 = 64 << 20;
 const LITTLE_MEMORY: u64 = 256 << 20;
 /// Least free space for bodies and logs.

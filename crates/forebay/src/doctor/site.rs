@@ -1,4 +1,4 @@
-//! What a configuration needs of the machine.
+//! Compares a configuration with the machine.
 
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
