@@ -13,6 +13,8 @@
 //!   a connection with several requests at once;
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
+//! - `series` keeps the counts of each second; `shard` and `merge` divide a load among machines and
+//!   add up its results;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -28,6 +30,7 @@ mod error;
 mod fetch;
 mod goal;
 mod inspection;
+mod merge;
 mod mix;
 mod mux;
 mod outcome;
@@ -36,6 +39,8 @@ mod request;
 mod requests_file;
 mod run;
 mod search;
+mod series;
+mod shard;
 mod spec;
 mod tally;
 mod target;
@@ -50,8 +55,10 @@ pub use error::Error;
 pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
 pub use goal::{Goal, Judgement};
+pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
+pub use shard::{Shard, ShardRun};
 pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};

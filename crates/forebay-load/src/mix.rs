@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::Spec;
 use crate::spec::is_idempotent;
+use crate::{Shard, Spec};
 
 /// Order of the requests of a mixed load, for one thread.
 #[derive(Debug)]
@@ -32,8 +32,12 @@ impl Mix {
         } else {
             spec.parts.iter().map(|part| is_idempotent(&part.method)).collect()
         };
+        let phase = spec.shard.as_ref().map_or(0.0, Shard::phase);
+        let position = |thread: usize| {
+            (order.len() as f64 * (thread as f64 + phase) / threads as f64) as usize
+        };
         let mix = |thread: usize| Self {
-            next: order.len() * thread / threads,
+            next: position(thread).min(order.len().saturating_sub(1)),
             order: order.clone(),
             may_resend: may_resend.clone(),
         };

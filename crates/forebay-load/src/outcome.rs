@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::{Arrivals, Protocol, Rate, Second};
+use crate::{Arrivals, Protocol, Rate, Second, Shard, ShardRun};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ pub struct Outcome {
     pub first_failure: Option<String>,
     /// True if the run ended early because no connect succeeded within a whole timeout.
     pub gave_up: bool,
+    /// Part of a load on several machines that this run was.
+    pub shard: Option<ShardRun>,
 }
 
 /// Counts of one request of a mixed load.
@@ -187,6 +189,7 @@ impl Default for Outcome {
             client: ClientUsage::default(),
             first_failure: None,
             gave_up: false,
+            shard: None,
         }
     }
 }
@@ -345,6 +348,7 @@ impl Outcome {
                 "saturated": self.client.saturated,
             },
             "histogram": self.latency.encode(),
+            "shard": self.shard.as_ref().map(shard_json),
         })
     }
 }
@@ -374,8 +378,7 @@ impl Outcome {
             threads: count(json, "threads")? as usize,
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
-            // A report of `compare` has no mixed load.
-            parts: Vec::new(),
+            parts: parts(json)?,
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
                 body: count(&json["bytes"], "body")?,
@@ -392,6 +395,7 @@ impl Outcome {
             },
             first_failure: json["first_failure"].as_str().map(str::to_owned),
             gave_up: flag(json, "gave_up")?,
+            shard: shard(&json["shard"])?,
         })
     }
 }
@@ -406,7 +410,35 @@ impl PartCounts {
             "failed": self.failed,
             "mean_us": (self.completed > 0).then_some(self.mean.as_secs_f64() * 1e6),
             "latency_us": self.latency.as_deref().map_or(Value::Null, latency_json),
+            "histogram": self.latency.as_deref().map(Latency::encode),
         })
+    }
+
+    fn from_json(json: &Value) -> Result<Self, String> {
+        let histogram = json["histogram"].as_str().map(Latency::decode).transpose();
+        let us = json["mean_us"].as_f64().unwrap_or(0.0);
+        Ok(Self {
+            url: text(json, "url")?.to_owned(),
+            method: text(json, "method")?.to_owned(),
+            weight: count(json, "weight")?.try_into().map_err(|_| "weight".to_owned())?,
+            completed: count(json, "completed")?,
+            failed: count(json, "failed")?,
+            mean: Duration::try_from_secs_f64(us / 1e6).map_err(|_| "mean_us".to_owned())?,
+            latency: histogram.map_err(|error| format!("histogram: {error}"))?.map(Box::new),
+        })
+    }
+
+    /// Adds the counts of the same request on another machine.
+    pub(crate) fn add(&mut self, other: Self) {
+        let all = (self.completed + other.completed).max(1) as f64;
+        let weighted = |part: &Self| part.mean.as_secs_f64() * (part.completed as f64 / all);
+        self.mean = Duration::from_secs_f64(weighted(self) + weighted(&other));
+        self.completed += other.completed;
+        self.failed += other.failed;
+        match (&mut self.latency, other.latency) {
+            (Some(latency), Some(other)) => latency.merge(&other),
+            (latency, _) => *latency = None,
+        }
     }
 }
 
@@ -518,14 +550,63 @@ impl Failures {
 }
 
 fn second_json(second: &Second) -> Value {
-    json!({ "completed": second.completed, "failed": second.failed })
+    let latency = second.latency();
+    let known = |value: u64| (!latency.is_empty()).then_some(value);
+    let percentile = |percent: f64| known(latency.percentile_us(percent));
+    json!({
+        "completed": second.completed,
+        "failed": second.failed,
+        "latency_us": {
+            "p50": percentile(50.0),
+            "p90": percentile(90.0),
+            "p99": percentile(99.0),
+            "max": known(latency.max_us()),
+        },
+        "histogram": known(0).map(|_| &second.histogram),
+    })
 }
 
 fn series(json: &Value) -> Vec<Second> {
     let second = |json: &Value| {
-        Some(Second { completed: json["completed"].as_u64()?, failed: json["failed"].as_u64()? })
+        let histogram = json["histogram"].as_str().unwrap_or_default().to_owned();
+        let (completed, failed) = (json["completed"].as_u64()?, json["failed"].as_u64()?);
+        Some(Second { completed, failed, histogram })
     };
     json["series"].as_array().into_iter().flatten().filter_map(second).collect()
+}
+
+/// Parses the counts of each request of a mixed load. A report of `compare` has none.
+fn parts(json: &Value) -> Result<Vec<PartCounts>, String> {
+    json["requests_by_url"].as_array().into_iter().flatten().map(PartCounts::from_json).collect()
+}
+
+fn shard_json(run: &ShardRun) -> Value {
+    let ShardRun { shard, host, late } = run;
+    json!({
+        "number": shard.number,
+        "count": shard.count,
+        "host": host,
+        "late_s": late.as_secs_f64(),
+        "connections": shard.connections,
+        "requests": shard.requests,
+        "requested_rate": shard.rate,
+    })
+}
+
+fn shard(json: &Value) -> Result<Option<ShardRun>, String> {
+    if json.is_null() {
+        return Ok(None);
+    }
+    let [number, count] = [count(json, "number")?, count(json, "count")?];
+    let shard: Shard = format!("{number}/{count}").parse().map_err(|_| "shard".to_owned())?;
+    let shard = Shard {
+        connections: json["connections"].as_u64().ok_or("connections")? as usize,
+        requests: json["requests"].as_u64(),
+        rate: json["requested_rate"].as_f64(),
+        ..shard
+    };
+    let host = text(json, "host")?.to_owned();
+    Ok(Some(ShardRun { shard, host, late: seconds(json, "late_s")? }))
 }
 
 fn rate(json: &Value) -> Option<Rate> {
@@ -534,7 +615,7 @@ fn rate(json: &Value) -> Option<Rate> {
 }
 
 /// Formats a time according to RFC 3339, in UTC and with milliseconds.
-fn timestamp(time: SystemTime) -> String {
+pub(crate) fn timestamp(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
@@ -584,6 +665,7 @@ mod tests {
         let mut handshakes = Handshakes::default();
         handshakes.record(false, Duration::from_micros(900));
         handshakes.record(true, Duration::from_micros(500));
+        let shard: Shard = "2/3".parse().unwrap();
         let outcome = Outcome {
             url: "https://127.0.0.1:1/".to_owned(),
             method: "PUT".to_owned(),
@@ -592,7 +674,10 @@ mod tests {
             shortfall: 0.25,
             oldest_in_flight: Duration::from_millis(1500),
             is_interrupted: true,
-            series: vec![Second { completed: 499, failed: 1 }],
+            series: vec![
+                Second { completed: 499, failed: 0, histogram: latency.encode() },
+                Second { completed: 0, failed: 1, histogram: String::new() },
+            ],
             protocol: Protocol::H2,
             connections: 3,
             streams: 7,
@@ -608,15 +693,33 @@ mod tests {
                 ..Requests::default()
             },
             bytes: Bytes { read: 10, body: 5 },
+            parts: vec![PartCounts {
+                url: "https://127.0.0.1:1/a".to_owned(),
+                method: "PUT".to_owned(),
+                weight: 3,
+                completed: 499,
+                failed: 1,
+                mean: Duration::from_millis(2),
+                latency: Some(Box::new(latency.clone())),
+            }],
             latency,
-            parts: Vec::new(),
             handshakes: Some(handshakes),
             client: ClientUsage { cpu_user: Duration::from_millis(3), ..ClientUsage::default() },
             first_failure: Some("it broke".to_owned()),
             gave_up: true,
+            shard: Some(ShardRun {
+                shard: Shard { connections: 8, rate: Some(0.5), ..shard.clone() },
+                host: "h".to_owned(),
+                late: Duration::from_millis(250),
+            }),
         };
         let json = outcome.to_json();
         assert_eq!(Outcome::from_json(&json).unwrap().to_json(), json);
+        for (pointer, value) in [("/shard/number", json!(4)), ("/shard/late_s", json!(-1))] {
+            let mut wrong = json.clone();
+            *wrong.pointer_mut(pointer).unwrap() = value;
+            assert!(Outcome::from_json(&wrong).is_err(), "{pointer}");
+        }
         let mut wrong = json.clone();
         wrong["requests"]["failures"]["write"] = json!("many");
         assert_eq!(Outcome::from_json(&wrong).unwrap_err(), "write");

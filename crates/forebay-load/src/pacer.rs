@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Arrivals, Rate, Spec};
+use crate::{Arrivals, Rate, Shard, Spec};
 
 /// Source of the requests' due times. All differences between closed and open loop are here.
 #[derive(Debug)]
@@ -35,9 +35,11 @@ impl Pacer {
         let Some(Rate { per_second, arrivals }) = spec.rate else {
             return Self::Closed { think: spec.think.unwrap_or_default() };
         };
-        // Each thread has an equal share of the rate. The threads' plans are evenly offset in time.
+        // Each thread has an equal share of the rate. The threads' plans are evenly offset in time,
+        // and the plans of all shards' threads as well.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
-        let next = start + gap.mul_f64(index as f64 / threads as f64);
+        let phase = spec.shard.as_ref().map_or(0.0, Shard::phase);
+        let next = start + gap.mul_f64((index as f64 + phase) / threads as f64);
         let plan = Plan { gap, arrivals, random: fastrand::Rng::new() };
         Self::Open { next, plan, late: Duration::ZERO }
     }

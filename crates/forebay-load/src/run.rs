@@ -4,7 +4,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,6 +17,7 @@ use crate::mix::Mix;
 use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
 use crate::request::Requests;
+use crate::series::add_series;
 use crate::tally::{PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::tls::quic::Datagrams;
@@ -25,7 +25,7 @@ use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
-    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Second, Spec, Stop,
+    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, ShardRun, Spec, Stop,
 };
 
 /// A load thread that is busy for more than this share of its time counts as busy. If every thread
@@ -42,42 +42,7 @@ const SPARE_FILES: u64 = 64;
 /// never accepted a connection, or the system refuses threads or files. Failed requests are no
 /// error; the outcome counts them.
 pub fn run(spec: &Spec, control: &Control) -> Result<Outcome, Error> {
-    let mut crew = crew(spec)?;
-    let mut series = Vec::new();
-    let outcome = thread::scope(|scope| {
-        let (over, ended) = mpsc::channel::<()>();
-        let watcher = scope.spawn(move || watch(control, &ended));
-        let outcome = crew.run(spec, false, control);
-        drop(over);
-        series = watcher.join().unwrap_or_default();
-        outcome
-    })?;
-    Ok(Outcome { series, ..outcome })
-}
-
-/// Records the counts of each second until the sender of `ended` is dropped.
-fn watch(control: &Control, ended: &mpsc::Receiver<()>) -> Vec<Second> {
-    const SECOND: Duration = Duration::from_secs(1);
-    let mut series = Vec::new();
-    let mut before = control.counts();
-    let mut next = Instant::now() + SECOND;
-    loop {
-        let wait = next.saturating_duration_since(Instant::now());
-        let is_over = ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
-        let counts = control.counts();
-        let second = Second {
-            completed: counts.completed - before.completed,
-            failed: counts.failed - before.failed,
-        };
-        if !is_over || second != Second::default() {
-            series.push(second);
-        }
-        if is_over {
-            return series;
-        }
-        before = counts;
-        next += SECOND;
-    }
+    crew(spec)?.run(spec, false, control)
 }
 
 /// Load that runs in several turns. Its connections stay open and idle between turns.
@@ -308,7 +273,11 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();
     let shortfall = finished.iter().map(|thread| thread.shortfall).sum::<f64>() / threads as f64;
     let mut tally = Tally::new(0);
-    finished.into_iter().for_each(|thread| tally.merge(thread.tally));
+    let mut series = Vec::new();
+    for thread in finished {
+        tally.merge(thread.tally);
+        add_series(&mut series, thread.series, 0);
+    }
     Outcome {
         url: spec.url.to_string(),
         method: spec.method.clone(),
@@ -333,6 +302,8 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         handshakes: spec.url.protocol().is_tls().then_some(tally.handshakes),
         first_failure: tally.first_failure,
         gave_up,
+        series,
+        shard: spec.shard.as_ref().map(ShardRun::new),
         ..Outcome::default()
     }
 }

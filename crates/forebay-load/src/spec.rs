@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_client::Gateway;
+use forebay_stat::Latency;
 
-use crate::{Error, Url};
+use crate::{Error, Shard, Url};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -49,6 +50,9 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
+    /// Part of a load on several machines that this run is. The other settings are those of this
+    /// part ([`Shard::divide`]).
+    pub shard: Option<Shard>,
 }
 
 /// One request of a mixed load.
@@ -129,12 +133,37 @@ pub struct Check {
 }
 
 /// Counts of the requests that ended in one second of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// Number of completed requests.
     pub completed: u64,
     /// Number of failed requests.
     pub failed: u64,
+    /// Latencies of the completed requests: the encoding of a coarse
+    /// [`Latency`](forebay_stat::Latency). Empty if there are none.
+    // An encoded histogram takes a few hundred bytes, and a decoded one 30 kB.
+    pub histogram: String,
+}
+
+impl Second {
+    /// Returns the latencies of the completed requests, to 2 significant digits.
+    pub fn latency(&self) -> Latency {
+        let decoded = (!self.histogram.is_empty()).then(|| Latency::decode(&self.histogram));
+        decoded.and_then(Result::ok).unwrap_or_else(Latency::coarse)
+    }
+
+    /// Adds the counts of the same second of another thread or machine.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.completed += other.completed;
+        self.failed += other.failed;
+        if self.histogram.is_empty() {
+            self.histogram = other.histogram;
+        } else if !other.histogram.is_empty() {
+            let mut latency = self.latency();
+            latency.merge(&other.latency());
+            self.histogram = latency.encode();
+        }
+    }
 }
 
 /// State of a running load, shared with the code that observes or cancels it.
@@ -146,14 +175,6 @@ pub struct Control {
     pub completed: AtomicU64,
     /// Number of requests failed so far, added in the same way.
     pub failed: AtomicU64,
-}
-
-impl Control {
-    /// Returns the numbers of requests so far.
-    pub(crate) fn counts(&self) -> Second {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Second { completed: read(&self.completed), failed: read(&self.failed) }
-    }
 }
 
 /// Maximum number of different requests in a mixed load.
@@ -184,6 +205,7 @@ impl Spec {
             check: None,
             gateway: Gateway::default(),
             tls: TlsOptions::default(),
+            shard: None,
         }
     }
 
@@ -209,6 +231,7 @@ impl Spec {
             timeout: self.timeout,
             think: self.think,
             rate: self.rate,
+            shard: self.shard.clone(),
             ..Self::new(url)
         }
     }

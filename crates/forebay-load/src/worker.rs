@@ -15,13 +15,14 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::Control;
 use crate::budget::RequestBudget;
 use crate::mix::Mix;
 use crate::pacer::Pacer;
+use crate::series::Series;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::waiting::{BATCH, Waiting, timespec};
+use crate::{Control, Second};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
@@ -130,6 +131,8 @@ pub(crate) struct Finished {
     pub oldest: Duration,
     /// Share of the planned requests that was not sent in time.
     pub shortfall: f64,
+    /// Counts of each second; empty for a turn of `Turns`.
+    pub series: Vec<Second>,
 }
 
 /// Timer that wakes the thread for connections that wait for a certain time.
@@ -187,7 +190,10 @@ impl<C: Drive> Worker<C> {
         self.state.pacer = pacer;
         self.state.active = self.connections.len();
         self.state.gave_up = false;
-        self.load((start, end), drains, control)?;
+        // Turns are short, and their caller needs no series.
+        let mut series = (!drains).then(|| Series::new(start));
+        self.load((start, end), drains, &mut series, control)?;
+        let series = series.map(|series| series.finish(&mut self.state.tally));
         let ended = Instant::now();
         if !drains || end.is_none() {
             self.close_plan(start, end.map(|end| end.min(ended)));
@@ -207,6 +213,7 @@ impl<C: Drive> Worker<C> {
             looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal.take(),
+            series: series.unwrap_or_default(),
             tally: std::mem::replace(&mut self.state.tally, Tally::new(self.state.target.parts())),
         })
     }
@@ -215,6 +222,7 @@ impl<C: Drive> Worker<C> {
         &mut self,
         (start, mut end): (Instant, Option<Instant>),
         drains: bool,
+        series: &mut Option<Series>,
         control: &Control,
     ) -> io::Result<()> {
         let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
@@ -230,9 +238,13 @@ impl<C: Drive> Worker<C> {
         while self.state.active > 0 {
             self.state.alarm.arm(now)?;
             let until = end.map_or(next_tick, |end| end.min(next_tick));
+            let until = series.as_ref().map_or(until, |series| until.min(series.end()));
             let timeout = until.saturating_duration_since(now);
             let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
+            if let Some(series) = series.as_mut().filter(|series| now >= series.end()) {
+                series.advance(now, &mut self.state.tally);
+            }
             if let Some(ended) = end.filter(|&end| now >= end) {
                 if !drains {
                     break;

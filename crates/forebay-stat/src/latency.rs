@@ -1,10 +1,12 @@
 //! Latency histograms in constant memory: an HdrHistogram of microseconds.
 
 use std::fmt;
+use std::io::Read;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
@@ -25,24 +27,46 @@ pub struct LatencyDecodeError(String);
 
 const HIGHEST_US: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
+const COARSE_DIGITS: u8 = 2;
+
+/// Maximum size of an inflated histogram in bytes. One with three digits and 64-bit counts needs
+/// less than 500 kB.
+const LARGEST_ENCODED: u64 = 4 << 20;
+/// Cookie of the V2 compressed encoding.
+const V2_DEFLATE_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 
 impl Latency {
     /// Creates an empty histogram of about 200 kB.
     pub fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, HIGHEST_US, SIGNIFICANT_DIGITS)
+        Self::with_digits(SIGNIFICANT_DIGITS)
+    }
+
+    /// Creates an empty histogram with 2 significant digits, of about 30 kB. Its encoding is small,
+    /// so that a long series of histograms can be kept.
+    pub fn coarse() -> Self {
+        Self::with_digits(COARSE_DIGITS)
+    }
+
+    fn with_digits(digits: u8) -> Self {
+        let histogram = Histogram::new_with_bounds(1, HIGHEST_US, digits)
             .expect("the bounds are constants that the histogram accepts");
         Self { histogram }
     }
 
-    /// Parses the output of [`encode`](Self::encode).
+    /// Parses the output of [`encode`](Self::encode). The result is coarse if the encoded histogram
+    /// was.
+    ///
+    /// # Errors
+    /// Fails if the text is not a histogram of at most 3 significant digits.
     pub fn decode(text: &str) -> Result<Self, LatencyDecodeError> {
         let bytes = STANDARD.decode(text).map_err(|e| LatencyDecodeError(e.to_string()))?;
+        let bytes = inflate(&bytes)?;
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|e| LatencyDecodeError(e.to_string()))?;
         // Adding the decoded histogram to a new one gives it the bounds of this program. The
         // program that wrote the text can have used others.
-        let mut latency = Self::new();
+        let mut latency = Self::with_digits(read.sigfig().max(COARSE_DIGITS));
         latency.histogram.add(&read).map_err(|e| LatencyDecodeError(e.to_string()))?;
         Ok(latency)
     }
@@ -60,9 +84,14 @@ impl Latency {
         self.histogram.saturating_record(us.min(HIGHEST_US));
     }
 
-    /// Adds all latencies of `other`.
+    /// Adds all latencies of `other`. The sum keeps the precision of `self`.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("every Latency has the same bounds");
+    }
+
+    /// Removes all latencies.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
     }
 
     /// Returns the number of recorded latencies.
@@ -151,6 +180,27 @@ impl Latency {
     }
 }
 
+/// Inflates the V2 compressed encoding. The lengths in the header are checked first, because the
+/// decoder would allocate up to 4 GB for a header that lies.
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, LatencyDecodeError> {
+    let wrong = |why: &str| LatencyDecodeError(why.to_owned());
+    let compressed = bytes.strip_prefix(&V2_DEFLATE_COOKIE).and_then(|rest| rest.get(4..));
+    let compressed = compressed.ok_or_else(|| wrong("it does not begin as one"))?;
+    let mut inflated = Vec::new();
+    let mut decoder = ZlibDecoder::new(compressed).take(LARGEST_ENCODED);
+    decoder.read_to_end(&mut inflated).map_err(|e| LatencyDecodeError(e.to_string()))?;
+    let number = |at: usize| {
+        let bytes = inflated.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u32::from_be_bytes).ok_or_else(|| wrong("it is too short"))
+    };
+    // The header has the cookie, the length of the counts, an offset, the digits, the lowest and
+    // highest value and a ratio.
+    if number(4)? as usize > inflated.len() || number(12)? > u32::from(SIGNIFICANT_DIGITS) {
+        return Err(wrong("its header is damaged"));
+    }
+    Ok(inflated)
+}
+
 impl Default for Latency {
     fn default() -> Self {
         Self::new()
@@ -229,6 +279,49 @@ mod tests {
         assert!(latency.encode().starts_with("HISTFAAA"), "the V2 deflate cookie in base64");
         assert!(Latency::decode("no histogram").is_err());
         assert!(Latency::decode("SElTVA==").is_err());
+    }
+
+    #[test]
+    fn coarse_histograms_merge_exactly_however_they_were_encoded() {
+        let (mut whole, mut sum) = (Latency::coarse(), Latency::coarse());
+        for part in 0..5 {
+            let mut fine = Latency::new();
+            (1..2000).for_each(|n| fine.record_us(n * n * (part + 1)));
+            whole.merge(&fine);
+            let mut coarse = Latency::coarse();
+            coarse.merge(&fine);
+            sum.merge(&Latency::decode(&coarse.encode()).unwrap());
+        }
+        assert_eq!(whole.histogram, sum.histogram);
+        assert_eq!(whole.count(), 5 * 1999);
+        sum.clear();
+        assert!(sum.is_empty());
+    }
+
+    #[test]
+    fn a_header_that_lies_is_refused() {
+        let encoded = STANDARD.decode(one_to(10).encode()).unwrap();
+        let mut plain = Vec::new();
+        ZlibDecoder::new(&encoded[8..]).read_to_end(&mut plain).unwrap();
+        for (at, value) in [(4, u32::MAX), (12, 5), (12, 99), (8, 1)] {
+            let mut wrong = plain.clone();
+            wrong[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            let mut deflated = Vec::new();
+            flate2::read::ZlibEncoder::new(&wrong[..], flate2::Compression::fast())
+                .read_to_end(&mut deflated)
+                .unwrap();
+            let length = (deflated.len() as u32).to_be_bytes();
+            let text = STANDARD.encode([&V2_DEFLATE_COOKIE[..], &length, &deflated].concat());
+            assert!(Latency::decode(&text).is_err(), "{at} {value}");
+        }
+        let mut zeros = flate2::read::ZlibEncoder::new(
+            std::io::repeat(0).take(50 << 20),
+            flate2::Compression::best(),
+        );
+        let mut bomb = Vec::new();
+        zeros.read_to_end(&mut bomb).unwrap();
+        let text = STANDARD.encode([&V2_DEFLATE_COOKIE[..], &[0; 4], &bomb].concat());
+        assert!(Latency::decode(&text).is_err());
     }
 
     #[test]

@@ -1,25 +1,29 @@
 //! Subcommand `forebay bench`: options, progress, report and exit code.
 
+pub mod conditions;
 pub mod duration;
-mod export;
+pub mod export;
 mod find_rate;
 mod format;
 pub mod number;
 mod progress;
-mod report;
+pub mod report;
+mod start;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::body_file;
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Judgement, Outcome, Part, Rate, Spec, Stop,
-    TlsOptions, Url, parse_requests, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, Shard, Spec, Stop, TlsOptions,
+    Url, parse_requests, run as run_load,
 };
+
+use conditions::{Conditions, INCONCLUSIVE};
 
 /// Send load to a server and report the results
 ///
@@ -86,6 +90,14 @@ pub struct BenchArgs {
     /// there are too few requests to decide
     #[arg(long, value_name = "CONDITIONS", value_delimiter = ',', conflicts_with = "find_rate")]
     fail_if: Vec<Goal>,
+    /// Generate part I of N of the load, on one of N machines: connections, requests and rate are
+    /// divided. `forebay merge` adds up the results of all machines
+    #[arg(long, value_name = "I/N", conflicts_with = "find_rate")]
+    shard: Option<Shard>,
+    /// Start at this time, so that several machines start together: seconds since 1970, or a time
+    /// such as 2026-11-27T10:00:00Z. If it has passed, start at once
+    #[arg(long, value_name = "TIME", value_parser = start::parse)]
+    start_at: Option<SystemTime>,
     /// Request method
     #[arg(short = 'X', long, default_value = "GET")]
     method: String,
@@ -166,24 +178,12 @@ enum Spread {
     Even,
 }
 
-/// Result of the comparison with the conditions of --fail-if.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Conditions {
-    /// No condition holds.
-    Fine,
-    /// At least one condition holds.
-    Hold,
-    /// No condition holds, but at least one could not be decided.
-    Unknown,
-}
-
-/// Exit code if the measurement is inconclusive.
-const INCONCLUSIVE: u8 = 4;
-
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let spec = match args.spec().and_then(|spec| args.outputs().check().map(|()| spec)) {
+    let checked =
+        || args.outputs().check().and_then(|()| args.start_at.map_or(Ok(()), start::check));
+    let spec = match args.spec().and_then(|spec| checked().map(|()| spec)) {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
     };
@@ -191,22 +191,30 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(interrupt) => interrupt,
         Err(error) => return fail(3, &format!("cannot catch Ctrl-C: {error}")),
     };
+    if args.start_at.is_some_and(|start| !start::wait(start, &interrupt)) {
+        print_stderr("interrupted before the start");
+        return ExitCode::from(interrupt.exit_code());
+    }
     if !args.find_rate.is_empty() {
         return find_rate::run(args, &spec, args.arrivals(), &interrupt);
     }
     let control = Control { cancelled: interrupt.flag(), ..Control::default() };
     let show = !args.quiet && io::stderr().is_terminal();
-    let outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control)) {
+    let mut outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control))
+    {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => return fail(3, &error.to_string()),
     };
+    if let (Some(run), Some(start)) = (&mut outcome.shard, args.start_at) {
+        run.late = outcome.started_at.duration_since(start).unwrap_or_default();
+    }
     if !args.quiet {
         // If the report cannot be printed because the pipe is closed, the result files are still
         // written.
         let text = match args.format {
             Some(format) => format::text(format, &spec, &outcome),
-            None => report::text(&spec, &outcome),
+            None => report::text(&outcome),
         };
         let _ = if args.outputs().uses_stdout() {
             io::stderr().write_all(text.as_bytes())
@@ -217,7 +225,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     if let Err(why) = args.outputs().write(&outcome, None) {
         return fail(3, &why);
     }
-    let conditions = args.check_conditions(&outcome);
+    let conditions = conditions::check(&args.fail_if, &outcome, print_stderr);
     if args.format.is_some() && !outcome.is_interrupted {
         // The format of another program has no lines for these problems, so they go to standard
         // error.
@@ -263,7 +271,7 @@ impl BenchArgs {
             Some(file) => read_requests(file, &url)?,
             None => self.mixed(&urls, &body)?,
         };
-        Ok(Spec {
+        let spec = Spec {
             parts,
             connections: self.connections,
             streams: self.streams,
@@ -290,7 +298,11 @@ impl BenchArgs {
                 resume: self.tls_resume,
             },
             ..Spec::new(url)
-        })
+        };
+        match &self.shard {
+            Some(shard) => shard.clone().divide(spec).map_err(|error| error.to_string()),
+            None => Ok(spec),
+        }
     }
 
     /// Returns a request for each URL, or no requests if there is only one URL.
@@ -317,29 +329,6 @@ impl BenchArgs {
             Spread::Poisson => Arrivals::Poisson,
             Spread::Even => Arrivals::Even,
         }
-    }
-
-    /// Compares the outcome with the conditions of --fail-if. Prints the conditions that hold or
-    /// cannot be decided.
-    fn check_conditions(&self, outcome: &Outcome) -> Conditions {
-        let mut result = Conditions::Fine;
-        for condition in &self.fail_if {
-            let line = match condition.judge(outcome) {
-                Judgement::False(_) => continue,
-                Judgement::True(value) => {
-                    result = Conditions::Hold;
-                    format!("--fail-if {condition}: {value}")
-                }
-                Judgement::Unknown(why) => {
-                    if result == Conditions::Fine {
-                        result = Conditions::Unknown;
-                    }
-                    format!("--fail-if inconclusive: {why}")
-                }
-            };
-            print_stderr(&line);
-        }
-        result
     }
 
     /// Returns true if the exit code must report failed requests or other problems of the load.

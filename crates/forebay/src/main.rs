@@ -11,6 +11,7 @@ mod explain;
 mod import;
 mod init;
 mod man;
+mod merge;
 mod serve;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ enum Verb {
     Explain(explain::ExplainArgs),
     Import(import::ImportArgs),
     Bench(Box<bench::BenchArgs>),
+    Merge(merge::MergeArgs),
     Compare(compare::CompareArgs),
     Init(init::InitArgs),
     Doctor(doctor::DoctorArgs),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Explain(args) => explain::run(args),
         Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Merge(args) => merge::run(&args),
         Verb::Compare(args) => compare::run(args),
         Verb::Init(args) => init::run(&args),
         Verb::Doctor(args) => doctor::run(&args),

@@ -178,6 +178,12 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "--http2", "--streams", "0"], "from 1"),
         (&[url, "--http2", "-H", "Connection: close"], "leave out the field Connection"),
         (&[url, "-n", "5", "-d", "5s"], "cannot be used with"),
+        (&[url, "--shard", "0/4"], "the first of four is 1/4"),
+        (&[url, "--shard", "1/11"], "10 connections (-c) cannot be divided among 11 shards"),
+        (&[url, "--shard", "1/4", "-n", "3"], "3 requests (-n) cannot be divided"),
+        (&[url, "--shard", "1/4", "--find-rate", "p99<1s"], "cannot be used with"),
+        (&[url, "--start-at", "10:00"], "seconds since 1970"),
+        (&[url, "--start-at", "5"], "passed more than an hour ago"),
         (&[url, "-d", "5x"], "a number and a unit"),
         (&[url, "-c", "1q"], "is not a number"),
         (&[url, "-r", "5/h"], "is not a rate"),
@@ -360,6 +366,80 @@ fn several_urls_are_requested_by_their_weights() {
     let report = text(&output.stderr);
     assert!(report.contains("3 requests on 127.0.0.1:"), "{report}");
     assert!(report.contains("Requests          500  GET /a (mean"), "{report}");
+}
+
+#[test]
+fn shards_start_together_and_their_merged_counts_are_exact() {
+    let (address, counts) = counting_server();
+    let urls = ["/a", "/b"].map(|path| format!("http://{address}{path}"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let start = format!("{:.3}", now.as_secs_f64() + 0.3);
+    let files = ["1", "2", "3"].map(|n| path(&format!("{n}.json")));
+    let children = [1, 2, 3].map(|n| {
+        Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["bench", &urls[0], &urls[1], "--weights", "2,1", "-c", "7", "-n", "1000"])
+            .args(["-t", "1", "-r", "5k", "--shard", &format!("{n}/3"), "--start-at", &start])
+            .args(["--json", &files[n - 1], "--quiet", "--fail-if", "p50>60s"])
+            .spawn()
+            .unwrap()
+    });
+    children.into_iter().for_each(|mut child| drop(child.wait().unwrap()));
+    let read =
+        |file: &str| -> Value { serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap() };
+    let shards: Vec<Value> = files.iter().map(|file| read(file)).collect();
+    let numbers = |name: &str| shards.iter().map(|s| s[name].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(numbers("connections"), [3, 2, 2]);
+    let sent = |shard: &Value| shard["requests"]["completed"].as_u64().unwrap();
+    assert_eq!(shards.iter().map(sent).collect::<Vec<_>>(), [334, 333, 333]);
+    assert_eq!(shards[1]["shard"]["requested_rate"], 5000.0);
+
+    let (sum, csv) = (path("sum.json"), path("sum.csv"));
+    let merge = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_forebay")).arg("merge").args(args).output().unwrap()
+    };
+    let [first, second, third] = files.each_ref().map(String::as_str);
+    let output = merge(&[third, first, second, "--json", &sum, "--csv", &csv]);
+    let report = text(&output.stdout);
+    assert!(report.contains("2 requests on 127.0.0.1:"), "{output:?}");
+    assert!(report.contains("7 connections") && report.contains("shard 3/3 on "), "{report}");
+    let json = read(&sum);
+    assert_eq!((&json["requests"]["completed"], &json["connections"]), (&1000.into(), &7.into()));
+    assert_eq!(
+        (&json["requested_rate"], &json["shards"][2]["number"]),
+        (&5000.0.into(), &2.into())
+    );
+    let seen = counts.lock().unwrap().clone();
+    for (index, line) in ["GET /a|", "GET /b|"].into_iter().enumerate() {
+        let part = &json["requests_by_url"][index];
+        assert_eq!(part["completed"].as_u64().unwrap(), seen[line], "{part}");
+        assert!(part["histogram"].is_string() && part["latency_us"]["p99"].is_number(), "{part}");
+    }
+    assert_eq!(seen.values().sum::<u64>(), 1000);
+    let series = json["series"].as_array().unwrap();
+    assert_eq!(series.iter().map(|s| s["completed"].as_u64().unwrap()).sum::<u64>(), 1000);
+
+    // A shard that is missing, twice there, or of another load.
+    let output = merge(&[first, third, "--quiet", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let problems: Vec<_> = json["problems"].as_array().unwrap().iter().collect();
+    assert!(problems.contains(&&"1 of 3 shards are missing: 2".into()), "{problems:?}");
+    fs::copy(first, path("copy.json")).unwrap();
+    fs::write(path("other.json"), fs::read_to_string(first).unwrap().replace("/b", "/c")).unwrap();
+    fs::write(path("text"), "{}").unwrap();
+    for (file, why) in [
+        (&path("copy.json"), "are both shard 1/3"),
+        (&path("other.json"), "other.json: it mixed other requests, or other weights, than"),
+        (&path("text"), "no result of `forebay bench --json`"),
+        (&csv, "no JSON"),
+        (&path("none.json"), "No such file"),
+    ] {
+        let output = merge(&[first, file]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(why), "{why}: {output:?}");
+    }
 }
 
 #[test]

@@ -89,10 +89,15 @@ impl Outputs<'_> {
         if let Some((name, value)) = more {
             json[name] = value;
         }
+        self.write_json(outcome, &json)
+    }
+
+    /// Writes all results of `outcome`, whose JSON is `json`, and returns the first error.
+    pub fn write_json(self, outcome: &Outcome, json: &Value) -> Result<(), String> {
         let results = self.files().map(|(flag, path)| {
             let bytes = match flag {
                 "--json" => format!("{json:#}\n").into_bytes(),
-                "--csv" => csv(&json).into_bytes(),
+                "--csv" => csv(json).into_bytes(),
                 _ => outcome.latency.interval_log(outcome.started_at, outcome.duration),
             };
             let written = if is_stdout(path) {

@@ -55,7 +55,7 @@ pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interr
     let best = found.best().map(|step| &step.outcome);
     if !args.quiet {
         let text = text(spec, &found, &goals, step);
-        let details = best.map(|best| report::text(spec, best)).unwrap_or_default();
+        let details = best.map(report::text).unwrap_or_default();
         let text = format!("{text}\n{details}");
         let _ = if args.outputs().uses_stdout() {
             io::stderr().write_all(text.as_bytes())

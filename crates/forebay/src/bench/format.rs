@@ -317,8 +317,8 @@ mod tests {
             ..Requests::default()
         };
         outcome.bytes = Bytes { read: 4 << 20, body: 2 << 20 };
-        outcome.series =
-            vec![Second { completed: 400, failed: 0 }, Second { completed: 600, failed: 3 }];
+        let second = |completed, failed| Second { completed, failed, ..Second::default() };
+        outcome.series = vec![second(400, 0), second(600, 3)];
         outcome
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Handshakes, Outcome, PartCounts, Spec, Url};
+use forebay_load::{Handshakes, Merged, Outcome, PartCounts, Url};
 
 /// Percentiles that the table lists.
 const PERCENTILES: [(&str, f64); 6] =
@@ -22,16 +22,20 @@ const MOST_PARTS: usize = 20;
 const INDENT: usize = 12;
 
 /// Returns the report of a run.
-pub fn text(spec: &Spec, outcome: &Outcome) -> String {
-    let what = match spec.parts.len() {
-        0 => format!("{} {}", spec.method, outcome.url),
-        parts => format!("{} on {}", counted(parts as u64, "request"), spec.url.endpoint()),
+pub fn text(outcome: &Outcome) -> String {
+    let what = match outcome.parts.len() {
+        0 => format!("{} {}", outcome.method, outcome.url),
+        parts => {
+            let server = Url::parse(&outcome.url).map(|url| url.endpoint().to_string());
+            let server = server.unwrap_or_else(|_| outcome.url.clone());
+            format!("{} on {server}", counted(parts as u64, "request"))
+        }
     };
     let head = format!(
         "{what}: {}{}, {}, {}{}",
         counted(outcome.connections as u64, "connection"),
         if outcome.protocol.has_streams() {
-            format!(" of {}", counted(spec.streams as u64, "stream"))
+            format!(" of {}", counted(outcome.streams as u64, "stream"))
         } else {
             String::new()
         },
@@ -65,6 +69,31 @@ pub fn text(spec: &Spec, outcome: &Outcome) -> String {
     }
     line("Client", &client(outcome));
     warnings(outcome, &mut out);
+    out
+}
+
+/// Returns the table of the machines of a merged result, and the reasons to doubt the sum.
+pub fn shards(merged: &Merged) -> String {
+    let mut out = String::new();
+    for doubt in &merged.doubts {
+        for (index, part) in wrapped(doubt, WIDTH - 4).iter().enumerate() {
+            let mark = if index == 0 { '!' } else { ' ' };
+            writeln!(out, "  {mark} {part}").expect("writing to memory does not fail");
+        }
+    }
+    out.push('\n');
+    for shard in &merged.shards {
+        let figures = format!(
+            "{} requests/s, {} completed, {} failed, {:.0} % of CPU",
+            figure(shard.rate_per_s()),
+            grouped(shard.completed),
+            grouped(shard.failed),
+            shard.busy * 100.0,
+        );
+        // The host's name comes from a file.
+        let label = shard.label().replace(char::is_control, " ");
+        writeln!(out, "  {label}\n      {figures}").expect("writing to memory does not fail");
+    }
     out
 }
 
