@@ -13,7 +13,8 @@
 //!   a connection with several requests at once;
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
-//! - `series` keeps the counts of each second; `shard` and `merge` divide a load among machines and
+//! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
+//! - `shard` and `merge` divide a load among machines and
 //!   add up its results;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
@@ -22,6 +23,7 @@
 //! servers.
 #![forbid(unsafe_code)]
 
+mod against;
 mod budget;
 mod capacity;
 mod connection;
@@ -50,6 +52,7 @@ mod url;
 mod waiting;
 mod worker;
 
+pub use against::{MetricRatio, RunComparison, RunDecision, differs};
 pub use capacity::{Capacity, Search, Step, find_rate};
 pub use error::Error;
 pub use fetch::{FetchError, FetchedReply, fetch};

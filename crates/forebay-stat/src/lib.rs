@@ -21,7 +21,7 @@ pub use holm::{holm, holm_levels};
 pub use latency::{Latency, LatencyDecodeError};
 pub use leak::{FEWEST_BURSTS, Growth, growth};
 pub use outlier::outliers;
-pub use ratio::{Ratio, Verdict, ratio_ci, ratio_of_rounds};
+pub use ratio::{Ratio, Verdict, ratio_ci, ratio_of_rounds, ratio_of_runs};
 pub use slope::theil_sen;
 pub use student::{t_quantile, t_two_sided};
 pub use summary::{Summary, median};

@@ -5,6 +5,10 @@ use crate::student::{t_quantile, t_two_sided};
 /// Share of the samples that the trimmed mean leaves out at each end.
 const TRIM: f64 = 0.2;
 
+/// Highest correlation of neighbouring samples that is assumed. With more, the samples say almost
+/// nothing about the mean.
+const HIGHEST_R: f64 = 0.9;
+
 /// Trimmed or plain mean with its standard error.
 ///
 /// The error of the 20 % trimmed mean is that of Yuen ("The two-sample trimmed t for unequal
@@ -50,6 +54,32 @@ impl Estimate {
         let summary = crate::Summary::of(samples).filter(|_| n > 1)?;
         let error = summary.sd / (n as f64).sqrt();
         Some(Self { mean: summary.mean, error, degrees: n as u32 - 1 })
+    }
+
+    /// Returns the 20 % trimmed mean of `samples` in the order of their time. The error takes into
+    /// account that neighbouring samples resemble each other.
+    pub(crate) fn correlated(samples: &[f64]) -> Option<Self> {
+        let estimate = Self::trimmed(samples)?;
+        let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+        let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
+        let products: f64 =
+            samples.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+        let r = if squares > 0.0 { (products / squares).clamp(0.0, HIGHEST_R) } else { 0.0 };
+        Some(Self { error: estimate.error * ((1.0 + r) / (1.0 - r)).sqrt(), ..estimate })
+    }
+
+    /// Returns the difference of two independent means, with Welch's degrees of freedom.
+    pub(crate) fn minus(&self, other: &Self) -> Self {
+        let squares = [self.error.powi(2), other.error.powi(2)];
+        let sum: f64 = squares.iter().sum();
+        let terms = squares[0].powi(2) / f64::from(self.degrees.max(1))
+            + squares[1].powi(2) / f64::from(other.degrees.max(1));
+        let degrees = if terms > 0.0 { sum.powi(2) / terms } else { f64::from(self.degrees) };
+        Self {
+            mean: self.mean - other.mean,
+            error: sum.sqrt(),
+            degrees: degrees.floor().max(1.0) as u32,
+        }
     }
 
     /// Returns the interval that contains the true mean with probability 1 - `alpha`.

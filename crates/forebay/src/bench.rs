@@ -1,5 +1,6 @@
 //! Subcommand `forebay bench`: options, progress, report and exit code.
 
+mod against;
 pub mod conditions;
 pub mod duration;
 pub mod export;
@@ -19,8 +20,8 @@ use crate::body_file;
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, Shard, Spec, Stop, TlsOptions,
-    Url, parse_requests, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, RunDecision, Shard, Spec, Stop,
+    TlsOptions, Url, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -36,9 +37,10 @@ use conditions::{Conditions, INCONCLUSIVE};
 /// Numbers may end in k or M. Times end in us, ms, s, m or h; a time without a unit is in seconds.
 ///
 /// Exit codes: 0 success; 1 requests failed, replies had a status of 4xx or 5xx (unless
-/// --allow-failures is given), no request was completed, requests were overdue at the end, or the
-/// rate of -r was missed by more than 5 %; 2 wrong usage; 3 the server cannot be reached, or a
-/// result file cannot be written; 4 inconclusive (--fail-if, --find-rate); 130 or 143 interrupted
+/// --allow-failures is given), no request was completed, requests were overdue at the end, the rate
+/// of -r was missed by more than 5 %, or the run is worse than --against allows; 2 wrong usage; 3 the server cannot be reached, or a
+/// result file cannot be written; 4 inconclusive (--fail-if, --find-rate,
+/// --against); 130 or 143 interrupted
 /// by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
@@ -161,6 +163,13 @@ pub struct BenchArgs {
     /// Print the report in the format of another load generator
     #[arg(long, value_enum, conflicts_with = "find_rate")]
     format: Option<format::Format>,
+    /// Compare with an earlier result, a file of --json: rate and latency by their seconds. Exit with
+    /// 1 if the run is worse by more than --threshold, and with 4 if the runs cannot decide
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["find_rate", "shard"])]
+    against: Option<PathBuf>,
+    /// Change for the worse that --against allows
+    #[arg(long, value_name = "PERCENT", value_parser = number::percent, default_value = "5%", requires = "against")]
+    threshold: f64,
     /// Exit with 0 even if requests failed
     #[arg(long)]
     allow_failures: bool,
@@ -187,6 +196,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
     };
+    let earlier = match args.earlier(&spec) {
+        Ok(earlier) => earlier,
+        Err(why) => return fail(2, &why),
+    };
     let interrupt = match Interrupt::watch() {
         Ok(interrupt) => interrupt,
         Err(error) => return fail(3, &format!("cannot catch Ctrl-C: {error}")),
@@ -209,20 +222,28 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     if let (Some(run), Some(start)) = (&mut outcome.shard, args.start_at) {
         run.late = outcome.started_at.duration_since(start).unwrap_or_default();
     }
+    // An interrupted run is shorter than the user wanted, so it is not compared.
+    let earlier = earlier.filter(|_| !outcome.is_interrupted);
+    let compared = earlier.as_ref().map(|earlier| earlier.compare(&outcome, args.threshold));
     if !args.quiet {
-        // If the report cannot be printed because the pipe is closed, the result files are still
-        // written.
-        let text = match args.format {
+        let mut text = match args.format {
             Some(format) => format::text(format, &spec, &outcome),
             None => report::text(&outcome),
         };
+        text += compared.as_ref().map_or("", |(_, text)| text);
+        // If the report cannot be printed because the pipe is closed, the result files are still
+        // written.
         let _ = if args.outputs().uses_stdout() {
             io::stderr().write_all(text.as_bytes())
         } else {
             io::stdout().write_all(text.as_bytes())
         };
     }
-    if let Err(why) = args.outputs().write(&outcome, None) {
+    let decision = compared.as_ref().map(|(comparison, _)| comparison.decision());
+    let against = earlier.as_ref().zip(compared.as_ref());
+    let against =
+        against.map(|(earlier, (comparison, _))| ("against", earlier.to_json(comparison)));
+    if let Err(why) = args.outputs().write(&outcome, against) {
         return fail(3, &why);
     }
     let conditions = conditions::check(&args.fail_if, &outcome, print_stderr);
@@ -231,11 +252,20 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         // error.
         outcome.problems().iter().for_each(|problem| print_stderr(problem));
     }
+    match &decision {
+        Some(RunDecision::Worse(why)) => print_stderr(&format!("--against: worse: {why}")),
+        Some(RunDecision::Undecided(why)) => {
+            print_stderr(&format!("--against: inconclusive: {why}"));
+        }
+        Some(RunDecision::Fine) | None => {}
+    }
+    let is_worse = matches!(decision, Some(RunDecision::Worse(_)));
+    let is_undecided = matches!(decision, Some(RunDecision::Undecided(_)));
     ExitCode::from(if outcome.is_interrupted {
         interrupt.exit_code()
-    } else if args.is_bad(&outcome) || conditions == Conditions::Hold {
+    } else if args.is_bad(&outcome) || conditions == Conditions::Hold || is_worse {
         1
-    } else if conditions == Conditions::Unknown {
+    } else if conditions == Conditions::Unknown || is_undecided {
         INCONCLUSIVE
     } else {
         0
@@ -329,6 +359,14 @@ impl BenchArgs {
             Spread::Poisson => Arrivals::Poisson,
             Spread::Even => Arrivals::Even,
         }
+    }
+
+    /// Reads the result of --against, and checks that it is of this load.
+    fn earlier(&self, spec: &Spec) -> Result<Option<against::Earlier<'_>>, String> {
+        let Some(file) = &self.against else { return Ok(None) };
+        let earlier = against::Earlier::read(file)?;
+        earlier.check(spec)?;
+        Ok(Some(earlier))
     }
 
     /// Returns true if the exit code must report failed requests or other problems of the load.

@@ -52,11 +52,11 @@ pub struct CompareArgs {
     duration: Option<Duration>,
     /// Run rounds until every interval ends at most this far above and below its middle, such as
     /// '+-3%'. At most --rounds rounds are run, 40 by default
-    #[arg(long, value_name = "PERCENT", value_parser = percent, allow_hyphen_values = true)]
+    #[arg(long, value_name = "PERCENT", value_parser = number::percent, allow_hyphen_values = true)]
     until: Option<f64>,
     /// Exit with 1 if a configuration is slower than the baseline by more than this. With
     /// --against, configurations are compared with their earlier form, and the default is 5%
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = number::percent)]
     threshold: Option<f64>,
     /// Requests of a configuration that may fail or have a wrong reply, such as 10 or 0.1%; overrides
     /// the file [default: 0]
@@ -244,15 +244,6 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
     Ok(experiment)
 }
 
-/// Parses a percentage: 0.03 for `3`, `3%` or `+-3%`.
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_start_matches("+-").trim_start_matches('±').trim_end_matches('%');
-    match number.trim().parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
-        _ => Err("write a percentage greater than 0, such as 3%".to_owned()),
-    }
-}
-
 /// Creates the output directory. Checks that results can probably be written there and to the file
 /// of `--json`. Called before the experiment starts, so that no results are lost at its end.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
@@ -428,19 +419,4 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> String {
 fn now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| since.as_nanos() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percents_are_taken_as_people_write_them() {
-        for text in ["3", "3%", "+-3%", "±3 %"] {
-            assert_eq!(percent(text), Ok(0.03), "{text}");
-        }
-        for text in ["", "0", "-3%", "100%", "x"] {
-            assert!(percent(text).is_err(), "{text}");
-        }
-    }
 }

@@ -443,6 +443,37 @@ fn shards_start_together_and_their_merged_counts_are_exact() {
 }
 
 #[test]
+fn a_run_is_compared_with_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let url = format!("http://{}/", server(HELLO));
+    let first = bench(&[&url, "-n", "200", "-c", "2", "--quiet", "--json", &path("old.json")]);
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    let mut old: Value =
+        serde_json::from_str(&fs::read_to_string(path("old.json")).unwrap()).unwrap();
+
+    let again = |file: &str, more: &[&str]| {
+        let common = ["-n", "200", "-c", "2", "--against", file];
+        bench(&[&[url.as_str()], &common[..], more].concat())
+    };
+    let output = again(&path("old.json"), &["--json", "-"]);
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    assert!(text(&output.stderr).contains("inconclusive: both runs need at least 7 seconds"));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["against"]["decision"], "inconclusive");
+    assert_eq!(json["against"]["metrics"][0]["name"], "rate");
+
+    let output = again(&path("old.json"), &["-r", "100", "--quiet"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("rate: none, now 100 poisson"), "{output:?}");
+    old["series"] = Value::Null;
+    fs::write(path("none.json"), old.to_string()).unwrap();
+    let output = again(&path("none.json"), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("it has no series of seconds"), "{output:?}");
+}
+
+#[test]
 fn a_file_of_requests_is_sent_as_it_says() {
     let (address, counts) = counting_server();
     let folder = tempfile::tempdir().unwrap();

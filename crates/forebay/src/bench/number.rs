@@ -24,6 +24,15 @@ pub fn rate(text: &str) -> Result<f64, String> {
     scaled(number).map(|number| number / per).ok_or_else(wrong)
 }
 
+/// Parses a percentage: `5%` or `5` is 0.05.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_start_matches("+-").trim_start_matches('±').trim_end_matches('%');
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err("write a percentage greater than 0, such as 3%".to_owned()),
+    }
+}
+
 fn scaled(text: &str) -> Option<f64> {
     let found = SUFFIXES.iter().find(|(suffix, _)| text.ends_with(*suffix));
     let (digits, scale) = match found {
@@ -49,6 +58,16 @@ mod tests {
         assert_eq!(count::<usize>("1k"), Ok(1000));
         let rates = ["100k", "0.5", "1000/s", "600/m", "10k/s"].map(|text| rate(text).unwrap());
         assert_eq!(rates, [100_000.0, 0.5, 1000.0, 10.0, 10_000.0]);
+    }
+
+    #[test]
+    fn percents_are_taken_as_people_write_them() {
+        for text in ["3", "3%", "+-3%", "±3 %"] {
+            assert_eq!(percent(text), Ok(0.03), "{text}");
+        }
+        for text in ["", "0", "-3%", "100%", "x", "nan"] {
+            assert!(percent(text).is_err(), "{text}");
+        }
     }
 
     #[test]

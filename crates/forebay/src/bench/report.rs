@@ -310,7 +310,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-fn time(us: f64) -> String {
+pub fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{} us", figure(us)),
         us if us < 999_500.0 => format!("{} ms", figure(us / 1e3)),
