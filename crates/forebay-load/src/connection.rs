@@ -176,7 +176,13 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             return;
         }
         self.exchange.due = due;
-        let begin = due.max(earliest);
+        if state.mix.is_mixed() {
+            let next = state.mix.next(now);
+            self.exchange.request = next.request;
+            self.exchange.due = next.due.unwrap_or(due);
+            self.session.set_request(&self.requests[next.request]);
+        }
+        let begin = self.exchange.due.max(earliest);
         if begin > now {
             self.phase = Phase::Resting;
             self.wake_at(begin, state);
@@ -186,12 +192,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
-        self.exchange = Exchange::new(self.exchange.due, now + state.timeout);
+        let Exchange { request, due, .. } = self.exchange;
+        self.exchange = Exchange { request, ..Exchange::new(due, now + state.timeout) };
         self.pending.clear();
-        if state.mix.is_mixed() {
-            self.exchange.request = state.mix.next();
-            self.session.set_request(&self.requests[self.exchange.request]);
-        }
         self.session.start();
         if self.transport.is_none() {
             return self.connect(now, state);

@@ -16,6 +16,7 @@
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `shard` and `merge` divide a load among machines and
 //!   add up its results;
+//! - `replay` reads logs, and `schedule` has the order and times of their requests;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -37,9 +38,11 @@ mod mix;
 mod mux;
 mod outcome;
 mod pacer;
+mod replay;
 mod request;
 mod requests_file;
 mod run;
+mod schedule;
 mod search;
 mod series;
 mod shard;
@@ -59,7 +62,10 @@ pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
 pub use goal::{Goal, Judgement};
 pub use merge::{Merged, ShardResult, merge};
-pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use outcome::{
+    Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, ReplayRun, Requests,
+};
+pub use replay::{Replay, read_replay};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
 pub use shard::{Shard, ShardRun};

@@ -265,6 +265,9 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     if first.protocol != other.protocol || first.streams != other.streams {
         return Err("it used another protocol, or other streams, than".to_owned());
     }
+    if first.replay != other.replay {
+        return Err("it replayed another log, or at another speed, than".to_owned());
+    }
     if !first.parts.iter().map(key).eq(other.parts.iter().map(key)) {
         return Err("it mixed other requests, or other weights, than".to_owned());
     }
@@ -320,8 +323,9 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
         protocol: first.protocol,
         streams: first.streams,
         rate: first.rate.map(|rate| Rate { per_second: whole.unwrap_or(total), ..rate }),
-        shortfall: if total > 0.0 { missed / total } else { 0.0 },
+        shortfall: if total > 0.0 { missed / total } else { first.shortfall },
         started_at: first.started_at,
+        replay: first.replay.clone(),
         connections: 0,
         threads: 0,
         duration: Duration::from_secs_f64(window.duration().max(0.0)),

@@ -1,7 +1,9 @@
 //! Choice of the next request of a mixed load, by weight.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use crate::schedule::{NextRequest, Schedule};
 use crate::spec::is_idempotent;
 use crate::{Shard, Spec};
 
@@ -11,6 +13,9 @@ pub(crate) struct Mix {
     /// Indices of the requests; empty if all requests are equal.
     order: Arc<[u32]>,
     next: usize,
+    is_mixed: bool,
+    /// Requests of a log, which are sent in its order.
+    schedule: Option<Box<Schedule>>,
     /// For each request, true if it may be sent again on another connection.
     may_resend: Arc<[bool]>,
 }
@@ -36,7 +41,11 @@ impl Mix {
         let position = |thread: usize| {
             (order.len() as f64 * (thread as f64 + phase) / threads as f64) as usize
         };
+        let schedule =
+            spec.replay.as_ref().map(|replay| Schedule::new(replay, spec.shard.as_ref()));
         let mix = |thread: usize| Self {
+            is_mixed: !order.is_empty() || schedule.is_some(),
+            schedule: schedule.as_ref().map(|schedule| Box::new(schedule.for_thread(thread))),
             next: position(thread).min(order.len().saturating_sub(1)),
             order: order.clone(),
             may_resend: may_resend.clone(),
@@ -47,14 +56,29 @@ impl Mix {
     /// Returns true if there are several different requests.
     #[inline]
     pub fn is_mixed(&self) -> bool {
-        !self.order.is_empty()
+        self.is_mixed
     }
 
-    /// Returns the index of the next request of a mixed load.
-    pub fn next(&mut self) -> usize {
-        let request = self.order[self.next];
+    /// Returns the next request of a mixed load.
+    pub fn next(&mut self, now: Instant) -> NextRequest {
+        if let Some(schedule) = &mut self.schedule {
+            return schedule.take(now);
+        }
+        let request = self.order[self.next] as usize;
         self.next = (self.next + 1) % self.order.len();
-        request as usize
+        NextRequest { request, due: None }
+    }
+
+    /// Begins a run.
+    pub fn begin(&mut self, start: Instant) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.begin(start);
+        }
+    }
+
+    /// Returns the schedule of a log that is replayed at its pace.
+    pub fn schedule(&mut self) -> Option<&mut Schedule> {
+        self.schedule.as_deref_mut().filter(|schedule| schedule.is_paced())
     }
 
     /// Returns true if `request` may be sent again on another connection.

@@ -261,13 +261,15 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             self.streams.idle.pop();
             let begun = std::mem::replace(&mut self.streams.all[stream].begun, true);
             let due = if begun { state.pacer.next(earliest) } else { state.pacer.first(earliest) };
-            let begin = due.max(earliest);
             let request = &mut self.streams.all[stream];
             (request.due, request.is_retry) = (due, false);
             if state.mix.is_mixed() {
-                request.request = state.mix.next();
-                self.session.set_request(stream, &self.requests[request.request]);
+                let next = state.mix.next(now);
+                request.request = next.request;
+                request.due = next.due.unwrap_or(due);
+                self.session.set_request(stream, &self.requests[next.request]);
             }
+            let begin = request.due.max(earliest);
             if begin > now {
                 self.streams.rest(stream, begin);
                 state.alarm.add(begin, self.id);

@@ -58,6 +58,19 @@ pub struct Outcome {
     pub gave_up: bool,
     /// Part of a load on several machines that this run was.
     pub shard: Option<ShardRun>,
+    /// Log that was replayed.
+    pub replay: Option<ReplayRun>,
+}
+
+/// Log that a run replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayRun {
+    /// Number of requests in the log that can be sent.
+    pub requests: u64,
+    /// Number of lines or entries that cannot be sent.
+    pub skipped: u64,
+    /// Factor of the log's pace; `None` if the log's times were not used.
+    pub speed: Option<f64>,
 }
 
 /// Counts of one request of a mixed load.
@@ -190,6 +203,7 @@ impl Default for Outcome {
             first_failure: None,
             gave_up: false,
             shard: None,
+            replay: None,
         }
     }
 }
@@ -228,11 +242,11 @@ impl Outcome {
             problems.push("no request was completed".to_owned());
         }
         if self.has_missed_rate() {
-            let wanted = self.rate.map_or(0.0, |rate| rate.per_second);
-            let mut text = format!(
-                "the wanted rate of {wanted} requests/s was missed by {:.0} %",
-                self.shortfall * 100.0
-            );
+            let wanted = match self.rate {
+                Some(rate) => format!("the wanted rate of {} requests/s", rate.per_second),
+                None => "the pace of the replay".to_owned(),
+            };
+            let mut text = format!("{wanted} was missed by {:.0} %", self.shortfall * 100.0);
             if unsent > 0 {
                 text += &format!(" ({unsent} requests were due and not sent)");
             }
@@ -247,11 +261,16 @@ impl Outcome {
         problems
     }
 
+    /// Returns true if requests were due at planned times: with a rate, or at the pace of a log.
+    pub fn is_open_loop(&self) -> bool {
+        self.rate.is_some() || self.replay.as_ref().is_some_and(|replay| replay.speed.is_some())
+    }
+
     /// Returns true if more than 5 % of the wanted rate was missed, with a delay of more than 100
     /// ms.
     pub fn has_missed_rate(&self) -> bool {
         let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
-        self.rate.is_some() && self.shortfall > SHORTFALL && behind > BEHIND
+        self.shortfall > SHORTFALL && behind > BEHIND
     }
 
     /// Returns true if a request was overdue at the end: active for more than a second, and for
@@ -334,7 +353,7 @@ impl Outcome {
             "problems": self.problems(),
             "requested_rate": self.rate.map(|rate| rate.per_second),
             "arrivals": self.rate.map(|rate| rate.arrivals.name()),
-            "rate_shortfall": self.rate.map(|_| self.shortfall),
+            "rate_shortfall": self.is_open_loop().then_some(self.shortfall),
             "oldest_in_flight_s": self.oldest_in_flight.as_secs_f64(),
             "series": self.series.iter().map(second_json).collect::<Vec<_>>(),
             "rate_per_s": self.rate_per_s(),
@@ -349,6 +368,11 @@ impl Outcome {
             },
             "histogram": self.latency.encode(),
             "shard": self.shard.as_ref().map(shard_json),
+            "replay": self.replay.as_ref().map(|replay| json!({
+                "requests": replay.requests,
+                "skipped": replay.skipped,
+                "speed": replay.speed,
+            })),
         })
     }
 }
@@ -396,6 +420,7 @@ impl Outcome {
             first_failure: json["first_failure"].as_str().map(str::to_owned),
             gave_up: flag(json, "gave_up")?,
             shard: shard(&json["shard"])?,
+            replay: replay(&json["replay"])?,
         })
     }
 }
@@ -593,6 +618,14 @@ fn shard_json(run: &ShardRun) -> Value {
     })
 }
 
+fn replay(json: &Value) -> Result<Option<ReplayRun>, String> {
+    if json.is_null() {
+        return Ok(None);
+    }
+    let [requests, skipped] = [count(json, "requests")?, count(json, "skipped")?];
+    Ok(Some(ReplayRun { requests, skipped, speed: json["speed"].as_f64() }))
+}
+
 fn shard(json: &Value) -> Result<Option<ShardRun>, String> {
     if json.is_null() {
         return Ok(None);
@@ -712,6 +745,7 @@ mod tests {
                 host: "h".to_owned(),
                 late: Duration::from_millis(250),
             }),
+            replay: Some(ReplayRun { requests: 8, skipped: 1, speed: Some(2.0) }),
         };
         let json = outcome.to_json();
         assert_eq!(Outcome::from_json(&json).unwrap().to_json(), json);

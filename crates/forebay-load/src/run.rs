@@ -25,7 +25,8 @@ use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
-    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, ShardRun, Spec, Stop,
+    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Replay, ShardRun, Spec,
+    Stop,
 };
 
 /// A load thread that is busy for more than this share of its time counts as busy. If every thread
@@ -304,6 +305,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         gave_up,
         series,
         shard: spec.shard.as_ref().map(ShardRun::new),
+        replay: spec.replay.as_deref().map(Replay::summary),
         ..Outcome::default()
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_client::Gateway;
 use forebay_stat::Latency;
 
-use crate::{Error, Shard, Url};
+use crate::{Error, Replay, Shard, Url};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -53,6 +53,8 @@ pub struct Spec {
     /// Part of a load on several machines that this run is. The other settings are those of this
     /// part ([`Shard::divide`]).
     pub shard: Option<Shard>,
+    /// Order and times of a log. Its entries name requests in `parts`.
+    pub replay: Option<Arc<Replay>>,
 }
 
 /// One request of a mixed load.
@@ -178,7 +180,7 @@ pub struct Control {
 }
 
 /// Maximum number of different requests in a mixed load.
-const PARTS_LIMIT: usize = 100_000;
+const PARTS_LIMIT: usize = 1_000_000;
 
 /// Maximum number of concurrent requests per connection.
 const STREAMS_LIMIT: usize = 65_536;
@@ -206,6 +208,7 @@ impl Spec {
             gateway: Gateway::default(),
             tls: TlsOptions::default(),
             shard: None,
+            replay: None,
         }
     }
 
@@ -285,7 +288,16 @@ impl Spec {
             }
         }
         if self.parts.iter().any(|part| part.weight == 0) || self.parts.len() > PARTS_LIMIT {
-            return refuse("weights must be above 0, and at most 100,000 requests can be mixed");
+            return refuse("weights must be above 0, and at most a million requests can be mixed");
+        }
+        if let Some(replay) = &self.replay {
+            let is_known = |(index, _): &(u32, Duration)| (*index as usize) < self.parts.len();
+            if replay.entries.is_empty() || !replay.entries.iter().all(is_known) {
+                return refuse("a replay needs at least one request");
+            }
+            if replay.speed.is_some() && (self.rate.is_some() || self.think.is_some()) {
+                return refuse("a log's own pace excludes a rate and a think time: leave out one");
+            }
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

@@ -190,6 +190,7 @@ impl<C: Drive> Worker<C> {
         self.state.pacer = pacer;
         self.state.active = self.connections.len();
         self.state.gave_up = false;
+        self.state.mix.begin(start);
         // Turns are short, and their caller needs no series.
         let mut series = (!drains).then(|| Series::new(start));
         self.load((start, end), drains, &mut series, control)?;
@@ -286,6 +287,10 @@ impl<C: Drive> Worker<C> {
     fn close_plan(&mut self, start: Instant, end: Option<Instant>) {
         self.state.shortfall = self.state.pacer.shortfall(start, end);
         self.state.tally.unsent = end.map_or(0, |end| self.state.pacer.left(end));
+        if let Some(schedule) = self.state.mix.schedule() {
+            self.state.shortfall = schedule.shortfall(end);
+            self.state.tally.unsent = end.map_or(0, |end| schedule.left(end));
+        }
     }
 
     /// Stops taking requests. Replies to active requests are still awaited.

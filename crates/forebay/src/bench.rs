@@ -8,12 +8,14 @@ mod find_rate;
 mod format;
 pub mod number;
 mod progress;
+mod replay;
 pub mod report;
 mod start;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::body_file;
@@ -64,6 +66,14 @@ pub struct BenchArgs {
     /// of URL
     #[arg(long, value_name = "FILE", conflicts_with = "weights")]
     requests_file: Option<PathBuf>,
+    /// Send the requests of an access log (common or combined format) or of a HAR file to the server
+    /// of URL, in their order and at their own pace. Without -n and -d, each is sent once. Only
+    /// requests without bodies are sent from a log
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "requests_file", "find_rate", "body", "body_file"])]
+    replay: Option<PathBuf>,
+    /// Multiple of the pace of --replay, such as 2 or 0.5; max sends as fast as replies arrive
+    #[arg(long, value_name = "FACTOR", value_parser = replay::speed, requires = "replay", conflicts_with_all = ["rate", "think"])]
+    speed: Option<replay::Speed>,
     /// Number of concurrent connections
     #[arg(short, long, default_value = "10", value_parser = number::count::<usize>, allow_negative_numbers = true)]
     connections: usize,
@@ -294,22 +304,34 @@ impl BenchArgs {
         };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
-        let parts = match &self.requests_file {
-            Some(_) if urls.len() > 1 => {
-                return Err("--requests-file: give the URL of its server alone".to_owned());
+        let file = self.requests_file.as_ref().or(self.replay.as_ref());
+        if file.is_some() && urls.len() > 1 {
+            let option = if self.replay.is_some() { "--replay" } else { "--requests-file" };
+            return Err(format!("{option}: give the URL of its server alone"));
+        }
+        let mut replay = None;
+        let parts = match (&self.requests_file, &self.replay) {
+            (Some(file), _) => read_requests(file, &url)?,
+            (_, Some(file)) => {
+                let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
+                let mut read = replay::read(file, &url, speed)?;
+                let parts = std::mem::take(&mut read.parts);
+                replay = Some(Arc::new(read));
+                parts
             }
-            Some(file) => read_requests(file, &url)?,
-            None => self.mixed(&urls, &body)?,
+            _ => self.mixed(&urls, &body)?,
+        };
+        let default_stop = match &replay {
+            Some(replay) if self.duration.is_none() => Stop::Requests(replay.entries.len() as u64),
+            _ => Stop::Duration(self.duration.unwrap_or(DEFAULT_DURATION)),
         };
         let spec = Spec {
             parts,
             connections: self.connections,
             streams: self.streams,
             threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
-            stop: match self.requests {
-                Some(n) => Stop::Requests(n),
-                None => Stop::Duration(self.duration.unwrap_or(DEFAULT_DURATION)),
-            },
+            stop: self.requests.map_or(default_stop, Stop::Requests),
+            replay,
             method: self.method.clone(),
             headers: self.headers.clone(),
             body,
@@ -352,6 +374,11 @@ impl BenchArgs {
             weight: self.weights.get(index).copied().unwrap_or(1),
         };
         Ok(urls.iter().enumerate().map(part).collect())
+    }
+
+    /// Returns true if another option than --speed determines when requests are sent.
+    fn is_unpaced(&self) -> bool {
+        self.rate.is_some() || self.think.is_some()
     }
 
     fn arrivals(&self) -> Arrivals {

@@ -182,6 +182,11 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "--shard", "1/11"], "10 connections (-c) cannot be divided among 11 shards"),
         (&[url, "--shard", "1/4", "-n", "3"], "3 requests (-n) cannot be divided"),
         (&[url, "--shard", "1/4", "--find-rate", "p99<1s"], "cannot be used with"),
+        (&[url, "--replay", "/nonexistent"], "--replay /nonexistent: No such file"),
+        (&[url, "--replay", "/dev/null"], "no request that can be sent"),
+        (&[url, "--replay", "/bin/sh"], "no request that can be sent (not sent:"),
+        (&[url, url, "--replay", "/dev/null"], "give the URL of its server alone"),
+        (&[url, "--speed", "2"], "required"),
         (&[url, "--start-at", "10:00"], "seconds since 1970"),
         (&[url, "--start-at", "5"], "passed more than an hour ago"),
         (&[url, "-d", "5x"], "a number and a unit"),
@@ -385,7 +390,9 @@ fn shards_start_together_and_their_merged_counts_are_exact() {
             .spawn()
             .unwrap()
     });
-    children.into_iter().for_each(|mut child| drop(child.wait().unwrap()));
+    for mut child in children {
+        child.wait().unwrap();
+    }
     let read =
         |file: &str| -> Value { serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap() };
     let shards: Vec<Value> = files.iter().map(|file| read(file)).collect();
@@ -471,6 +478,62 @@ fn a_run_is_compared_with_an_earlier_one() {
     let output = again(&path("none.json"), &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("it has no series of seconds"), "{output:?}");
+}
+
+#[test]
+fn a_log_is_replayed_exactly_once() {
+    let (address, counts) = counting_server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("access.log");
+    let line = |second: usize, request: &str| {
+        format!(
+            "::1 - - [10/Oct/2026:13:55:{second:02} +0000] \"{request} HTTP/1.1\" 200 1 \"-\"\n"
+        )
+    };
+    let mut log = String::new();
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for number in 0..500 {
+        let target = format!("/page?{}", number % 130);
+        log += &line(number / 10, &format!("GET {target}"));
+        *expected.entry(format!("GET {target}|")).or_default() += 1;
+    }
+    log += &line(50, "POST /form");
+    log += "no log line\n";
+    fs::write(&file, log).unwrap();
+    let url = format!("http://{address}/unused");
+    let file = file.to_str().unwrap();
+    // 49.9 s of the log take half a second, and -t 2 shares the order between threads.
+    for speed in ["100", "max"] {
+        counts.lock().unwrap().clear();
+        let output =
+            bench(&[&url, "--replay", file, "--speed", speed, "-t", "2", "--json", "-", "--quiet"]);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["requests"]["completed"], 500, "{json}");
+        assert_eq!(json["replay"]["skipped"], 2);
+        assert_eq!(*counts.lock().unwrap(), expected, "{speed}");
+        let message = text(&output.stderr);
+        assert!(message.contains("not sent: 2;") && message.contains("501: a log has no bodies"));
+    }
+    for n in ["1", "2"] {
+        let shard = format!("{n}/2");
+        let run = ["--replay", file, "--speed", "max", "--shard", &shard, "--quiet"];
+        assert_eq!(bench(&[&[url.as_str()], &run[..]].concat()).status.code(), Some(0));
+    }
+    let twice = expected.iter().map(|(line, count)| (line.clone(), count * 2)).collect();
+    assert_eq!(*counts.lock().unwrap(), twice, "two shards send each request once");
+
+    let har = folder.path().join("page.har");
+    let entry = r#"{"startedDateTime": "2026-10-10T13:55:36Z", "request": {"method": "POST",
+        "url": "https://shop.example/cart", "headers": [{"name": "X-Mark", "value": "1"}],
+        "postData": {"text": "a=b"}}}"#;
+    fs::write(&har, format!(r#"{{"log": {{"entries": [{entry}, {entry}]}}}}"#)).unwrap();
+    counts.lock().unwrap().clear();
+    let output = bench(&[&url, "--replay", har.to_str().unwrap(), "-n", "5", "--speed", "9k"]);
+    assert_eq!(output.status.code(), Some(2), "a factor has no k");
+    let output = bench(&[&url, "--replay", har.to_str().unwrap(), "-n", "5", "--speed", "100"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("2 requests of a log, at 100 times"), "{output:?}");
+    assert_eq!(*counts.lock().unwrap(), [("POST /cart marked|a=b".to_owned(), 5)].into());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use forebay_load::{Outcome, RunComparison, RunDecision, Spec, differs};
+use forebay_load::{Outcome, Replay, RunComparison, RunDecision, Spec, differs};
 use serde_json::Value;
 
 use super::report::{figure, time};
@@ -34,6 +34,8 @@ impl<'a> Earlier<'a> {
             protocol: spec.url.protocol(),
             method: spec.method.clone(),
             rate: spec.rate,
+            replay: spec.replay.as_deref().map(Replay::summary),
+            // The number of different requests is known only after the run.
             parts: self.outcome.parts.clone(),
             ..Outcome::default()
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Handshakes, Merged, Outcome, PartCounts, Url};
+use forebay_load::{Handshakes, Merged, Outcome, PartCounts, ReplayRun, Url};
 
 /// Percentiles that the table lists.
 const PERCENTILES: [(&str, f64); 6] =
@@ -67,6 +67,9 @@ pub fn text(outcome: &Outcome) -> String {
     if outcome.parts.len() > MOST_PARTS {
         line("", &format!("and {} more (--json)", outcome.parts.len() - MOST_PARTS));
     }
+    if let Some(run) = &outcome.replay {
+        line("Replay", &replay(run));
+    }
     line("Client", &client(outcome));
     warnings(outcome, &mut out);
     out
@@ -122,7 +125,7 @@ fn latency(outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     if latency.is_empty() {
         return line("Latency", "no request was completed");
     }
-    let from = if outcome.rate.is_some() { "open loop" } else { "closed loop" };
+    let from = if outcome.is_open_loop() { "open loop" } else { "closed loop" };
     let summary = format!(
         "mean {}, sd {}, min {}, max {} ({from})",
         time(latency.mean_us()),
@@ -201,6 +204,18 @@ fn by_url(part: &PartCounts) -> String {
     }
     if part.failed > 0 {
         text += &format!(", {} failed", grouped(part.failed));
+    }
+    text
+}
+
+fn replay(run: &ReplayRun) -> String {
+    let speed = match run.speed {
+        Some(speed) => format!("at {speed} times their pace"),
+        None => "not at their own pace".to_owned(),
+    };
+    let mut text = format!("{} of a log, {speed}", counted(run.requests, "request"));
+    if run.skipped > 0 {
+        text += &format!("; {} could not be sent", counted(run.skipped, "line"));
     }
     text
 }
