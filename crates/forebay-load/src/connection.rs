@@ -1,6 +1,5 @@
 //! Connection of the load generator that carries one request at a time.
 
-use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
@@ -14,6 +13,7 @@ use crate::dialling::{
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
+use crate::template::RequestSource;
 use crate::transport::Transport;
 use crate::worker::{Drive, InFlight, ThreadState};
 
@@ -23,7 +23,7 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     id: usize,
     session: C,
     /// Requests of the run, by their indices.
-    requests: Arc<[C::Request]>,
+    requests: RequestSource<C::Request>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
@@ -150,7 +150,12 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
 }
 
 impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
-    pub fn new(id: usize, session: C, requests: Arc<[C::Request]>, config: T::Config) -> Self {
+    pub fn new(
+        id: usize,
+        session: C,
+        requests: RequestSource<C::Request>,
+        config: T::Config,
+    ) -> Self {
         let now = Instant::now();
         Self {
             id,
@@ -180,7 +185,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             let next = state.mix.next(now);
             self.exchange.request = next.request;
             self.exchange.due = next.due.unwrap_or(due);
-            self.session.set_request(&self.requests[next.request]);
+            let session = &mut self.session;
+            let set = |request: &C::Request| session.set_request(request);
+            self.requests.select(next.request, &mut state.values, set);
         }
         let begin = self.exchange.due.max(earliest);
         if begin > now {

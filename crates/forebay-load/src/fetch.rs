@@ -68,31 +68,45 @@ pub fn fetch(
     let mut stream = connect(url, &deadline)?;
     let stream = stream.as_mut();
     match url.protocol() {
-        Protocol::Http | Protocol::Https => {
-            exchange(stream, Http1::new(requests.http()[0].clone(), false, sink), &deadline)
-        }
+        Protocol::Http | Protocol::Https => exchange(
+            stream,
+            Http1::new(requests.http().map_err(FetchError::Request)?.first(), false, sink),
+            &deadline,
+        ),
         Protocol::Ws | Protocol::Wss => {
-            let mut session = WebSocket::new(requests.websocket()[0].clone(), false, sink);
+            let mut session = WebSocket::new(
+                requests.websocket().map_err(FetchError::Request)?.first(),
+                false,
+                sink,
+            );
             session.connect();
             exchange(stream, session, &deadline)
         }
         Protocol::H2c | Protocol::H2 => {
-            let request = requests.http2().map_err(FetchError::Request)?[0].clone();
+            let request = requests.http2().map_err(FetchError::Request)?.first();
             let session = Http2::new(request, false, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
         }
         Protocol::Http3 => fetch_over_quic(url, &requests, &deadline),
-        Protocol::Ajp => {
-            exchange(stream, AjpClient::new(requests.ajp()[0].clone(), false, sink), &deadline)
-        }
-        Protocol::Fastcgi => exchange(
+        Protocol::Ajp => exchange(
             stream,
-            FastcgiClient::new(requests.fastcgi()[0].clone(), false, sink),
+            AjpClient::new(requests.ajp().map_err(FetchError::Request)?.first(), false, sink),
             &deadline,
         ),
-        Protocol::Scgi | Protocol::Uwsgi => {
-            exchange(stream, AppServer::new(requests.http()[0].clone(), sink), &deadline)
-        }
+        Protocol::Fastcgi => exchange(
+            stream,
+            FastcgiClient::new(
+                requests.fastcgi().map_err(FetchError::Request)?.first(),
+                false,
+                sink,
+            ),
+            &deadline,
+        ),
+        Protocol::Scgi | Protocol::Uwsgi => exchange(
+            stream,
+            AppServer::new(requests.http().map_err(FetchError::Request)?.first(), sink),
+            &deadline,
+        ),
     }
 }
 
@@ -238,7 +252,7 @@ fn fetch_over_quic(
     requests: &Requests,
     deadline: &Deadline,
 ) -> Result<FetchedReply, FetchError> {
-    let request = requests.http3().map_err(FetchError::Request)?[0].clone();
+    let request = requests.http3().map_err(FetchError::Request)?.first();
     let client = TlsClient::new(url, &TlsOptions::default()).map_err(FetchError::Request)?;
     let mut last = FetchError::Connect(io::ErrorKind::NotFound.into());
     for address in resolve_tcp(url).map_err(FetchError::Request)? {

@@ -3,6 +3,7 @@
 use forebay_client::Sink;
 
 use crate::Check;
+use crate::cookies::SharedJar;
 use crate::search::Search;
 
 /// Inspection of a reply: counts the bytes of the body, and searches them if a check requires that.
@@ -13,6 +14,8 @@ pub(crate) struct Inspection {
     search: Option<Search>,
     /// First bytes of the body, for an error message. Only collected with a check.
     beginning: Vec<u8>,
+    /// Cookies of the connection, if they are kept.
+    jar: Option<SharedJar>,
 }
 
 /// Maximum number of body bytes that an error message quotes.
@@ -28,11 +31,11 @@ pub(crate) enum Mismatch {
 }
 
 impl Inspection {
-    /// Creates an inspection for `check`.
-    pub fn new(check: Option<&Check>) -> Self {
+    /// Creates an inspection for `check`. Stores cookies in `jar`.
+    pub fn new(check: Option<&Check>, jar: Option<SharedJar>) -> Self {
         let needle = check.and_then(|check| check.body_contains.as_deref());
         let status = check.map(|check| check.status);
-        Self { length: 0, status, search: needle.map(Search::new), beginning: Vec::new() }
+        Self { length: 0, status, search: needle.map(Search::new), beginning: Vec::new(), jar }
     }
 
     /// Returns the number of body bytes of the reply.
@@ -68,10 +71,16 @@ impl Sink for Inspection {
         }
     }
 
-    fn field(&mut self, _: &[u8], _: &[u8]) {}
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(jar) = &self.jar
+            && name.eq_ignore_ascii_case(b"set-cookie")
+        {
+            jar.store(value);
+        }
+    }
 
     fn wants_fields(&self) -> bool {
-        false
+        self.jar.is_some()
     }
 
     fn body(&mut self, piece: &[u8]) {

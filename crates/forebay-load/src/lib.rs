@@ -16,7 +16,9 @@
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `shard` and `merge` divide a load among machines and
 //!   add up its results;
-//! - `replay` reads logs, and `schedule` has the order and times of their requests;
+//! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
+//! - `template` fills placeholders of requests with values, also those of a `value_table`, and
+//!   `cookies` keeps what the server sets;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -28,6 +30,7 @@ mod against;
 mod budget;
 mod capacity;
 mod connection;
+mod cookies;
 mod dialling;
 mod error;
 mod fetch;
@@ -39,6 +42,7 @@ mod mux;
 mod outcome;
 mod pacer;
 mod replay;
+mod replay_order;
 mod request;
 mod requests_file;
 mod run;
@@ -49,9 +53,11 @@ mod shard;
 mod spec;
 mod tally;
 mod target;
+mod template;
 mod tls;
 mod transport;
 mod url;
+mod value_table;
 mod waiting;
 mod worker;
 
@@ -62,12 +68,12 @@ pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
 pub use goal::{Goal, Judgement};
 pub use merge::{Merged, ShardResult, merge};
-pub use outcome::{
-    Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, ReplayRun, Requests,
-};
-pub use replay::{Replay, read_replay};
+pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use replay::read_replay;
+pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
 pub use shard::{Shard, ShardRun};
 pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};
+pub use value_table::ValueTable;

@@ -27,8 +27,12 @@ impl Mix {
     /// Returns one mix per thread. Each thread starts at a different position of the same order.
     pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
         let weights: Vec<u32> = spec.parts.iter().map(|part| part.weight).collect();
-        let order: Arc<[u32]> =
-            if weights.len() < 2 { Arc::default() } else { order(&weights).into() };
+        let order: Arc<[u32]> = match weights.len() {
+            // A single request needs an order only if its values change.
+            0 | 1 if spec.has_values() => [0].into(),
+            0 | 1 => Arc::default(),
+            _ => order(&weights).into(),
+        };
         // A WebSocket message may have any effect, so it is never sent again.
         let may_resend: Arc<[bool]> = if spec.url.protocol().is_websocket() {
             vec![false; spec.parts.len().max(1)].into()

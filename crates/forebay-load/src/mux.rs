@@ -8,7 +8,6 @@
 mod session;
 mod streams;
 
-use std::sync::Arc;
 use std::time::Instant;
 use std::{fmt, io};
 
@@ -23,6 +22,7 @@ use crate::dialling::{
 use crate::inspection::Inspection;
 use crate::tally::Failure;
 use crate::target::Dialled;
+use crate::template::RequestSource;
 use crate::transport::Transport;
 use crate::worker::{Drive, InFlight, ThreadState};
 
@@ -35,7 +35,7 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     id: usize,
     session: C,
     /// Requests of the run, by their indices.
-    requests: Arc<[C::Request]>,
+    requests: RequestSource<C::Request>,
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
@@ -183,7 +183,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     pub fn new(
         id: usize,
         session: C,
-        requests: Arc<[C::Request]>,
+        requests: RequestSource<C::Request>,
         streams: usize,
         config: T::Config,
     ) -> Self {
@@ -267,7 +267,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 let next = state.mix.next(now);
                 request.request = next.request;
                 request.due = next.due.unwrap_or(due);
-                self.session.set_request(stream, &self.requests[next.request]);
+                let session = &mut self.session;
+                let set = |request: &C::Request| session.set_request(stream, request);
+                self.requests.select(next.request, &mut state.values, set);
             }
             let begin = request.due.max(earliest);
             if begin > now {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::{Arrivals, Protocol, Rate, Second, Shard, ShardRun};
+use crate::{Arrivals, Protocol, Rate, ReplayRun, Second, Shard, ShardRun};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
@@ -60,17 +60,6 @@ pub struct Outcome {
     pub shard: Option<ShardRun>,
     /// Log that was replayed.
     pub replay: Option<ReplayRun>,
-}
-
-/// Log that a run replayed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ReplayRun {
-    /// Number of requests in the log that can be sent.
-    pub requests: u64,
-    /// Number of lines or entries that cannot be sent.
-    pub skipped: u64,
-    /// Factor of the log's pace; `None` if the log's times were not used.
-    pub speed: Option<f64>,
 }
 
 /// Counts of one request of a mixed load.

@@ -3,31 +3,16 @@
 mod access_log;
 mod har;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::BufRead;
 use std::time::Duration;
 
-use crate::{Part, ReplayRun, Url};
-
-/// Requests of a log, with the times at which they were sent.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Replay {
-    /// Different requests. Their weights are not used.
-    pub parts: Vec<Part>,
-    /// Requests in the order of their times: the index in `parts`, and the time since the first
-    /// request.
-    pub entries: Vec<(u32, Duration)>,
-    /// Numbers of lines or entries that cannot be sent, by reason, with the number of the first
-    /// one.
-    pub skipped: BTreeMap<&'static str, (u64, u64)>,
-    /// Factor of the log's pace; `None` sends requests as fast as replies arrive, or at the rate of
-    /// the run.
-    pub speed: Option<f64>,
-}
+use crate::{Part, Replay, Url};
 
 /// Requests that are read from a file.
 #[derive(Debug, Default)]
 struct Reading {
+    parts: Vec<Part>,
     replay: Replay,
     indices: HashMap<(String, String), u32>,
 }
@@ -40,12 +25,12 @@ const MOST_ENTRIES: usize = 20_000_000;
 
 const TARGET: Skip = "its target cannot be sent in a request";
 
-/// Reads an access log in the common or combined format, or a HAR file. The requests are sent to
-/// the server of `base`.
+/// Reads an access log in the common or combined format, or a HAR file. Returns the different
+/// requests, on the server of `base`, and their order.
 ///
 /// # Errors
 /// Returns an error message if the file cannot be read, or has no request that can be sent.
-pub fn read_replay(mut file: impl BufRead, base: &Url) -> Result<Replay, String> {
+pub fn read_replay(mut file: impl BufRead, base: &Url) -> Result<(Vec<Part>, Replay), String> {
     let start = file.fill_buf().map_err(|error| error.to_string())?;
     if start.starts_with(&[0x1f, 0x8b]) || start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         return Err("it is compressed: decompress it first, for example with zcat".to_owned());
@@ -80,8 +65,8 @@ impl Reading {
     }
 
     fn add_part(&mut self, part: Part) -> u32 {
-        self.replay.parts.push(part);
-        (self.replay.parts.len() - 1) as u32
+        self.parts.push(part);
+        (self.parts.len() - 1) as u32
     }
 
     fn push(&mut self, index: u32, time: Duration) -> Result<(), Skip> {
@@ -98,7 +83,7 @@ impl Reading {
     }
 
     /// Sorts the requests by time, and makes their times relative to the first one.
-    fn finish(mut self) -> Result<Replay, String> {
+    fn finish(mut self) -> Result<(Vec<Part>, Replay), String> {
         let entries = &mut self.replay.entries;
         // A log has the order in which the requests ended.
         entries.sort_by_key(|(_, time)| *time);
@@ -107,27 +92,7 @@ impl Reading {
             return Err(format!("it has no request that can be sent {skipped}").trim().to_owned());
         };
         entries.iter_mut().for_each(|(_, time)| *time -= first);
-        Ok(self.replay)
-    }
-}
-
-impl Replay {
-    /// Returns the numbers of requests and of lines that cannot be sent.
-    pub fn summary(&self) -> ReplayRun {
-        let skipped = self.skipped.values().map(|(count, _)| count).sum();
-        ReplayRun { requests: self.entries.len() as u64, skipped, speed: self.speed }
-    }
-
-    /// Returns the number of lines or entries that cannot be sent, with the reasons. Returns `None`
-    /// if there are none.
-    pub fn skipped_text(&self) -> Option<String> {
-        let reasons = self.skipped.iter().map(|(why, (count, first))| match count {
-            1 => format!("{first}: {why}"),
-            _ => format!("{first} and {} more: {why}", count - 1),
-        });
-        let reasons = reasons.collect::<Vec<_>>().join("; ");
-        let count: u64 = self.skipped.values().map(|(count, _)| count).sum();
-        (count > 0).then(|| format!("(not sent: {count}; number {reasons})"))
+        Ok((self.parts, self.replay))
     }
 }
 
@@ -135,13 +100,13 @@ impl Replay {
 mod tests {
     use super::*;
 
-    fn read(text: &[u8]) -> Result<Replay, String> {
+    fn read(text: &[u8]) -> Result<(Vec<Part>, Replay), String> {
         read_replay(text, &Url::parse("http://h:1/").unwrap())
     }
 
-    fn sent(replay: &Replay) -> Vec<(String, u64)> {
+    fn sent((parts, replay): &(Vec<Part>, Replay)) -> Vec<(String, u64)> {
         let text = |(index, time): &(u32, Duration)| {
-            let part = &replay.parts[*index as usize];
+            let part = &parts[*index as usize];
             (format!("{} {}", part.method, part.url.target()), time.as_millis() as u64)
         };
         replay.entries.iter().map(text).collect()
@@ -156,14 +121,15 @@ site:80 ::1 - - [10/Oct/2026:13:55:37 +0000] "GET /a?b=c HTTP/1.1" 200 12
 1.2.3.4 - - [10/Oct/2026:13:55:38 +0000] "GET /q\"\x22\x01 HTTP/1.0" 400 0
 1.2.3.4 - - [10/Oct/2026:13:55:38 +0000] "GET http://other/x HTTP/1.1" 200 0
 "#;
-        let replay = read(log).unwrap();
+        let read_back = read(log).unwrap();
+        let (parts, replay) = &read_back;
         assert_eq!(replay.skipped.len(), 1, "{replay:?}");
         assert_eq!(replay.skipped[TARGET], (1, 4));
         // Lines of one second are spread over it.
         let expected =
             [("GET /a?b=c", 0), ("GET /a?b=c", 1000), ("HEAD /b", 2000), ("GET /x", 2666)];
-        assert_eq!(sent(&replay), expected.map(|(text, ms)| (text.to_owned(), ms)));
-        assert_eq!(replay.parts.len(), 3);
+        assert_eq!(sent(&read_back), expected.map(|(text, ms)| (text.to_owned(), ms)));
+        assert_eq!(parts.len(), 3);
     }
 
     #[test]
@@ -183,7 +149,7 @@ site:80 ::1 - - [10/Oct/2026:13:55:37 +0000] "GET /a?b=c HTTP/1.1" 200 12
         );
         log.extend_from_slice(&vec![b'x'; 200_000]);
         log.extend_from_slice(b"\nh - - [10/Oct/2026:13:55:36 +0000] \"GET /last HTTP/1.1\" 200 1");
-        let replay = read(&log).unwrap();
+        let (_, replay) = read(&log).unwrap();
         assert_eq!(replay.entries.len(), 2, "{replay:?}");
         let count: u64 = replay.skipped.values().map(|(count, _)| count).sum();
         assert_eq!(count, 9, "{replay:?}");
@@ -208,9 +174,10 @@ site:80 ::1 - - [10/Oct/2026:13:55:37 +0000] "GET /a?b=c HTTP/1.1" 200 12
             {"request": {"method": "G T", "url": "https://shop.example/"}},
             7
         ]}}"#;
-        let replay = read(har).unwrap();
-        assert_eq!(sent(&replay), [("GET /".to_owned(), 0), ("POST /cart?x=1".to_owned(), 250)]);
-        let post = &replay.parts[0];
+        let read_back = read(har).unwrap();
+        assert_eq!(sent(&read_back), [("GET /".to_owned(), 0), ("POST /cart?x=1".to_owned(), 250)]);
+        let (parts, replay) = &read_back;
+        let post = &parts[0];
         assert_eq!(post.headers, [("X-A".to_owned(), "b".to_owned())]);
         assert_eq!(post.body, b"a=b");
         assert_eq!(replay.skipped.values().map(|(count, _)| count).sum::<u64>(), 4);

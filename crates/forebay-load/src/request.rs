@@ -7,7 +7,8 @@ use forebay_client::{
 };
 use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
-use crate::{Error, Part, Protocol, Spec};
+use crate::template::{Encode, RequestSource, Template};
+use crate::{Error, Protocol, Spec};
 
 /// Header fields that users cannot set, each with the reason for the error message.
 const OWN_FIELDS: [(&str, &str); 3] = [
@@ -23,8 +24,19 @@ const CONNECTION_FIELDS: [&str; 5] =
 /// Requests of a run, encoded for their protocol.
 pub(crate) struct Requests {
     all: Vec<Encoded>,
+    /// Templates of all requests; empty if none has placeholders.
+    templates: Vec<Template>,
+    converter: Converter,
     keepalive: bool,
     is_tls: bool,
+}
+
+/// Conversion of an HTTP/1.1 request to the encoding of a protocol.
+#[derive(Clone)]
+struct Converter {
+    protocol: Protocol,
+    gateway: Gateway,
+    keepalive: bool,
 }
 
 /// Encoded request.
@@ -44,50 +56,91 @@ impl Requests {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
-        let all = if spec.parts.is_empty() {
-            vec![Encoded::of(spec)?]
-        } else {
-            let plain = spec.without_parts();
-            let encode = |part: &Part| Encoded::of(&plain.with_part(part));
-            spec.parts.iter().map(encode).collect::<Result<_, _>>()?
+        let converter =
+            Converter { protocol, gateway: spec.gateway.clone(), keepalive: spec.keepalive };
+        let (mut all, mut templates) = (Vec::new(), Vec::new());
+        let plain = spec.without_parts();
+        let parts = spec.parts.iter().map(|part| plain.with_part(part));
+        let whole = spec.parts.is_empty().then(|| plain.clone());
+        let has_values = spec.has_values();
+        for request in parts.chain(whole) {
+            let (http, message) = http_of(&request)?;
+            if has_values {
+                let table = spec.values.as_deref();
+                let template = Template::of(&http, &message, table).map_err(Error::Invalid)?;
+                let [http, message] = template.render_longest(table);
+                // HTTP/1.1 is not converted, so its limits are checked here.
+                forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
+                converter.convert(http, message, false)?;
+                templates.push(template);
+            }
+            all.push(converter.convert(http, message, request.method == "HEAD")?);
+        }
+        // Without placeholders and cookies, requests need not be encoded again.
+        let has_placeholders = templates.iter().any(Template::has_placeholders);
+        if !has_placeholders && !spec.cookies {
+            if spec.values.is_some() {
+                let why = "no request has a placeholder of the table: write {COLUMN} in a URL, field or body";
+                return Err(Error::Invalid(why.to_owned()));
+            }
+            templates.clear();
+        }
+        Ok(Self { all, templates, converter, keepalive: spec.keepalive, is_tls: protocol.is_tls() })
+    }
+
+    /// Returns the requests of a protocol. `encode` creates the protocol's request.
+    fn source<R: Clone>(
+        &self,
+        encode: impl Fn(&Encoded) -> Result<R, Error> + Clone + Send + Sync + 'static,
+    ) -> Result<RequestSource<R>, Error> {
+        let fixed = self.all.iter().map(&encode).collect::<Result<Arc<[R]>, _>>()?;
+        let source = RequestSource::fixed(fixed);
+        if self.templates.is_empty() {
+            return Ok(source);
+        }
+        let rendering = |each: &Encoded| {
+            let (converter, encode) = (self.converter.clone(), encode.clone());
+            let to_head = each.to_head;
+            let render = move |[http, message]: [Vec<u8>; 2]| {
+                encode(&converter.convert(http, message, to_head).ok()?).ok()
+            };
+            Box::new(render) as Encode<R>
         };
-        Ok(Self { all, keepalive: spec.keepalive, is_tls: protocol.is_tls() })
+        let renderings = self.all.iter().map(rendering).collect();
+        Ok(source.with_templates(self.templates.clone(), renderings))
     }
 
     /// Returns the requests for an HTTP/1.1, SCGI or uwsgi connection.
-    pub fn http(&self) -> Arc<[HttpRequest]> {
-        let request =
-            |each: &Encoded| HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head };
-        self.all.iter().map(request).collect()
+    pub fn http(&self) -> Result<RequestSource<HttpRequest>, Error> {
+        self.source(|each| Ok(HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head }))
     }
 
     /// Returns the requests for an HTTP/2 connection.
-    pub fn http2(&self) -> Result<Arc<[Arc<Http2Request>]>, Error> {
-        let request = |each: &Encoded| Http2Request::of(&each.bytes, self.is_tls).map(Arc::new);
-        self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
+    pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
+        let is_tls = self.is_tls;
+        self.source(move |each| {
+            Http2Request::of(&each.bytes, is_tls).map(Arc::new).map_err(malformed)
+        })
     }
 
     /// Returns the requests for an HTTP/3 connection.
-    pub fn http3(&self) -> Result<Arc<[Arc<Http3Request>]>, Error> {
-        let request = |each: &Encoded| Http3Request::of(&each.bytes).map(Arc::new);
-        self.all.iter().map(request).collect::<Result<_, _>>().map_err(malformed)
+    pub fn http3(&self) -> Result<RequestSource<Arc<Http3Request>>, Error> {
+        self.source(|each| Http3Request::of(&each.bytes).map(Arc::new).map_err(malformed))
     }
 
     /// Returns the requests for a FastCGI connection.
-    pub fn fastcgi(&self) -> Arc<[Arc<[u8]>]> {
-        self.all.iter().map(|each| each.bytes.clone()).collect()
+    pub fn fastcgi(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
+        self.source(|each| Ok(each.bytes.clone()))
     }
 
     /// Returns the requests for an AJP connection.
-    pub fn ajp(&self) -> Arc<[Arc<AjpRequest>]> {
-        self.all.iter().map(|each| each.ajp.clone()).collect()
+    pub fn ajp(&self) -> Result<RequestSource<Arc<AjpRequest>>, Error> {
+        self.source(|each| Ok(each.ajp.clone()))
     }
 
     /// Returns the requests for a WebSocket connection.
-    pub fn websocket(&self) -> Arc<[WebSocketRequest]> {
-        let request =
-            |each: &Encoded| WebSocketRequest::new(each.bytes.clone(), each.message.as_slice());
-        self.all.iter().map(request).collect()
+    pub fn websocket(&self) -> Result<RequestSource<WebSocketRequest>, Error> {
+        self.source(|each| Ok(WebSocketRequest::new(each.bytes.clone(), each.message.as_slice())))
     }
 
     /// Returns true if connections stay open after a request.
@@ -96,20 +149,22 @@ impl Requests {
     }
 }
 
-impl Encoded {
-    /// Encodes one request for the protocol of `spec`.
-    fn of(spec: &Spec) -> Result<Self, Error> {
-        let mut message = Vec::new();
-        let http = if spec.url.protocol().is_websocket() {
-            let default = || DEFAULT_MESSAGE.to_vec();
-            message = if spec.body.is_empty() { default() } else { spec.body.clone() };
-            websocket_handshake(spec)?
-        } else {
-            http_request(spec)?
-        };
-        let (gateway, keepalive) = (&spec.gateway, spec.keepalive);
+/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message.
+fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    if !spec.url.protocol().is_websocket() {
+        return Ok((http_request(spec)?, Vec::new()));
+    }
+    let default = || DEFAULT_MESSAGE.to_vec();
+    let message = if spec.body.is_empty() { default() } else { spec.body.clone() };
+    Ok((websocket_handshake(spec)?, message))
+}
+
+impl Converter {
+    /// Converts an HTTP/1.1 request to the encoding of the protocol.
+    fn convert(&self, http: Vec<u8>, message: Vec<u8>, to_head: bool) -> Result<Encoded, Error> {
+        let (gateway, keepalive) = (&self.gateway, self.keepalive);
         let mut ajp = AjpRequest::default();
-        let bytes = match spec.url.protocol() {
+        let bytes = match self.protocol {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
             Protocol::Http3 | Protocol::Ws | Protocol::Wss => http,
             Protocol::Fastcgi => {
@@ -124,7 +179,7 @@ impl Encoded {
                 Vec::new()
             }
         };
-        Ok(Self { bytes: bytes.into(), ajp: ajp.into(), message, to_head: spec.method == "HEAD" })
+        Ok(Encoded { bytes: bytes.into(), ajp: ajp.into(), message, to_head })
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
 use crate::connection::LoadConnection;
+use crate::cookies::SharedJar;
 use crate::inspection::Inspection;
 use crate::mix::Mix;
 use crate::mux::MuxConnection;
@@ -20,6 +21,7 @@ use crate::request::Requests;
 use crate::series::add_series;
 use crate::tally::{PartTally, Tally};
 use crate::target::ServerAddresses;
+use crate::template::Values;
 use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
@@ -108,50 +110,63 @@ fn crew_over<T: Transport + 'static>(
 ) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
-    let inspection = || Inspection::new(spec.check.as_ref());
+    let jar = || spec.cookies.then(SharedJar::default);
+    let inspection = |jar: &Option<SharedJar>| Inspection::new(spec.check.as_ref(), jar.clone());
     Ok(match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
-            let requests = requests.http();
+            let requests = requests.http()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let session = Http1::new(requests[0].clone(), keepalive, inspection());
-                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
+                let jar = jar();
+                let session = Http1::new(requests.first(), keepalive, inspection(&jar));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
             })?)
         }
         Protocol::Ws | Protocol::Wss => {
-            let requests = requests.websocket();
+            let requests = requests.websocket()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let session = WebSocket::new(requests[0].clone(), keepalive, inspection());
-                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
+                let jar = jar();
+                let session = WebSocket::new(requests.first(), keepalive, inspection(&jar));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
             })?)
         }
         Protocol::H2c | Protocol::H2 => {
             let requests = requests.http2()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let inspections = (0..spec.streams).map(|_| inspection());
-                let session = Http2::new(requests[0].clone(), keepalive, inspections);
-                MuxConnection::<_, T>::new(id, session, requests.clone(), spec.streams, config())
+                let jar = jar();
+                let inspections = (0..spec.streams).map(|_| inspection(&jar));
+                let session = Http2::new(requests.first(), keepalive, inspections);
+                MuxConnection::<_, T>::new(
+                    id,
+                    session,
+                    requests.for_connection(jar),
+                    spec.streams,
+                    config(),
+                )
             })?)
         }
         Protocol::Http3 => http3_crew(spec)?,
         Protocol::Fastcgi => {
-            let requests = requests.fastcgi();
+            let requests = requests.fastcgi()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let session = FastcgiClient::new(requests[0].clone(), keepalive, inspection());
-                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
+                let jar = jar();
+                let session = FastcgiClient::new(requests.first(), keepalive, inspection(&jar));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
             })?)
         }
         Protocol::Ajp => {
-            let requests = requests.ajp();
+            let requests = requests.ajp()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let session = AjpClient::new(requests[0].clone(), keepalive, inspection());
-                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
+                let jar = jar();
+                let session = AjpClient::new(requests.first(), keepalive, inspection(&jar));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
             })?)
         }
         Protocol::Scgi | Protocol::Uwsgi => {
-            let requests = requests.http();
+            let requests = requests.http()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let session = AppServer::new(requests[0].clone(), inspection());
-                LoadConnection::<_, T>::new(id, session, requests.clone(), config())
+                let jar = jar();
+                let session = AppServer::new(requests.first(), inspection(&jar));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
             })?)
         }
     })
@@ -166,10 +181,18 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     // The configuration of each connection is a copy of this one, so it is valid, too.
     client.for_quic()?;
     Ok(Box::new(WorkerCrew::new(spec, |id| {
-        let inspections = (0..spec.streams).map(|_| Inspection::new(spec.check.as_ref()));
+        let jar = spec.cookies.then(SharedJar::default);
+        let inspections =
+            (0..spec.streams).map(|_| Inspection::new(spec.check.as_ref(), jar.clone()));
         let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
-        let session = Http3::new(requests[0].clone(), keepalive, inspections, config);
-        MuxConnection::<_, Datagrams>::new(id, session, requests.clone(), spec.streams, verdict)
+        let session = Http3::new(requests.first(), keepalive, inspections, config);
+        MuxConnection::<_, Datagrams>::new(
+            id,
+            session,
+            requests.for_connection(jar),
+            spec.streams,
+            verdict,
+        )
     })?))
 }
 
@@ -179,10 +202,11 @@ impl<C: Drive + Send> WorkerCrew<C> {
         let threads = spec.threads.min(spec.connections);
         allow_files(spec.connections as u64 + 2 * threads as u64)?;
         let target = Arc::new(ServerAddresses::resolve(spec)?);
-        let workers = Mix::of(spec, threads).into_iter().enumerate().map(|(index, mix)| {
+        let orders = Mix::of(spec, threads).into_iter().zip(Values::of(spec, threads));
+        let workers = orders.enumerate().map(|(index, order)| {
             let connections =
                 (0..part(spec.connections, threads, index)).map(&connection).collect();
-            let worker = Worker::new(connections, target.clone(), mix, spec.timeout);
+            let worker = Worker::new(connections, target.clone(), order, spec.timeout);
             worker.map_err(system("opening epoll"))
         });
         let workers = workers.collect::<Result<_, _>>()?;

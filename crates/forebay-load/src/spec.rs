@@ -8,7 +8,8 @@ use std::time::Duration;
 use forebay_client::Gateway;
 use forebay_stat::Latency;
 
-use crate::{Error, Replay, Shard, Url};
+use crate::value_table::has_placeholder;
+use crate::{Error, Replay, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -51,10 +52,14 @@ pub struct Spec {
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
     /// Part of a load on several machines that this run is. The other settings are those of this
-    /// part ([`Shard::divide`]).
+    /// part ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,
+    /// Table of values for placeholders such as `{column}` in targets, header fields and bodies.
+    pub values: Option<Arc<ValueTable>>,
+    /// Sends the cookies that the server has set on the connection.
+    pub cookies: bool,
 }
 
 /// One request of a mixed load.
@@ -209,6 +214,8 @@ impl Spec {
             tls: TlsOptions::default(),
             shard: None,
             replay: None,
+            values: None,
+            cookies: false,
         }
     }
 
@@ -235,8 +242,68 @@ impl Spec {
             think: self.think,
             rate: self.rate,
             shard: self.shard.clone(),
+            values: self.values.clone(),
+            cookies: self.cookies,
             ..Self::new(url)
         }
+    }
+
+    /// Reduces the whole load to one shard. The connections and requests of all shards
+    /// add up to those of the whole load. The rate is divided equally.
+    ///
+    /// # Errors
+    /// Fails if the load has fewer connections or requests than shards.
+    pub fn divided(self, mut shard: Shard) -> Result<Self, Error> {
+        shard.connections = self.connections;
+        shard.rate = self.rate.map(|rate| rate.per_second);
+        let whole = shard.clone();
+        let too_few = |count: u64, what: &str| {
+            let Shard { number, count: shards, .. } = whole;
+            Error::Invalid(format!(
+                "--shard {number}/{shards}: {count} {what} cannot be divided among {shards} \
+                 shards: use at least {shards}"
+            ))
+        };
+        let connections = shard.part(self.connections as u64);
+        if self.connections < shard.count as usize {
+            return Err(too_few(self.connections as u64, "connections (-c)"));
+        }
+        let mut stop = self.stop;
+        if let Stop::Requests(requests) = &mut stop {
+            shard.requests = Some(*requests);
+            if *requests < u64::from(shard.count) {
+                return Err(too_few(*requests, "requests (-n)"));
+            }
+            *requests = shard.part(*requests);
+        }
+        let connections = connections as usize;
+        let count = f64::from(shard.count);
+        Ok(Self {
+            connections,
+            threads: self.threads.min(connections),
+            stop,
+            rate: self.rate.map(|rate| Rate { per_second: rate.per_second / count, ..rate }),
+            shard: Some(shard),
+            ..self
+        })
+    }
+
+    /// Returns true if requests may have placeholders or cookies.
+    pub(crate) fn has_values(&self) -> bool {
+        let table = self.values.as_deref();
+        let is_open = |text: &[u8]| has_placeholder(text, table);
+        let has_fields =
+            |fields: &[(String, String)]| fields.iter().any(|(_, value)| is_open(value.as_bytes()));
+        let is_templated = |part: &Part| {
+            is_open(part.url.target().as_bytes())
+                || is_open(&part.body)
+                || has_fields(&part.headers)
+        };
+        self.cookies
+            || is_open(self.url.target().as_bytes())
+            || is_open(&self.body)
+            || has_fields(&self.headers)
+            || self.parts.iter().any(is_templated)
     }
 
     /// Returns the settings of a run that sends only `part`. `self` must have no parts.
@@ -327,4 +394,39 @@ pub(crate) fn is_idempotent(method: &str) -> bool {
 /// Returns the number of cores, limited to the number of connections.
 pub(crate) fn default_threads(connections: usize) -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(connections).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_all_shards_add_up_exactly() {
+        let rate = Some(Rate { per_second: 100.0, arrivals: Arrivals::Even });
+        let whole = Spec {
+            connections: 10,
+            stop: Stop::Requests(1003),
+            rate,
+            ..Spec::new(Url::parse("http://h/").unwrap())
+        };
+        for count in [1, 2, 3, 7, 10] {
+            let parts: Vec<Spec> = (1..=count)
+                .map(|n| format!("{n}/{count}").parse::<Shard>().unwrap())
+                .map(|shard| whole.clone().divided(shard).unwrap())
+                .collect();
+            let requests = |spec: &Spec| match spec.stop {
+                Stop::Requests(n) => n,
+                Stop::Duration(_) => 0,
+            };
+            assert_eq!(parts.iter().map(|spec| spec.connections).sum::<usize>(), 10);
+            assert_eq!(parts.iter().map(requests).sum::<u64>(), 1003);
+            assert!(parts.iter().all(|spec| spec.threads <= spec.connections));
+            let shard = parts[0].shard.as_ref().unwrap();
+            assert_eq!((shard.rate, shard.requests), (Some(100.0), Some(1003)));
+            let rates: f64 = parts.iter().map(|spec| spec.rate.unwrap().per_second).sum();
+            assert!((rates - 100.0).abs() < 1e-9);
+        }
+        let error = whole.divided("3/11".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("10 connections (-c) cannot be divided among 11"), "{error}");
+    }
 }

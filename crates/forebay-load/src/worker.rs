@@ -21,6 +21,7 @@ use crate::pacer::Pacer;
 use crate::series::Series;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
+use crate::template::Values;
 use crate::waiting::{BATCH, Waiting, timespec};
 use crate::{Control, Second};
 
@@ -95,6 +96,7 @@ pub(crate) struct ThreadState {
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
     pub mix: Mix,
+    pub values: Values,
     /// Share of the planned requests that this turn did not send in time.
     pub shortfall: f64,
     /// Number of connections that still have requests to send in this turn.
@@ -158,7 +160,7 @@ impl<C: Drive> Worker<C> {
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
-        mix: Mix,
+        (mix, values): (Mix, Values),
         timeout: Duration,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -174,6 +176,7 @@ impl<C: Drive> Worker<C> {
             target,
             timeout,
             mix,
+            values,
             shortfall: 0.0,
             active: 0,
             gave_up: false,

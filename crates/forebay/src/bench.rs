@@ -5,6 +5,7 @@ pub mod conditions;
 pub mod duration;
 pub mod export;
 mod find_rate;
+mod form;
 mod format;
 pub mod number;
 mod progress;
@@ -23,7 +24,7 @@ use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
     Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, RunDecision, Shard, Spec, Stop,
-    TlsOptions, Url, parse_requests, run as run_load,
+    TlsOptions, Url, ValueTable, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -110,9 +111,9 @@ pub struct BenchArgs {
     /// such as 2026-11-27T10:00:00Z. If it has passed, start at once
     #[arg(long, value_name = "TIME", value_parser = start::parse)]
     start_at: Option<SystemTime>,
-    /// Request method
-    #[arg(short = 'X', long, default_value = "GET")]
-    method: String,
+    /// Request method [default: GET, or POST with a form]
+    #[arg(short = 'X', long)]
+    method: Option<String>,
     /// Header field to send, 'name: value'; may be repeated
     #[arg(short = 'H', long = "header", value_parser = parse_field)]
     headers: Vec<(String, String)>,
@@ -122,6 +123,20 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
+    /// Field of a multipart form, as in curl: name=value or name=@FILE, with ;type=TYPE; may be
+    /// repeated
+    #[arg(short = 'F', long = "form", value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file"])]
+    form: Vec<String>,
+    /// Field of a URL-encoded form, as in curl: name=value or name@FILE; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file", "form"])]
+    data_urlencode: Vec<String>,
+    /// CSV file of values. {COLUMN} in URLs, header fields and bodies is replaced by a value of the
+    /// next row for each request. {n} is the number of the request, {random:1-1000} a random number
+    #[arg(long, value_name = "FILE.csv")]
+    values: Option<PathBuf>,
+    /// Keep the cookies that the server sets, for each connection
+    #[arg(long)]
+    cookies: bool,
     /// Directory of scripts, for fcgi, scgi and uwsgi. With the path appended, it becomes
     /// SCRIPT_FILENAME
     #[arg(long, value_name = "DIR")]
@@ -296,12 +311,19 @@ impl BenchArgs {
         };
         let urls = self.urls.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         let url = urls[0].clone();
+        let form = self.form()?;
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
             (_, Some(file)) => body_file::read(file)
                 .map_err(|error| format!("--body-file {}: {error}", file.display()))?,
-            _ => Vec::new(),
+            _ => form.as_ref().map(|form| form.body.clone()).unwrap_or_default(),
         };
+        let mut headers = self.headers.clone();
+        let has_type = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        if let Some(form) = form.filter(|_| !has_type || !self.form.is_empty()) {
+            headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
+            headers.push(("Content-Type".to_owned(), form.content_type));
+        }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
@@ -314,9 +336,8 @@ impl BenchArgs {
             (Some(file), _) => read_requests(file, &url)?,
             (_, Some(file)) => {
                 let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
-                let mut read = replay::read(file, &url, speed)?;
-                let parts = std::mem::take(&mut read.parts);
-                replay = Some(Arc::new(read));
+                let (parts, order) = replay::read(file, &url, speed)?;
+                replay = Some(Arc::new(order));
                 parts
             }
             _ => self.mixed(&urls, &body)?,
@@ -332,8 +353,10 @@ impl BenchArgs {
             threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
             stop: self.requests.map_or(default_stop, Stop::Requests),
             replay,
-            method: self.method.clone(),
-            headers: self.headers.clone(),
+            method: self.method().to_owned(),
+            headers,
+            values: self.values.as_deref().map(read_values).transpose()?,
+            cookies: self.cookies,
             body,
             keepalive: !self.no_keepalive,
             timeout: self.timeout,
@@ -352,7 +375,7 @@ impl BenchArgs {
             ..Spec::new(url)
         };
         match &self.shard {
-            Some(shard) => shard.clone().divide(spec).map_err(|error| error.to_string()),
+            Some(shard) => spec.divided(shard.clone()).map_err(|error| error.to_string()),
             None => Ok(spec),
         }
     }
@@ -368,12 +391,26 @@ impl BenchArgs {
         }
         let part = |(index, url): (usize, &Url)| Part {
             url: url.clone(),
-            method: self.method.clone(),
+            method: self.method().to_owned(),
             headers: Vec::new(),
             body: body.to_vec(),
             weight: self.weights.get(index).copied().unwrap_or(1),
         };
         Ok(urls.iter().enumerate().map(part).collect())
+    }
+
+    fn method(&self) -> &str {
+        let has_form = !self.form.is_empty() || !self.data_urlencode.is_empty();
+        self.method.as_deref().unwrap_or(if has_form { "POST" } else { "GET" })
+    }
+
+    /// Returns the body of the form, if there is one.
+    fn form(&self) -> Result<Option<form::Form>, String> {
+        if !self.form.is_empty() {
+            return form::Form::multipart(&self.form).map(Some);
+        }
+        let fields = Some(&self.data_urlencode).filter(|fields| !fields.is_empty());
+        fields.map(|fields| form::Form::urlencoded(fields)).transpose()
     }
 
     /// Returns true if another option than --speed determines when requests are sent.
@@ -418,6 +455,14 @@ fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
     let directory = file.parent().unwrap_or(Path::new(""));
     parse_requests(&text, url, directory).map_err(wrong)
+}
+
+/// Reads a table of values.
+fn read_values(file: &Path) -> Result<Arc<ValueTable>, String> {
+    let wrong = |why: String| format!("--values {}: {why}", file.display());
+    let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+    ValueTable::parse(&text).map(Arc::new).map_err(wrong)
 }
 
 fn fail(code: u8, why: &str) -> ExitCode {

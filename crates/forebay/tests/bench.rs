@@ -537,6 +537,88 @@ fn a_log_is_replayed_exactly_once() {
 }
 
 #[test]
+fn each_request_has_its_own_values() {
+    let (address, counts) = counting_server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users.csv");
+    fs::write(&file, "user,mark\nann,1\n\"b b\",0\n").unwrap();
+    let file = file.to_str().unwrap();
+    let url = format!("http://{address}/u/{{user}}?{{n}}");
+    let run = ["-n", "20", "-c", "4", "-t", "2", "-H", "X-Mark: {mark}", "--quiet"];
+    let form = ["--data-urlencode", "name={user}&", "--values", file];
+    let output = bench(&[&[url.as_str()], &run[..], &form].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let line = |n: u64| match n % 2 {
+        1 => format!("POST /u/ann?{n} marked|name=ann%26"),
+        _ => format!("POST /u/b%20b?{n}|name=b%20b%26"),
+    };
+    let expected: BTreeMap<String, u64> = (1..=20).map(|n| (line(n), 1)).collect();
+    assert_eq!(*counts.lock().unwrap(), expected);
+
+    counts.lock().unwrap().clear();
+    let url = format!("http://{address}/{{random:3-3}}");
+    let output =
+        bench(&[&url, "-n", "6", "-c", "1", "--body", "{\"n\": {n}}", "-X", "PUT", "--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let expected = (1..=6).map(|n| (format!("PUT /3|{{\"n\": {n}}}"), 1)).collect();
+    assert_eq!(*counts.lock().unwrap(), expected);
+
+    let url = format!("http://{address}/{{usr}}");
+    for (args, why) in [
+        (["--values", file], "no column has the name \"usr\": there are user, mark"),
+        (["--values", "/dev/zero"], "larger than 64 MiB"),
+        (["--values", "/bin/sh"], "it is not UTF-8"),
+        (["-F", "x"], "write name=value or name=@FILE"),
+    ] {
+        let output = bench(&[&[url.as_str()], &args[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(why), "{why}: {output:?}");
+    }
+}
+
+#[test]
+fn cookies_are_kept_for_each_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let server = {
+        let seen = seen.clone();
+        thread::spawn(move || {
+            for id in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let seen = seen.clone();
+                thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                        let head = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                        let cookie = head.lines().find_map(|line| line.strip_prefix("Cookie: "));
+                        seen.lock().unwrap().push((id, cookie.unwrap_or("none").to_owned()));
+                        let reply = HELLO.replace(
+                            "\r\n\r\n",
+                            &format!("\r\nSet-Cookie: id={id}; Path=/; HttpOnly\r\n\r\n"),
+                        );
+                        stream.write_all(reply.as_bytes()).unwrap();
+                    }
+                });
+            }
+        })
+    };
+    let output =
+        bench(&[&url, "-n", "40", "-c", "2", "--cookies", "-H", "Cookie: own=1", "--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    server.join().unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 40);
+    for id in 0..2 {
+        let of_one = seen.iter().filter(|(other, _)| *other == id).map(|(_, cookie)| cookie);
+        for (index, cookie) in of_one.enumerate() {
+            let expected = if index == 0 { "own=1".to_owned() } else { format!("own=1; id={id}") };
+            assert_eq!(*cookie, expected);
+        }
+    }
+}
+
+#[test]
 fn a_file_of_requests_is_sent_as_it_says() {
     let (address, counts) = counting_server();
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Write};
 use std::path::Path;
 
-use forebay_load::{Replay, Url, read_replay};
+use forebay_load::{Part, Replay, Url, read_replay};
 
 /// Multiple of a log's pace; `None` for no pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,14 +31,15 @@ pub fn speed(text: &str) -> Result<Speed, String> {
 }
 
 /// Reads a log. Prints the number of lines that cannot be sent, with the reasons.
-pub fn read(file: &Path, url: &Url, Speed(speed): Speed) -> Result<Replay, String> {
+pub fn read(file: &Path, url: &Url, Speed(speed): Speed) -> Result<(Vec<Part>, Replay), String> {
     let wrong = |why: String| format!("--replay {}: {why}", file.display());
     let open = File::open(file).map_err(|error| wrong(error.to_string()))?;
-    let replay = read_replay(BufReader::with_capacity(1 << 16, open), url).map_err(wrong)?;
+    let (parts, replay) =
+        read_replay(BufReader::with_capacity(1 << 16, open), url).map_err(wrong)?;
     if let Some(text) = replay.skipped_text() {
         let _ = writeln!(io::stderr(), "forebay bench: {}", wrong(text));
     }
-    Ok(Replay { speed, ..replay })
+    Ok((parts, Replay { speed, ..replay }))
 }
 
 #[cfg(test)]

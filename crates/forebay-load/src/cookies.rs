@@ -1,0 +1,129 @@
+//! Cookies that a server sets on a connection of the load generator.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+/// Cookies of one connection, which its streams share.
+// The load thread moves to another thread once, so `Rc` is not possible. The lock is never waited
+// for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedJar(Arc<Mutex<Vec<Cookie>>>);
+
+#[derive(Debug)]
+struct Cookie {
+    name: Vec<u8>,
+    value: Vec<u8>,
+    path: Vec<u8>,
+}
+
+/// Limits as in browsers.
+const MOST_COOKIES: usize = 180;
+const LONGEST: usize = 4096;
+/// Maximum length of the field `Cookie`. Servers refuse longer heads.
+const LONGEST_FIELD: usize = 8192;
+
+impl SharedJar {
+    /// Stores the cookie of a `Set-Cookie` field. Ignores its domain, because a run loads one
+    /// server.
+    pub fn store(&self, field: &[u8]) {
+        let mut parts = field.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+        let pair = parts.next().unwrap_or_default();
+        let Some(at) = memchr::memchr(b'=', pair) else { return };
+        let (name, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+        if name.is_empty() || field.len() > LONGEST {
+            return;
+        }
+        let (mut path, mut is_over, mut has_age) = (&b"/"[..], false, false);
+        for part in parts {
+            let at = memchr::memchr(b'=', part).unwrap_or(part.len());
+            let text = part.get(at + 1..).unwrap_or_default().trim_ascii();
+            match part[..at].trim_ascii().to_ascii_lowercase().as_slice() {
+                b"path" if text.starts_with(b"/") => path = text,
+                b"max-age" => {
+                    has_age = true;
+                    is_over = text == b"0" || text.starts_with(b"-");
+                }
+                b"expires" if !has_age => is_over = is_past(text),
+                _ => {}
+            }
+        }
+        let mut cookies = self.lock();
+        cookies.retain(|cookie| cookie.name != name || cookie.path != path);
+        if !is_over && cookies.len() < MOST_COOKIES {
+            let [name, value, path] = [name, value, path].map(<[u8]>::to_vec);
+            cookies.push(Cookie { name, value, path });
+        }
+    }
+
+    /// Appends the cookies for `target` to `out`, which may already have some.
+    pub fn append(&self, target: &[u8], out: &mut Vec<u8>) {
+        let path = target.split(|&b| b == b'?').next().unwrap_or_default();
+        for cookie in self.lock().iter().filter(|cookie| cookie.is_for(path)) {
+            if out.len() + cookie.name.len() + cookie.value.len() > LONGEST_FIELD {
+                break;
+            }
+            if !out.is_empty() {
+                out.extend_from_slice(b"; ");
+            }
+            out.extend_from_slice(&cookie.name);
+            out.push(b'=');
+            out.extend_from_slice(&cookie.value);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Cookie>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cookie {
+    /// Returns true if the cookie's path matches (RFC 6265, section 5.1.4).
+    fn is_for(&self, path: &[u8]) -> bool {
+        path.strip_prefix(self.path.as_slice()).is_some_and(|rest| {
+            rest.is_empty() || self.path.ends_with(b"/") || rest.starts_with(b"/")
+        })
+    }
+}
+
+/// Returns true if an `Expires` date is over. Servers delete cookies with a date in 1970.
+fn is_past(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text).replace('-', " ");
+    let date = jiff::fmt::rfc2822::parse(&text);
+    date.is_ok_and(|date| date.timestamp() < Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_sent_until_they_are_deleted() {
+        let jar = SharedJar::default();
+        let sent = |target: &str| {
+            let mut out = Vec::new();
+            jar.append(target.as_bytes(), &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        for field in [
+            "id=1; HttpOnly; Path=/; Secure",
+            "id=2; Expires=Wed, 01 Jan 2200 00:00:00 GMT",
+            "basket=a=b; Path=/shop",
+            "=x",
+            "no pair",
+            "long=",
+        ] {
+            jar.store(field.as_bytes());
+        }
+        jar.store(&[&b"huge="[..], &vec![b'x'; 5000]].concat());
+        assert_eq!(sent("/"), "id=2; long=");
+        assert_eq!(sent("/shop?x"), "id=2; basket=a=b; long=");
+        assert_eq!(sent("/shop/cart"), "id=2; basket=a=b; long=");
+        assert_eq!(sent("/shopping"), "id=2; long=");
+        jar.store(b"id=; Expires=Thu, 01-Jan-1970 00:00:00 GMT");
+        jar.store(b"long=x; max-age=0");
+        assert_eq!(sent("/"), "");
+        (0..300).for_each(|n| jar.store(format!("c{n}=1").as_bytes()));
+        assert_eq!(sent("/").split("; ").count(), MOST_COOKIES - 1);
+    }
+}

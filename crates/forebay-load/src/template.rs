@@ -1,0 +1,402 @@
+//! Requests with placeholders, such as `{n}`, which are replaced for each request.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_wire::http1::is_field_value;
+
+use crate::cookies::SharedJar;
+use crate::{Shard, Spec, ValueTable};
+
+/// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
+/// body is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    method: String,
+    /// Target of the request line. Values in it are percent-encoded.
+    target: Text,
+    /// Fields without Content-Length and Cookie.
+    fields: Text,
+    /// Cookies that the user gave.
+    cookies: Text,
+    body: Text,
+    /// Message of a WebSocket.
+    message: Text,
+    /// True if the body is a form, so that values in it are percent-encoded.
+    is_form: bool,
+    sends_length: bool,
+}
+
+/// Text with placeholders.
+#[derive(Clone, Debug, Default)]
+struct Text(Vec<Piece>);
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Fixed(Vec<u8>),
+    /// Number of the request.
+    Number,
+    /// Random number in this range.
+    Random(u64, u64),
+    /// Value in this column of the table.
+    Column(usize),
+}
+
+/// Values of one thread's requests.
+#[derive(Debug)]
+pub(crate) struct Values {
+    /// Number of requests that all threads have rendered.
+    rendered: Arc<AtomicU64>,
+    table: Option<Arc<ValueTable>>,
+    /// A shard uses every `step`th number, from `first` on.
+    first: u64,
+    step: u64,
+    random: fastrand::Rng,
+}
+
+/// Values of one request.
+struct Draw<'a> {
+    number: u64,
+    row: &'a [String],
+    random: &'a mut fastrand::Rng,
+}
+
+/// Longest placeholder in bytes.
+const LONGEST_NAME: usize = 128;
+
+impl Values {
+    /// Returns the values of each of `threads` threads.
+    pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
+        let rendered: Arc<AtomicU64> = Arc::default();
+        let place = |shard: &Shard| (u64::from(shard.number) - 1, u64::from(shard.count));
+        let (first, step) = spec.shard.as_ref().map_or((0, 1), place);
+        let values = |_| Self {
+            rendered: rendered.clone(),
+            table: spec.values.clone(),
+            first,
+            step,
+            random: fastrand::Rng::new(),
+        };
+        (0..threads).map(values).collect()
+    }
+
+    /// Draws the values of the next request.
+    fn next(&mut self) -> Draw<'_> {
+        let place = self.rendered.fetch_add(1, Ordering::Relaxed) * self.step + self.first;
+        let row = self.table.as_deref().map_or(&[][..], |table| table.row(place));
+        Draw { number: place + 1, row, random: &mut self.random }
+    }
+}
+
+impl Template {
+    /// Finds the placeholders of an HTTP/1.1 request and of a WebSocket message.
+    ///
+    /// # Errors
+    /// Fails for a placeholder without a value, and for values that a field cannot contain.
+    pub fn of(http: &[u8], message: &[u8], table: Option<&ValueTable>) -> Result<Self, String> {
+        let end = memchr::memmem::find(http, b"\r\n\r\n").map_or(http.len(), |at| at + 2);
+        let (head, body) = http.split_at(end);
+        let body = body.get(2..).unwrap_or_default();
+        let head = String::from_utf8_lossy(head);
+        let mut lines = head.split_inclusive("\r\n");
+        let mut words = lines.next().unwrap_or_default().split(' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (mut fields, mut cookies) = (String::new(), Vec::new());
+        let (mut sends_length, mut is_form) = (false, false);
+        for line in lines {
+            let (name, value) = line.split_once(':').unwrap_or_default();
+            let value = value.trim();
+            if name.eq_ignore_ascii_case("content-length") {
+                sends_length = true;
+                continue;
+            }
+            if name.eq_ignore_ascii_case("cookie") {
+                cookies.push(value);
+                continue;
+            }
+            is_form |= name.eq_ignore_ascii_case("content-type")
+                && value.starts_with("application/x-www-form-urlencoded");
+            fields.push_str(line);
+        }
+        let template = Self {
+            method: method.to_owned(),
+            target: Text::parse(target.as_bytes(), table)?,
+            fields: Text::parse(fields.as_bytes(), table)?,
+            cookies: Text::parse(cookies.join("; ").as_bytes(), table)?,
+            body: Text::parse(body, table)?,
+            message: Text::parse(message, table)?,
+            is_form,
+            sends_length,
+        };
+        template.fields.check_fields(table)?;
+        template.cookies.check_fields(table)?;
+        Ok(template)
+    }
+
+    /// Returns true if there is at least one placeholder.
+    pub fn has_placeholders(&self) -> bool {
+        let texts = [&self.target, &self.fields, &self.cookies, &self.body, &self.message];
+        texts.iter().any(|text| text.0.iter().any(|piece| !matches!(piece, Piece::Fixed(_))))
+    }
+
+    /// Returns the next request as HTTP/1.1, with the cookies of `jar`, and its message.
+    pub fn render(&self, values: &mut Values, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
+        self.render_with(values.next(), jar)
+    }
+
+    /// Returns the request with the longest value of each column, to check that it can be sent.
+    pub fn render_longest(&self, table: Option<&ValueTable>) -> [Vec<u8>; 2] {
+        let row = table.map(ValueTable::longest).unwrap_or_default();
+        let mut random = fastrand::Rng::new();
+        self.render_with(Draw { number: u64::MAX, row: &row, random: &mut random }, None)
+    }
+
+    fn render_with(&self, mut draw: Draw<'_>, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
+        let mut out = Vec::with_capacity(512);
+        out.extend_from_slice(self.method.as_bytes());
+        out.push(b' ');
+        let start = out.len();
+        self.target.render(&mut draw, true, &mut out);
+        let target = start..out.len();
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        self.fields.render(&mut draw, false, &mut out);
+        let mut cookies = Vec::new();
+        self.cookies.render(&mut draw, false, &mut cookies);
+        if let Some(jar) = jar {
+            jar.append(&out[target], &mut cookies);
+        }
+        if !cookies.is_empty() {
+            out.extend_from_slice(b"Cookie: ");
+            out.extend_from_slice(&cookies);
+            out.extend_from_slice(b"\r\n");
+        }
+        let mut body = Vec::new();
+        self.body.render(&mut draw, self.is_form, &mut body);
+        if self.sends_length {
+            // Writing to memory does not fail.
+            let _ = write!(out, "Content-Length: {}\r\n", body.len());
+        }
+        out.extend_from_slice(b"\r\n");
+        out.append(&mut body);
+        let mut message = Vec::new();
+        self.message.render(&mut draw, false, &mut message);
+        [out, message]
+    }
+}
+
+impl Text {
+    fn parse(text: &[u8], table: Option<&ValueTable>) -> Result<Self, String> {
+        let mut pieces = Vec::new();
+        let mut fixed = Vec::new();
+        let mut rest = text;
+        while let Some(at) = memchr::memchr(b'{', rest) {
+            let inner = &rest[at + 1..];
+            let end = memchr::memchr(b'}', &inner[..inner.len().min(LONGEST_NAME)]);
+            let name = end.and_then(|end| std::str::from_utf8(&inner[..end]).ok());
+            match name.map(|name| placeholder(name, table)).transpose()?.flatten() {
+                Some(piece) => {
+                    fixed.extend_from_slice(&rest[..at]);
+                    if !fixed.is_empty() {
+                        pieces.push(Piece::Fixed(std::mem::take(&mut fixed)));
+                    }
+                    pieces.push(piece);
+                    rest = &inner[end.map_or(0, |end| end + 1)..];
+                }
+                None => {
+                    fixed.extend_from_slice(&rest[..=at]);
+                    rest = inner;
+                }
+            }
+        }
+        fixed.extend_from_slice(rest);
+        if !fixed.is_empty() {
+            pieces.push(Piece::Fixed(fixed));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// Checks that header fields can contain all values of the columns that they use.
+    fn check_fields(&self, table: Option<&ValueTable>) -> Result<(), String> {
+        let Some(table) = table else { return Ok(()) };
+        for piece in &self.0 {
+            let Piece::Column(column) = piece else { continue };
+            if let Some(row) = table.find(*column, |value| !is_field_value(value.as_bytes())) {
+                let name = table.name(*column);
+                return Err(format!("row {row}: a header field cannot contain its {name}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn render(&self, draw: &mut Draw<'_>, is_encoded: bool, out: &mut Vec<u8>) {
+        for piece in &self.0 {
+            match piece {
+                Piece::Fixed(bytes) => out.extend_from_slice(bytes),
+                Piece::Number => drop(write!(out, "{}", draw.number)),
+                Piece::Random(low, high) => drop(write!(out, "{}", draw.random.u64(*low..=*high))),
+                Piece::Column(column) => {
+                    let value = draw.row.get(*column).map_or(&b""[..], |value| value.as_bytes());
+                    if is_encoded {
+                        percent_encode(value, out);
+                    } else {
+                        out.extend_from_slice(value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Parses the text between braces. Returns `None` if it is no placeholder, as in a JSON body.
+fn placeholder(name: &str, table: Option<&ValueTable>) -> Result<Option<Piece>, String> {
+    if let Some(column) = table.and_then(|table| table.column(name)) {
+        return Ok(Some(Piece::Column(column)));
+    }
+    if name == "n" {
+        return Ok(Some(Piece::Number));
+    }
+    if let Some(range) = name.strip_prefix("random:") {
+        let number = |text: &str| {
+            text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten()
+        };
+        let range = range.split_once('-').and_then(|(a, b)| Some((number(a)?, number(b)?)));
+        return match range {
+            Some((low, high)) if low <= high => Ok(Some(Piece::Random(low, high))),
+            _ => Err(format!("{{{name}}} is no range: write {{random:1-1000}}")),
+        };
+    }
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    match table {
+        Some(table) if !name.is_empty() && name.bytes().all(is_name) => {
+            Err(format!("no column has the name {name:?}: there are {}", table.names()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Appends `value` with all bytes percent-encoded that are not unreserved (RFC 3986, section 2.3).
+fn percent_encode(value: &[u8], out: &mut Vec<u8>) {
+    for &byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// Requests of a run by their indices, in the encoding of their protocol. Those with placeholders
+/// are encoded when they are sent.
+pub(crate) struct RequestSource<R> {
+    fixed: Arc<[R]>,
+    templates: Option<Arc<Templates<R>>>,
+    jar: Option<SharedJar>,
+}
+
+/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Returns `None` if the values make
+/// this impossible, for example because the head is too long.
+pub(crate) type Encode<R> = Box<dyn Fn([Vec<u8>; 2]) -> Option<R> + Send + Sync>;
+
+struct Templates<R> {
+    all: Vec<Template>,
+    encode: Vec<Encode<R>>,
+}
+
+impl<R: Clone> RequestSource<R> {
+    /// Creates the source of requests without placeholders.
+    pub fn fixed(fixed: Arc<[R]>) -> Self {
+        Self { fixed, templates: None, jar: None }
+    }
+
+    /// Adds the templates of all requests, with the conversion of each.
+    pub fn with_templates(self, all: Vec<Template>, encode: Vec<Encode<R>>) -> Self {
+        Self { templates: Some(Arc::new(Templates { all, encode })), ..self }
+    }
+
+    /// Returns the source for one connection, which keeps its cookies in `jar`.
+    pub fn for_connection(&self, jar: Option<SharedJar>) -> Self {
+        Self { fixed: self.fixed.clone(), templates: self.templates.clone(), jar }
+    }
+
+    /// Returns the first request, with its placeholders.
+    pub fn first(&self) -> R {
+        self.fixed[0].clone()
+    }
+
+    /// Passes the next request with this index to `set`.
+    pub fn select(&self, index: usize, values: &mut Values, set: impl FnOnce(&R)) {
+        let rendered = self.templates.as_ref().and_then(|templates| {
+            templates.encode[index](templates.all[index].render(values, self.jar.as_ref()))
+        });
+        set(rendered.as_ref().unwrap_or(&self.fixed[index]));
+    }
+}
+
+impl<R> fmt::Debug for RequestSource<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestSource").field("fixed", &self.fixed.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Url;
+
+    fn values(table: Option<&str>) -> Values {
+        let values = table.map(|text| Arc::new(ValueTable::parse(text).unwrap()));
+        let spec = Spec { values, ..Spec::new(Url::parse("http://h/").unwrap()) };
+        Values::of(&spec, 1).remove(0)
+    }
+
+    fn render(http: &str, table: Option<&str>) -> Result<String, String> {
+        let mut values = values(table);
+        let template = Template::of(http.as_bytes(), b"", values.table.as_deref())?;
+        let [http, _] = template.render(&mut values, None);
+        Ok(String::from_utf8(http).unwrap())
+    }
+
+    #[test]
+    fn values_cannot_leave_their_place_in_a_request() {
+        let table = "user,text\n\"a b&c=/\r\nX: y\",\u{fc}";
+        let http = "POST /u/{user}?q={text}&n={n} HTTP/1.1\r\nX-N: {n}\r\nContent-Length: 9\r\n\
+                    Content-Type: application/x-www-form-urlencoded\r\n\r\nu={user}&{{}{x y}";
+        let rendered = render(http, Some(table)).unwrap();
+        let expected = "POST /u/a%20b%26c%3D%2F%0D%0AX%3A%20y?q=%C3%BC&n=1 HTTP/1.1\r\nX-N: 1\r\n\
+                        Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 45\r\n\r\n\
+                        u=a%20b%26c%3D%2F%0D%0AX%3A%20y&{{}{x y}";
+        let length = "u=a%20b%26c%3D%2F%0D%0AX%3A%20y&{{}{x y}".len();
+        assert_eq!(rendered, expected.replace("45", &length.to_string()));
+        let field = "GET / HTTP/1.1\r\nX-U: {user}\r\n\r\n";
+        let error = render(field, Some(table)).unwrap_err();
+        assert_eq!(error, "row 2: a header field cannot contain its user");
+    }
+
+    #[test]
+    fn other_braces_stay_and_misspelt_names_are_named() {
+        let json = "POST / HTTP/1.1\r\n\r\n{\"a\": {}, \"n\": {n}, \"b\": {random:7-7}";
+        let expected = "POST / HTTP/1.1\r\n\r\n{\"a\": {}, \"n\": 1, \"b\": 7";
+        assert_eq!(render(json, None).unwrap(), expected);
+        for (http, table, why) in [
+            ("GET /{random:9-1} HTTP/1.1\r\n\r\n", None, "write {random:1-1000}"),
+            ("GET /{random:-} HTTP/1.1\r\n\r\n", None, "write {random:1-1000}"),
+            ("GET /{usr} HTTP/1.1\r\n\r\n", Some("user\n1"), "\"usr\": there are user"),
+        ] {
+            assert!(render(http, table).unwrap_err().contains(why), "{http}");
+        }
+    }
+
+    #[test]
+    fn cookies_of_the_server_follow_those_of_the_user() {
+        let http = b"GET /a HTTP/1.1\r\nCookie: a={n}\r\n\r\n";
+        let template = Template::of(http, b"{n}", None).unwrap();
+        let (mut values, jar) = (values(None), SharedJar::default());
+        jar.store(b"id=7; Path=/");
+        let [http, message] = template.render(&mut values, Some(&jar));
+        assert_eq!(http, b"GET /a HTTP/1.1\r\nCookie: a=1; id=7\r\n\r\n");
+        assert_eq!(message, b"1");
+        assert!(template.has_placeholders());
+    }
+}
