@@ -17,7 +17,7 @@ const METHODS: [&str; 4] = ["GET", "HEAD", "OPTIONS", "DELETE"];
 const FORMAT: Skip = "the line is not in the common or combined format";
 
 /// Request of a line.
-struct Entry {
+struct LoggedRequest {
     /// Time in seconds since 1970.
     second: i64,
     method: String,
@@ -57,7 +57,9 @@ pub(super) fn read(
     entries.sort_by_key(|(_, entry)| entry.second);
     let first = entries.first().map_or(0, |(_, entry)| entry.second);
     for second in entries.chunk_by(|(_, left), (_, right)| left.second == right.second) {
-        for (index, (number, Entry { second: at, method, target })) in second.iter().enumerate() {
+        for (index, (number, LoggedRequest { second: at, method, target })) in
+            second.iter().enumerate()
+        {
             let whole = Duration::from_secs(at.abs_diff(first));
             let time = whole + Duration::from_secs(1).mul_f64(index as f64 / second.len() as f64);
             let request = (method.clone(), target.clone());
@@ -83,7 +85,7 @@ fn skip_rest(file: &mut impl BufRead) -> Result<(), String> {
 }
 
 /// Parses `... [TIME] "METHOD TARGET HTTP/1.1" ...`. Fields before the time differ between formats.
-fn parse(line: &[u8]) -> Result<Entry, Skip> {
+fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
     let text = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8")?;
     let (_, rest) = text.split_once('[').ok_or(FORMAT)?;
     let (time, rest) = rest.split_once("] \"").ok_or(FORMAT)?;
@@ -112,7 +114,7 @@ fn parse(line: &[u8]) -> Result<Entry, Skip> {
     if !target.starts_with('/') {
         return Err(TARGET);
     }
-    Ok(Entry { second, method: method.to_owned(), target: target.to_owned() })
+    Ok(LoggedRequest { second, method: method.to_owned(), target: target.to_owned() })
 }
 
 /// Returns the text up to the closing quote, without the escapes of Apache and nginx. Returns

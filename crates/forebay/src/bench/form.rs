@@ -18,9 +18,10 @@ impl Form {
     /// Creates a `multipart/form-data` body (RFC 7578) from fields such as `name=value`,
     /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`.
     pub fn multipart(fields: &[String]) -> Result<Self, String> {
-        let parts = fields.iter().map(|field| Part::parse(field)).collect::<Result<Vec<_>, _>>()?;
+        let parts =
+            fields.iter().map(|field| FormPart::parse(field)).collect::<Result<Vec<_>, _>>()?;
         let is_in_use = |boundary: &str| {
-            let contains = |part: &Part| find(&part.content, boundary.as_bytes());
+            let contains = |part: &FormPart| find(&part.content, boundary.as_bytes());
             parts.iter().any(contains)
         };
         let boundary = (0..).map(|n| format!("------------------------forebay{n:09}"));
@@ -28,7 +29,7 @@ impl Form {
         let boundary = boundary.ok_or("no boundary is free")?;
         let mut body = Vec::new();
         for part in &parts {
-            let Part { name, file, content_type, content } = part;
+            let FormPart { name, file, content_type, content } = part;
             body.extend_from_slice(
                 format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"")
                     .as_bytes(),
@@ -79,14 +80,14 @@ impl Form {
 }
 
 /// Field of a multipart form.
-struct Part {
+struct FormPart {
     name: String,
     file: Option<String>,
     content_type: Option<String>,
     content: Vec<u8>,
 }
 
-impl Part {
+impl FormPart {
     fn parse(field: &str) -> Result<Self, String> {
         let wrong = || format!("-F {field:?}: write name=value or name=@FILE");
         let (name, rest) =
