@@ -89,7 +89,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
             }
         };
         let is_empty_line = record.is_empty() && value.is_empty() && !after.starts_with(',');
-        if !(is_empty_line && !rest.starts_with('"')) {
+        if !is_empty_line || rest.starts_with('"') {
             record.push(value);
         }
         let after_break = after.strip_prefix("\r\n").or_else(|| after.strip_prefix('\n'));
