@@ -1,6 +1,7 @@
 //! Reports of an experiment: a table for terminals, JSON and CSV for programs, Markdown and an HTML
 //! page.
 
+mod bench;
 mod chart;
 mod csv;
 mod html;
@@ -12,6 +13,7 @@ mod read;
 pub mod sentence;
 mod table;
 
+pub use bench::bench_page;
 pub use csv::csv;
 pub use html::html;
 pub use json::json;

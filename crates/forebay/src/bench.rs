@@ -185,6 +185,10 @@ pub struct BenchArgs {
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
+    /// Write a page with charts: rate and latency over time, distribution and errors. The page
+    /// loads nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print the report in the format of another load generator
     #[arg(long, value_enum, conflicts_with = "find_rate")]
     format: Option<format::Format>,
@@ -444,6 +448,7 @@ impl BenchArgs {
             json: self.json.as_deref(),
             csv: self.csv.as_deref(),
             hlog: self.hlog.as_deref(),
+            html: self.html.as_deref(),
         }
     }
 }

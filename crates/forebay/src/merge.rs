@@ -37,6 +37,10 @@ pub struct MergeArgs {
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
+    /// Write a page with charts: rate and latency over time, distribution and errors. The page
+    /// loads nothing from elsewhere
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Exit with 1 if one of these conditions holds, such as 'p99>50ms,rate<500'. Exit with 4 if
     /// there are too few requests to decide
     #[arg(long, value_name = "CONDITIONS", value_delimiter = ',')]
@@ -57,6 +61,7 @@ pub fn run(args: &MergeArgs) -> ExitCode {
         json: args.json.as_deref(),
         csv: args.csv.as_deref(),
         hlog: args.hlog.as_deref(),
+        html: args.html.as_deref(),
     };
     let merged = outputs.check().and_then(|()| read_all(&args.files)).and_then(merge);
     let merged = match merged {

@@ -4,7 +4,10 @@
 mod compare_support;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use compare_support::Experiment;
 use forebay_testkit::peer;
@@ -91,6 +94,45 @@ fn the_page_is_readable_on_a_telephone_in_light_and_dark_and_loads_nothing() {
         assert!(seen["width"].as_u64() <= Some(400) && seen["cells"] == 24, "{seen}");
         assert!(seen["charts"].as_u64() >= Some(3), "{seen}");
         assert_eq!((&seen["scrolled"], &seen["cut"]), (&seen["loaded"], &seen["loaded"]), "none");
+        assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
+        assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
+        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
+    }
+}
+
+#[test]
+fn the_page_of_a_bench_run_is_readable_on_a_telephone_and_loads_nothing() {
+    if !peer::has(&["chromium"]) {
+        return;
+    }
+    let experiment = Experiment::new("requests = 1");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a?<b>&c", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+                if stream.write_all(reply).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let status = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["bench", &url, "-n", "3000", "-c", "1", "--quiet", "--html"])
+        .arg(experiment.path("page.html"))
+        .status();
+    assert!(status.unwrap().success());
+    let page = experiment.read("page.html");
+    for (scheme, is_dark) in [(0, true), (1, false)] {
+        let (seen, console) = show(&experiment, &page, scheme);
+        assert_eq!(console, [""; 0]);
+        let none = Value::Array(vec![]);
+        assert_eq!((&seen["loaded"], &seen["beyond"]), (&none, &none));
+        assert_eq!((&seen["scrolled"], &seen["cut"]), (&none, &none));
+        assert!(seen["width"].as_u64() <= Some(400) && seen["charts"] == 4, "{seen}");
         assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
         assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
         let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));

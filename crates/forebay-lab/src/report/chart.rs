@@ -7,12 +7,14 @@ mod latency;
 mod rate;
 mod scale;
 mod svg;
+mod timeline;
 
 pub use course::{cpu, memory};
 pub use flame::{Unit, flame, flame_difference};
 pub use latency::latency;
 
 pub use rate::rate;
+pub use timeline::{HeatMap, TimeLine, distribution, heat_map, over_time};
 
 use super::label::labels as short_names;
 use scale::Scale;

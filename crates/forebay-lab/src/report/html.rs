@@ -12,11 +12,14 @@ use crate::watch::{CpuMethod, Series};
 use crate::{Experiment, Measured, Results, Row, Template, Trial, summary};
 
 const TEMPLATE: &str = include_str!("page.html");
+/// Style of all pages.
+pub const STYLE: &str = include_str!("page.css");
 const MISSING: &str = "–";
 
 /// Renders the page. All text from the experiment and from servers is escaped.
 pub fn html(experiment: &Experiment) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
+    environment.add_template("page.css", STYLE)?;
     environment.add_template("page.html", TEMPLATE)?;
     environment.get_template("page.html")?.render(Serde(&page(experiment)))
 }

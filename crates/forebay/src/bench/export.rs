@@ -1,9 +1,10 @@
-//! Results as files: JSON, CSV and an HdrHistogram interval log.
+//! Results as files: JSON, CSV, an HdrHistogram interval log and an HTML page.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use forebay_lab::report::bench_page;
 use forebay_load::Outcome;
 use serde_json::Value;
 
@@ -13,6 +14,7 @@ pub struct Outputs<'a> {
     pub json: Option<&'a Path>,
     pub csv: Option<&'a Path>,
     pub hlog: Option<&'a Path>,
+    pub html: Option<&'a Path>,
 }
 
 /// Columns of the CSV file: the name, and a JSON pointer to the value in the JSON.
@@ -98,6 +100,7 @@ impl Outputs<'_> {
             let bytes = match flag {
                 "--json" => format!("{json:#}\n").into_bytes(),
                 "--csv" => csv(json).into_bytes(),
+                "--html" => html(outcome, json)?,
                 _ => outcome.latency.interval_log(outcome.started_at, outcome.duration),
             };
             let written = if is_stdout(path) {
@@ -111,14 +114,24 @@ impl Outputs<'_> {
     }
 
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        [("--json", self.json), ("--csv", self.csv), ("--hlog", self.hlog)]
+        let files = [("--json", self.json), ("--csv", self.csv), ("--hlog", self.hlog)];
+        files
             .into_iter()
+            .chain([("--html", self.html)])
             .filter_map(|(flag, path)| path.map(|path| (flag, path)))
     }
 }
 
 fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// Returns the HTML page. `json` has the problems of all machines.
+fn html(outcome: &Outcome, json: &Value) -> Result<Vec<u8>, String> {
+    let problems = json["problems"].as_array().into_iter().flatten();
+    let problems: Vec<String> = problems.filter_map(Value::as_str).map(str::to_owned).collect();
+    let page = bench_page(outcome, &problems).map_err(|error| format!("--html: {error}"))?;
+    Ok(page.into_bytes())
 }
 
 /// Returns the CSV file: a heading and one row (RFC 4180).

@@ -81,7 +81,8 @@ fn across(area: Area, percent: f64, rarest: f64) -> f64 {
     area.left + 14.0 + share * (area.right - area.left - 28.0)
 }
 
-fn axis_label(us: f64) -> String {
+/// Returns a short text for a tick of an axis of latencies.
+pub(super) fn axis_label(us: f64) -> String {
     let short = |value: f64| {
         let text = format!("{value:.1}");
         text.trim_end_matches(".0").to_owned()

@@ -72,6 +72,14 @@ impl Svg {
         ));
     }
 
+    /// Draws a filled rectangle with an opacity and a tooltip.
+    pub fn cell(&mut self, at: At, size: At, opacity: f64, tooltip: &str) {
+        self.add(format_args!(
+            r#"<rect class="cell" fill-opacity="{opacity:.2}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"><title>{}</title></rect>"#,
+            at.0, at.1, size.0, size.1, HtmlEscape(tooltip)
+        ));
+    }
+
     /// Draws text. The class determines the alignment.
     pub fn text(&mut self, class: &str, at: At, text: &str) {
         self.add(format_args!(
