@@ -6,7 +6,7 @@ use std::path::Path;
 use forebay_load::{Outcome, Replay, RunComparison, RunDecision, Spec, differs};
 use serde_json::Value;
 
-use super::report::{figure, time};
+use super::report::{INDENT, WIDTH, figure, time, wrapped};
 use crate::merge;
 
 /// Earlier run.
@@ -68,7 +68,10 @@ impl<'a> Earlier<'a> {
             RunDecision::Worse(why) => format!("worse by more than {percent:.0} %: {why}"),
             RunDecision::Undecided(why) => format!("inconclusive: {why}"),
         };
-        let _ = writeln!(out, "  Result    {conclusion}");
+        for (index, part) in wrapped(&conclusion, WIDTH - INDENT).iter().enumerate() {
+            let name = if index == 0 { "Result" } else { "" };
+            let _ = writeln!(out, "  {name:<10}{part}");
+        }
         out += "  The intervals cover only the variation within the two runs. A restart of the\n  \
                 server or another state of the machine can change a run by more. To decide,\n  \
                 use `forebay compare`, which measures both versions in turns.\n";

@@ -13,13 +13,13 @@ const PERCENTILES: [(&str, f64); 6] =
 const SAMPLES_BEYOND: u64 = 10;
 
 /// Width of the terminal, in columns, that the report must fit.
-const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
 
 /// Maximum number of requests of a mixed load that the report lists.
 const MOST_PARTS: usize = 20;
 
 /// Column at which the figures start.
-const INDENT: usize = 12;
+pub const INDENT: usize = 12;
 
 /// Returns the report of a run.
 pub fn text(outcome: &Outcome) -> String {
@@ -299,7 +299,7 @@ fn warnings(outcome: &Outcome, out: &mut String) {
 }
 
 /// Breaks text at its spaces into lines of at most `width` characters. A longer word is not broken.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     // A short line is not changed, because its spaces may align figures.
     if text.chars().count() <= width {
         return vec![text.to_owned()];
