@@ -44,8 +44,10 @@ fn draw_lines(screen: Screen, title: &str, lines: &[TimeLine], is_time: bool) ->
         Scale::linear(highest, 4, area.bottom, area.top)
     };
     let mut svg = Svg::new(screen, area.bottom + 34.0, title);
-    value_axis(&mut svg, area, &scale, |value| {
-        if is_time { axis_label(value) } else { number::significant(value) }
+    value_axis(&mut svg, area, &scale, |value| match value {
+        0.0 => "0".to_owned(),
+        value if is_time => axis_label(value),
+        value => number::significant(value),
     });
     let across = time_axis(&mut svg, area, end, screen.steps());
     let mut labels = Vec::new();
@@ -132,7 +134,10 @@ fn draw_distribution(screen: Screen, latency: &Latency) -> Option<String> {
     let scale = Scale::linear(most, 4, area.bottom, area.top);
     let across = Scale::logarithmic(lowest, highest, area.left, area.right);
     let mut svg = Svg::new(screen, area.bottom + 34.0, "Distribution of latency");
-    value_axis(&mut svg, area, &scale, |percent| format!("{} %", number::significant(percent)));
+    value_axis(&mut svg, area, &scale, |percent| match percent {
+        0.0 => "0".to_owned(),
+        percent => format!("{} %", number::significant(percent)),
+    });
     let step = across.ticks().len().div_ceil(screen.steps() + 1).max(1);
     for &tick in across.ticks().iter().step_by(step) {
         let x = across.at(tick);
