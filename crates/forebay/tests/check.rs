@@ -464,9 +464,18 @@ fn manual_pages_and_completions_know_each_subcommand() {
     assert_eq!(run(&["man", dir.to_str().unwrap()]), "");
     let main = std::fs::read_to_string(dir.join("forebay.1")).unwrap();
     assert_eq!(run(&["man"]), main);
-    for verb in
-        ["serve", "check", "explain", "bench", "compare", "init", "doctor", "man", "completions"]
-    {
+    for verb in [
+        "serve",
+        "check",
+        "explain",
+        "bench",
+        "merge",
+        "compare",
+        "init",
+        "doctor",
+        "man",
+        "completions",
+    ] {
         assert!(main.contains(&format!("forebay\\-{verb}(1)")), "{verb} in {main}");
         let page = std::fs::read_to_string(dir.join(format!("forebay-{verb}.1"))).unwrap();
         assert!(page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{page}");
