@@ -15,7 +15,7 @@ use forebay_testkit::stream::{Address, TestStream};
 use forebay_testkit::tls::{Authority, connect};
 use forebay_testkit::{DEADLINE, peer};
 use rustix::process::Signal;
-use support::{Forebay, serve, write_configuration};
+use support::{Forebay, proc, serve, write_configuration};
 
 const SITE: &str =
     "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\nrespond = \"ok\"\n";
@@ -367,5 +367,41 @@ fn datagrams_pass_both_ways_and_dead_servers_are_left_out() {
     let is_idle =
         |line: &str| line.contains("\"UDP -\" idle ") && line.ends_with(&format!("\"{alive}\""));
     assert!(eventually(|| log().lines().filter(|line| is_idle(line)).count() >= 20), "{}", log());
+    forebay.stop();
+}
+
+#[test]
+fn no_free_descriptor_is_no_failure_of_a_udp_server() {
+    let alive = datagram_echo("here: ");
+    let (port, admin) = (free_port(), free_port());
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let configuration = format!(
+        "[server]\nadmin = \"127.0.0.1:{admin}\"\n{SITE}[[stream]]\nlisten = \
+         \"udp://{address}\"\nto = [\"{alive}\", \"localhost:{}\"]\n",
+        alive.port()
+    );
+    let mut forebay = serve(Folder::new(), &configuration);
+    let client = datagram_client(address);
+    assert_eq!(asked(&client, b"before"), b"here: before");
+    let pid = forebay.process.id();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    proc::limit_descriptors(pid, 0);
+    for _ in 0..4 {
+        datagram_client(address).send(b"lost").unwrap();
+    }
+    forebay.wait_for_output("raise the limit on open files");
+    // A session that has its socket continues.
+    assert_eq!(asked(&client, b"meanwhile"), b"here: meanwhile");
+    proc::limit_descriptors(pid, limit.unwrap_or(1024));
+    assert_eq!(asked(&datagram_client(address), b"after"), b"here: after");
+    let mut page =
+        forebay_testkit::http::Client::connect(SocketAddr::from(([127, 0, 0, 1], admin)));
+    let metrics = page.get("/metrics").text().to_owned();
+    let failures =
+        metrics.lines().filter(|line| line.starts_with("forebay_backend_failures_total"));
+    assert!(
+        failures.clone().count() == 2 && failures.clone().all(|line| line.ends_with(" 0")),
+        "{metrics}"
+    );
     forebay.stop();
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use forebay_conf::Level;
 use forebay_net::deadline::TICK;
+use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::log::{ConnectionEnd, ConnectionEntry};
 use forebay_net::thread::Thread;
@@ -182,9 +183,7 @@ impl DatagramSession {
                     last = Instant::now();
                     self.received += datagram.len() as u64;
                     match backend.socket.send(&datagram).await {
-                        // The client sent more than the way to the backend takes. That is no
-                        // failure of the backend, and the datagram is lost.
-                        Err(error) if error.raw_os_error() == Some(TOO_LARGE) => Ok(()),
+                        Err(error) if is_lost_here(&error) => Ok(()),
                         outcome => outcome.map(drop),
                     }
                 }
@@ -222,6 +221,27 @@ impl DatagramSession {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns true if this machine could not send a datagram, which is then lost: it is too large for
+/// its way, or memory for it is short. That is no failure of the backend.
+fn is_lost_here(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(TOO_LARGE) || Fault::exhausted("send", error).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_this_machine_are_no_failures_of_the_backend() {
+        for errno in [Errno::MSGSIZE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(is_lost_here(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            assert!(!is_lost_here(&errno.into()), "{errno}");
         }
     }
 }

@@ -422,21 +422,40 @@ impl Backend {
     }
 
     /// Opens a UDP socket that sends to the backend and receives from it.
-    pub(super) async fn open_datagrams(&self) -> io::Result<UdpSocket> {
-        let address = match &self.endpoint {
-            Endpoint::Tcp(address) => *address,
-            Endpoint::Name(name) => {
-                name.in_turn()?.first().copied().ok_or(io::ErrorKind::NotFound)?
-            }
-            Endpoint::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
+    pub(super) async fn open_datagrams(&self) -> Result<UdpSocket, Fault> {
+        let exhausted = |error: &io::Error| {
+            Fault::exhausted(format_args!("open a UDP socket to {}", self.name), error)
         };
+        let address = self.datagram_address().map_err(|error| self.refused_datagrams(&error))?;
         let any: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let socket = UdpSocket::bind((any, 0)).await?;
-        socket.connect(address).await?;
+        // The backend has no part in an error such as "too many open files" or "no free port".
+        let socket = UdpSocket::bind((any, 0)).await.map_err(|error| {
+            exhausted(&error)
+                .unwrap_or_else(|| Fault::us(503, format!("cannot open a UDP socket: {error}")))
+        })?;
+        socket
+            .connect(address)
+            .await
+            .map_err(|error| exhausted(&error).unwrap_or_else(|| self.refused_datagrams(&error)))?;
         Ok(socket)
+    }
+
+    /// Returns the fault of a backend that takes no datagrams.
+    pub(super) fn refused_datagrams(&self, error: &io::Error) -> Fault {
+        Fault::backend(502, format!("{} takes no datagrams: {error}", self.name))
+    }
+
+    fn datagram_address(&self) -> io::Result<SocketAddr> {
+        match &self.endpoint {
+            Endpoint::Tcp(address) => Ok(*address),
+            Endpoint::Name(name) => {
+                Ok(name.in_turn()?.first().copied().ok_or(io::ErrorKind::NotFound)?)
+            }
+            Endpoint::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Tries the addresses of a name one after another. Each gets an equal part of the remaining
@@ -449,6 +468,10 @@ impl Backend {
             let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             match tokio::time::timeout(share, self.thread.connect_tcp(address)).await {
                 Ok(Ok(socket)) => return Ok(socket),
+                // Without files or memory for a socket, no address can be tried.
+                Ok(Err(error)) if Fault::exhausted("connect", &error).is_some() => {
+                    return Err(error);
+                }
                 Ok(Err(error)) => last = Some(error),
                 Err(_) => last = Some(io::ErrorKind::TimedOut.into()),
             }

@@ -66,7 +66,11 @@ impl Upstream {
                 InFlight { _under_way: self.group.enter(index), _active: self.tally.begin(index) };
             match self.backends[index].open_datagrams().await {
                 Ok(socket) => return Ok((socket, index, in_flight)),
-                Err(error) => last = Some(self.datagrams_failed(index, &error)),
+                Err(fault) if fault.side != Side::Backend => return Err(fault),
+                Err(fault) => {
+                    self.count_datagrams(index, &fault);
+                    last = Some(fault);
+                }
             }
         }
         Err(last.unwrap_or_else(|| Fault::us(500, "a stream without backends")))
@@ -82,14 +86,16 @@ impl Upstream {
         self.group.succeeded(index);
     }
 
-    /// Counts a failure of a backend over UDP. Returns the failure.
-    pub(crate) fn datagrams_failed(&self, index: usize, error: &io::Error) -> Fault {
-        let backend = &self.backends[index];
-        let fault = Fault::backend(502, format!("{} takes no datagrams: {error}", backend.name()));
+    /// Counts a failure of a backend over UDP.
+    pub(crate) fn datagrams_failed(&self, index: usize, error: &io::Error) {
+        self.count_datagrams(index, &self.backends[index].refused_datagrams(error));
+    }
+
+    fn count_datagrams(&self, index: usize, fault: &Fault) {
+        let (backend, group) = (&self.backends[index], &*self.group);
         let begun = Cell::new(None);
-        let attempt = Attempt { backend, number: index as u8, tried: 0, group: &self.group, begun };
-        self.count(&attempt, &fault);
-        fault
+        let attempt = Attempt { backend, number: index as u8, tried: 0, group, begun };
+        self.count(&attempt, fault);
     }
 }
 
