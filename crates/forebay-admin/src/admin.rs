@@ -21,10 +21,12 @@ use serde_json::json;
 mod backends;
 mod cache;
 mod control;
+mod mirrors;
 mod request;
 mod routes;
 
 pub use cache::{CacheRow, Purge, Purged};
+pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
 
 /// State of applications and backends at one moment.
@@ -38,6 +40,8 @@ pub struct Status {
     pub cache: Option<CacheRow>,
     /// Counters of routes, if `route_metrics` is set.
     pub routes: Vec<RouteTotals>,
+    /// Copies of requests, for each route with `mirror`.
+    pub mirrors: Vec<MirrorRow>,
 }
 
 /// Owner of a backend.
@@ -275,7 +279,7 @@ impl Admin {
     /// Returns the body of `/status.json`.
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends, cache, routes } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -311,6 +315,7 @@ impl Admin {
             "backends": backends::json(&backends),
             "cache": cache.as_ref().map(cache::json),
             "routes": routes::json(&routes),
+            "mirrors": mirrors::json(&mirrors),
         });
         format!("{status:#}\n")
     }
@@ -361,10 +366,11 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends, cache, routes } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
         routes::append_metrics(&mut out, &routes);
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
+        mirrors::append_metrics(&mut out, &mirrors);
         if let Some(row) = &cache {
             cache::append_metrics(&mut out, row);
         }
@@ -391,9 +397,10 @@ impl Admin {
         }
         page.push_str("</table>\n");
         append_details(&mut page, &totals);
-        let Status { apps, backends, cache, routes } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
         routes::append_page(&mut page, &routes);
         backends::append_page(&mut page, &backends);
+        mirrors::append_page(&mut page, &mirrors);
         if let Some(row) = &cache {
             cache::append_page(&mut page, row);
         }

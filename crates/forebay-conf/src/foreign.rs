@@ -197,6 +197,7 @@ const NAMES: &[(&str, Ours)] = &[
          fastcgi_cache_valid fastcgi_cache_key cacheenable",
         Form("cache = true of a route"),
     ),
+    ("proxy_mirror request_mirror mirror_request_body", Key("mirror")),
     ("limit_rate limit_rate_after", Key("bandwidth_limit")),
     ("limit_conn limit_conn_zone", Form("connections_per_address of [server.limits]")),
     ("client_max_body_size limitrequestbody request_body max_request_body_size", Key("max_body")),

@@ -229,7 +229,13 @@ const PLACES: &[(&str, &[&str])] = &[
     ),
     ("Files", &["[site.route.files]\nroot = 'htdocs'\n@"]),
     ("ForwardAuth", &["respond = 'x'\n[site.route.forward_auth]\nto = 'http://a'\n@"]),
-    ("Jwt", &["respond = 'x'\n[site.route.jwt]\nkey = 'a-file'\n@"]),
+    (
+        "Jwt",
+        &[
+            "respond = 'x'\n[site.route.jwt]\nkey = 'a-file'\n@",
+            "respond = 'x'\n[site.route.jwt]\njwks = 'https://a/b'\n@",
+        ],
+    ),
     ("DigestAuth", &["respond = 'x'\n[site.route.digest_auth]\nfile = 'a-file'\nrealm = 'a'\n@"]),
     ("Health", &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.health]\npath = '/'\n@"]),
     ("Levels", &["files = 'htdocs'\n[site.route.compress.levels]\n@"]),
@@ -237,6 +243,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Log", &["respond = 'x'\n[log]\n@", "respond = 'x'\n[log]\naccess = 'stdout'\n@"]),
     ("LogFile", &["respond = 'x'\n[log]\naccess = 'stdout'\n[site.route.log]\n@"]),
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
+    ("Mirror", &["respond = 'x'\n[site.route.mirror]\nto = 'http://a'\n@"]),
     (
         "Proxy",
         &[

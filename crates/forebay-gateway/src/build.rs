@@ -1,6 +1,7 @@
 //! Turns a plan into the routing tables of the server's threads.
 
 mod labels;
+mod mirrors;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -273,7 +274,8 @@ impl Origins {
         let apps = self.apps.iter().map(status).collect();
         let cache = self.store.as_ref().map(|store| store.status());
         let routes = self.registry.as_ref().map_or_else(Vec::new, |all| all.totals());
-        Status { apps, backends: self.backends(), cache, routes }
+        let (backends, mirrors) = (self.backends(), self.mirrors());
+        Status { apps, backends, cache, routes, mirrors }
     }
 
     /// Returns the counters of a route for this thread.
@@ -444,16 +446,13 @@ impl Origins {
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             matcher: route.matcher.clone(),
             gate: self.gate((index, at), route, (thread, pools)),
-            origin: self.cached(
-                (site, route),
-                self.origin(
-                    (site, at),
-                    (&scripts, &kept[at]),
-                    &self.shared[index][at],
-                    (thread, pools),
-                ),
-                thread,
-            ),
+            origin: {
+                let shared = &self.shared[index][at];
+                let answering =
+                    self.origin((site, at), (&scripts, &kept[at]), shared, (thread, pools));
+                let answering = self.cached((site, route), answering, thread);
+                self.mirrored(route, answering, shared, (thread, pools))
+            },
             log: self.plan.log_of(site, Some(route)),
             counters: self.route_counters(site, route, thread),
             fields: RequestFields::new(&route.request_headers),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_acme::{Manager, Wanted};
-use forebay_conf::{Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls};
+use forebay_conf::{
+    Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls, Upstream,
+};
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, TicketKeys, TlsError};
 
@@ -57,7 +59,7 @@ impl SiteTls {
         for (key, tls) in of_backends(plan) {
             match ClientTls::load(tls) {
                 Ok(loaded) => drop(backends.insert(tls.clone(), Arc::new(loaded))),
-                Err(error) => wrong.push(finding_at(key, error)),
+                Err(error) => wrong.push(finding_in(key, error)),
             }
         }
         if wrong.is_empty() {
@@ -83,7 +85,7 @@ impl SiteTls {
         let unverified = of_backends(plan).filter(|(_, tls)| tls.is_unverified).map(|(key, _)| {
             let message = "WARNING: the certificates of these servers are not verified".into();
             let help = "an attacker in the network can impersonate them: set `ca` instead".into();
-            finding_at(key, TlsError { key: "verify", message, help })
+            finding_in(key, TlsError { key: "verify", message, help })
         });
         doubts.chain(of_relays).chain(unverified).collect()
     }
@@ -159,23 +161,33 @@ impl AcmeService {
     }
 }
 
-/// Returns the TLS settings of all backends with TLS, each with its key in the configuration.
+/// Returns the TLS settings of all backends with TLS, each with its table in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
     });
-    routes.flat_map(|(site, at, route)| {
-        route.upstreams().filter_map(move |upstream| {
-            let is_action = route.action.upstream().is_some_and(|of| Arc::ptr_eq(of, upstream));
-            let key = if is_action { "proxy" } else { "forward_auth" };
-            let key = match &upstream.name {
-                Some(name) => vec!["upstream".into(), name.clone()],
-                None => ["site", &site.to_string(), "route", &at.to_string(), key]
-                    .map(str::to_owned)
-                    .into(),
+    let of_routes = routes.flat_map(|(site, at, route)| {
+        route.upstreams().map(move |upstream| {
+            let is = |other: Option<&Arc<Upstream>>| {
+                other.is_some_and(|other| Arc::ptr_eq(other, upstream))
             };
-            upstream.to.iter().any(|backend| backend.https).then_some((key, &upstream.tls))
+            let mirror = route.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
+            let key = match upstream {
+                _ if is(route.action.upstream()) => "proxy",
+                _ if is(mirror) => "mirror",
+                _ => "forward_auth",
+            };
+            let table = ["site", &site.to_string(), "route", &at.to_string(), key, "tls"]
+                .map(str::to_owned);
+            (table.to_vec(), &**upstream)
         })
+    });
+    of_routes.filter_map(|(table, upstream)| {
+        let table = match &upstream.name {
+            Some(name) => vec!["upstream".into(), name.clone(), "tls".into()],
+            None => table,
+        };
+        upstream.to.iter().any(|backend| backend.https).then_some((table, &upstream.tls))
     })
 }
 
@@ -184,8 +196,15 @@ fn place(relay: usize) -> Vec<String> {
     vec!["stream".into(), relay.to_string()]
 }
 
-fn finding_at(mut table: Vec<String>, TlsError { key, message, help }: TlsError) -> Finding {
-    table.extend(["tls".to_owned(), key.to_owned()]);
+/// Returns a finding about a key of the table `tls` at this place.
+fn finding_at(mut place: Vec<String>, error: TlsError) -> Finding {
+    place.push("tls".to_owned());
+    finding_in(place, error)
+}
+
+/// Returns a finding about a key of this table.
+fn finding_in(mut table: Vec<String>, TlsError { key, message, help }: TlsError) -> Finding {
+    table.push(key.to_owned());
     Finding { key: table, message, help }
 }
 

@@ -9,6 +9,7 @@ pub mod access;
 pub mod apps;
 pub mod cache;
 pub mod files;
+pub mod mirror;
 pub mod moved;
 pub mod respond;
 pub mod rules;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -9,6 +10,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::socket::BUFFER;
 use forebay_net::sys::recycled::{Blocks, Recycled};
+use forebay_net::thread::Thread;
 use forebay_net::timing::Step;
 use forebay_wire::http1::RequestHead;
 
@@ -70,6 +72,16 @@ pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>
 /// The future of [`Origin::serve`].
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
+/// The stream of requests that Forebay itself makes. Several of them may share it.
+pub struct NoClient(Stream);
+
+impl NoClient {
+    /// Creates the stream, which needs a file descriptor.
+    pub fn new(thread: &Rc<Thread>) -> io::Result<Self> {
+        Stream::without_client(thread).map(Self)
+    }
+}
+
 /// A request, its body and its reply. The three are separate fields, so that the body can be sent
 /// to a backend while the reply arrives.
 pub struct Exchange {
@@ -122,6 +134,22 @@ impl Exchange {
     pub fn aside(&self, request: Request) -> Self {
         let stream = self.reply.stream();
         let (body, mut reply) = (Body::new(stream), Reply::new(stream));
+        reply.prepare(&request.head, request.method());
+        Self { request, body, reply, tunnel: None }
+    }
+
+    /// Returns an exchange for a copy of a client's request, with this body. Unlike the exchange of
+    /// [`Exchange::aside`], it has no part of the client's connection. Call [`Reply::record`] with
+    /// `is_silent`.
+    pub fn of_copy(
+        NoClient(stream): &NoClient,
+        mut request: Request,
+        body: Option<Vec<u8>>,
+    ) -> Self {
+        let body = body.map_or_else(|| Body::new(stream), |bytes| Body::of_bytes(stream, bytes));
+        request.head.framing = body.framing();
+        request.head.expect_continue = false;
+        let mut reply = Reply::new(stream);
         reply.prepare(&request.head, request.method());
         Self { request, body, reply, tunnel: None }
     }

@@ -5,15 +5,17 @@
 //! when a connection ends.
 
 use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use forebay_net::socket::yield_to_readers;
+use forebay_net::socket::{Socket, yield_to_readers};
 use forebay_net::thread::Thread;
 use forebay_net::timing::{Step, StepTimer};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
+use tokio::net::UnixStream;
 
 use crate::ajp::stream::AjpStream;
 use crate::backlog::Backlog;
@@ -43,6 +45,23 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Creates a stream without a client, for requests that Forebay itself makes. Nothing can be
+    /// read from it, and several such requests may share it.
+    pub(crate) fn without_client(thread: &Rc<Thread>) -> io::Result<Self> {
+        // The other end closes at once.
+        let (socket, _) = UnixStream::pair()?;
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let accepted = Accepted {
+            thread: thread.clone(),
+            peer: nowhere.into(),
+            local: nowhere,
+            listener: usize::MAX,
+            tls: None,
+        };
+        let socket = Socket::unix(socket, &thread.deadlines);
+        Ok(Self::Http1(Rc::new(Http1::new(socket, accepted))))
+    }
+
     /// Returns the client's connection, which may carry further requests.
     pub fn accepted(&self) -> &Accepted {
         match self {

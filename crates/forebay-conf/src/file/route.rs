@@ -14,6 +14,7 @@ use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
 use super::limit::RateLimit;
 use super::log::LogFile;
+use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
@@ -131,6 +132,9 @@ pub struct Route {
     /// Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
 
+    /// Sends a copy of each request to another server, whose replies Forebay drops: the server's
+    /// URL, or a table. Only requests that pass the access rules are copied. Default: no copies.
+    pub mirror: Option<At<TextOr<Mirror>>>,
     /// Writes the requests of the route to the access log of the site: true or false. Or a table
     /// for a separate log of this route. Default: true.
     pub log: Option<At<BoolOr<LogFile>>>,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth, Inherited, Jwt,
-    LogFile, Maintenance, Matcher, MovedPages, ProcessLimits, Proxy, RateLimit, ReplyField,
-    RequestField, Rewrite, Satisfy, Template, Upstream,
+    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth,
+    Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits, Proxy,
+    RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -76,6 +76,8 @@ pub struct Route {
     pub cors: Option<Cors>,
     /// The clients and users that may use the route.
     pub access: Access,
+    /// The server that gets copies of the requests. Default `None`.
+    pub mirror: Option<Mirror>,
     /// Number of the route's first line in the file of its site, from 1; 0 if the plan was not made
     /// from a file.
     pub line: usize,
@@ -84,10 +86,11 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the servers of the action, and the servers of `forward_auth`.
+    /// Returns the servers of the action, of `forward_auth` and of `mirror`.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let deciding = self.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
-        self.action.upstream().into_iter().chain(deciding)
+        let mirror = self.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
+        self.action.upstream().into_iter().chain(deciding).chain(mirror)
     }
 
     /// Returns true if another route answers a request for a missing file or script.

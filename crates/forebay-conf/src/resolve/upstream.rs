@@ -210,7 +210,12 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
             TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
             TextOr::Table(table) => named(&table.to),
         });
+        let mirror = route.mirror.as_ref().and_then(|at| match &at.value {
+            TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
+            TextOr::Table(table) => named(&table.to),
+        });
         let all = [
+            (Scheme::Http, mirror),
             (Scheme::Fastcgi, route.fastcgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Scgi, route.scgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Uwsgi, route.uwsgi.as_ref().and_then(|at| named(&at.to))),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_conf::{Action, HttpVersion, Plan};
 use forebay_origin::apps::definition::limits;
+use forebay_origin::mirror::MirrorState;
 use forebay_upstream::{Endpoint, Group, HealthCheck, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
@@ -22,6 +23,17 @@ pub(super) struct Shared {
     pub(super) upstream: Option<SharedUpstream>,
     /// Servers of `forward_auth`, if any.
     pub(super) auth: Option<SharedUpstream>,
+    /// Servers of `mirror`, if any.
+    pub(super) mirror: Option<SharedUpstream>,
+    /// Limits and counters of `mirror`, if any.
+    pub(super) mirror_state: Option<Arc<MirrorState>>,
+}
+
+impl Shared {
+    /// Returns all groups of the route.
+    fn upstreams(&self) -> impl Iterator<Item = &SharedUpstream> {
+        self.upstream.iter().chain(&self.auth).chain(&self.mirror)
+    }
 }
 
 /// State of a group of backends that all threads and all its routes share.
@@ -80,7 +92,7 @@ impl<'a> Upstreams<'a> {
         let mut upstreams = Self::default();
         if let Some(previous) = previous {
             let of_routes = previous.shared.iter().flatten();
-            let of_routes = of_routes.flat_map(|shared| shared.upstream.iter().chain(&shared.auth));
+            let of_routes = of_routes.flat_map(Shared::upstreams);
             for upstream in of_routes.chain(&previous.relays) {
                 match &upstream.plan.name {
                     Some(name) => drop(upstreams.named_before.insert(name, upstream)),
@@ -115,16 +127,24 @@ pub(super) fn shared_of_all(
         let previous = previous?;
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
         let is_cgi = matches!(route.action, Action::Cgi(_));
-        let has_same_auth = before.access.forward_auth == route.access.forward_auth;
-        (is_cgi && has_same_auth && before.action == route.action)
+        let has_same_servers = before.access.forward_auth == route.access.forward_auth
+            && before.mirror == route.mirror;
+        (is_cgi && has_same_servers && before.action == route.action)
             .then(|| previous.shared[site][at].clone())
     };
     let mut upstreams = Upstreams::after(previous);
+    let mirror_before =
+        |site: usize, at: usize| previous?.shared.get(site)?.get(at)?.mirror_state.clone();
     let mut of_site = |(site, routes): (usize, &forebay_conf::Site)| {
         let routes = routes.routes.iter().enumerate();
         let shared = routes.map(|(at, route)| match kept(site, at, route) {
             Some(kept) => Ok(kept),
-            None => shared(route, &mut upstreams),
+            None => {
+                let mut shared = shared(route, &mut upstreams)?;
+                let state = || mirror_before(site, at).unwrap_or_default();
+                shared.mirror_state = route.mirror.is_some().then(state);
+                Ok(shared)
+            }
         });
         shared.collect()
     };
@@ -142,6 +162,7 @@ fn shared(
     let mut shared = Shared {
         upstream: route.action.upstream().map(|plan| upstreams.take(plan)),
         auth: route.access.forward_auth.as_ref().map(|auth| upstreams.take(&auth.proxy.upstream)),
+        mirror: route.mirror.as_ref().map(|mirror| upstreams.take(&mirror.proxy.upstream)),
         ..Shared::default()
     };
     if let Action::Cgi(cgi) = &route.action {
@@ -171,7 +192,7 @@ pub(super) fn checks(
     let mut checks = Vec::new();
     let mut names = BTreeSet::new();
     let of_routes = shared.iter().flatten();
-    let of_routes = of_routes.flat_map(|shared| shared.upstream.iter().chain(&shared.auth));
+    let of_routes = of_routes.flat_map(Shared::upstreams);
     for SharedUpstream { plan, group, .. } in of_routes.chain(relays) {
         let is_first = plan.name.as_ref().is_none_or(|name| names.insert(name));
         let Some(health) = plan.health.as_ref().filter(|_| is_first) else { continue };

@@ -43,6 +43,7 @@ mod http2_tunnels;
 mod idle_connections;
 mod limits;
 mod logs;
+mod mirrors;
 mod mounts;
 mod proxied;
 mod proxied_fields;

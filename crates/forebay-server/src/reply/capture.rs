@@ -24,6 +24,9 @@ pub trait Recorder {
 
     /// Reports that the body can no longer be recorded.
     fn give_up(&self) {}
+
+    /// Reports that this many bytes of a body were dropped, because of [`Keep::Drop`].
+    fn dropped(&self, _bytes: usize) {}
 }
 
 /// Treatment of a reply.
@@ -77,6 +80,9 @@ impl Capture {
     }
 
     pub(super) fn push(&mut self, data: &[u8]) {
+        if self.keep == Some(Keep::Drop) {
+            return self.recorder.dropped(data.len());
+        }
         let Some(most) = self.limit() else { return };
         let is_reserved = matches!(self.length, Length::Known(_));
         let fits = self.body.len() + data.len() <= most;
