@@ -52,7 +52,7 @@ pub use expect::{Expectation, ExpectedAnswer};
 pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;
-pub use jwt::{Jwt, JwtKeys, TokenSource};
+pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
 pub use limit::RateLimit;
 pub use log::{AccessLog, ErrorFormat, Format, Level, Log, LogFile};

@@ -1,5 +1,6 @@
 //! Turns a plan into the routing tables of the server's threads.
 
+mod keys;
 mod labels;
 mod mirrors;
 mod shared;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use forebay_admin::{BackendRow, BackendsOf, Purge, Status};
 use forebay_conf::{
-    Action, Address, Clients, ErrorPages, HttpVersion, Listen, Placeholder, Plan, Redirect,
+    Action, Address, Clients, ErrorPages, HttpVersion, Jwt, Listen, Placeholder, Plan, Redirect,
     Template, TemplatePart,
 };
 use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
@@ -58,6 +59,7 @@ use tokio::sync::Semaphore;
 
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
+use keys::token_keys;
 use labels::labels_of;
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
@@ -228,7 +230,7 @@ impl Origins {
         let registry = previous.and_then(|previous| previous.registry.clone());
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
-        let token_keys = token_keys(&plan).map_err(BuildError::Keys)?;
+        let token_keys = token_keys(&plan, previous).map_err(BuildError::Keys)?;
         let store = store(&plan, previous.and_then(|previous| previous.store.as_ref()));
         Ok(Self {
             plan,
@@ -523,7 +525,13 @@ impl Origins {
             let server = self.proxy(&settings.proxy, shared, (thread, pools));
             ForwardAuth::new(Box::new(server), settings.clone())
         });
+        let url = route.access.jwt.as_ref().and_then(Jwt::url);
+        let key_server = url.map(|url| {
+            let shared = &self.shared[site][at].keys;
+            Box::new(self.proxy(&url.proxy, shared, (thread, pools))) as Box<dyn Origin>
+        });
         let state = GateState {
+            key_server,
             checks: self.password_checks.clone(),
             limiters: &self.limiters[site][at],
             keys: self.token_keys[site][at].clone(),
@@ -823,12 +831,4 @@ fn limiters(
         routes.collect()
     });
     sites.collect()
-}
-
-/// Reads the keys of all routes with `jwt`.
-fn token_keys(plan: &Plan) -> Result<Vec<Vec<Option<Arc<TokenKeys>>>>, KeyError> {
-    let of_route = |route: &forebay_conf::Route| {
-        route.access.jwt.as_ref().map(|jwt| TokenKeys::load(jwt).map(Arc::new)).transpose()
-    };
-    plan.sites.iter().map(|site| site.routes.iter().map(of_route).collect()).collect()
 }

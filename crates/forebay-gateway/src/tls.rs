@@ -172,10 +172,12 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
                 other.is_some_and(|other| Arc::ptr_eq(other, upstream))
             };
             let mirror = route.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
+            let auth = route.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
             let key = match upstream {
                 _ if is(route.action.upstream()) => "proxy",
                 _ if is(mirror) => "mirror",
-                _ => "forward_auth",
+                _ if is(auth) => "forward_auth",
+                _ => "jwt",
             };
             let table = ["site", &site.to_string(), "route", &at.to_string(), key, "tls"]
                 .map(str::to_owned);

@@ -15,6 +15,7 @@ mod digest;
 mod digest_users;
 mod forward;
 mod hash;
+mod key_source;
 mod nonces;
 mod queue;
 mod rate_limit;
@@ -39,7 +40,7 @@ use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
-use forebay_server::exchange::{Admitting, Exchange, Gate};
+use forebay_server::exchange::{Admitting, Exchange, Gate, Origin};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
@@ -47,6 +48,7 @@ use sha2::{Digest as _, Sha256};
 use digest::DigestCheck;
 pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
+use key_source::KeySource;
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::RateLimiter;
@@ -151,6 +153,8 @@ pub struct GateState<'s> {
     pub limiters: &'s [Arc<RateLimiter>],
     /// The keys of `jwt`.
     pub keys: Option<Arc<TokenKeys>>,
+    /// The server of the keys' URL, if they have one.
+    pub key_server: Option<Box<dyn Origin>>,
     /// The server of `forward_auth`.
     pub forward: Option<ForwardAuth>,
 }
@@ -171,7 +175,12 @@ impl Guarded {
         });
         let passwords = access.basic_auth.clone().map(|auth| Passwords::new(auth, state.checks));
         let tokens = access.jwt.clone().zip(state.keys);
-        let tokens = tokens.map(|(settings, keys)| TokenCheck::new(settings, keys));
+        let tokens = tokens.map(|(settings, keys)| {
+            let start =
+                |server| KeySource::start(server, settings.clone(), keys.clone(), thread.clone());
+            let source = state.key_server.map(start);
+            TokenCheck::new(settings.clone(), keys.clone(), source)
+        });
         let passwords = passwords.map(Login::Password).into_iter();
         let logins = passwords.chain(digest.map(Login::Digest)).chain(tokens.map(Login::Token));
         let limited = |wanted| {

@@ -22,9 +22,14 @@ pub struct Jwt {
     /// The secret that the issuer shares with Forebay, for HS256, HS384 and HS512. It has at least
     /// 32 bytes. Write it into a separate file: "{file.jwt-secret}".
     pub secret: Option<At<String>>,
-    /// A file with the public keys of the issuer (JWK Set, RFC 7517). Forebay reads it at the start
-    /// and at a reload.
+    /// The public keys of the issuer (JWK Set, RFC 7517): a file, which Forebay reads at the start
+    /// and at a reload. Or a URL: "https://login.example.org/keys", or "@NAME/keys" for the group
+    /// [upstream.NAME]. Forebay reads a URL at the start, then after each `refresh`, and when a
+    /// token has an unknown key (`kid`), at most every 30 seconds. If the server does not answer,
+    /// the old keys stay. http:// is for servers of this machine only.
     pub jwks: Option<At<String>>,
+    /// The time after which Forebay reads the URL in `jwks` again. Default: "1h".
+    pub refresh: Option<Time>,
     /// The algorithms that tokens may use, such as "RS256". Default: all algorithms of the key's
     /// type.
     pub algorithms: Option<At<OneOrMany<String>>>,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Secret;
+use super::{Proxy, Secret};
 
 /// The algorithms with a shared secret.
 pub(crate) const SECRET_ALGORITHMS: [&str; 3] = ["HS256", "HS384", "HS512"];
@@ -47,6 +47,29 @@ pub enum JwtKeys {
     /// A file with public keys (JWK Set). The path is absolute and was a file when the
     /// configuration was loaded.
     Set(PathBuf),
+    /// A URL with public keys (JWK Set).
+    Url(Box<KeyUrl>),
+}
+
+/// A URL with public keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyUrl {
+    /// The server.
+    pub proxy: Proxy,
+    /// Path and query of the URL. The text begins with a slash.
+    pub target: String,
+    /// The time after which Forebay reads the keys again. Default 1 h.
+    pub refresh: Duration,
+}
+
+impl Jwt {
+    /// Returns the URL of the keys, if they have one.
+    pub fn url(&self) -> Option<&KeyUrl> {
+        match &self.keys {
+            JwtKeys::Url(url) => Some(url),
+            _ => None,
+        }
+    }
 }
 
 /// The part of a request that has the token.

@@ -86,11 +86,12 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the servers of the action, of `forward_auth` and of `mirror`.
+    /// Returns the servers of the action, of `forward_auth`, of `mirror` and of `jwt`.
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let deciding = self.access.forward_auth.as_ref().map(|auth| &auth.proxy.upstream);
         let mirror = self.mirror.as_ref().map(|mirror| &mirror.proxy.upstream);
-        self.action.upstream().into_iter().chain(deciding).chain(mirror)
+        let keys = self.access.jwt.as_ref().and_then(|jwt| Some(&jwt.url()?.proxy.upstream));
+        self.action.upstream().into_iter().chain(deciding).chain(mirror).chain(keys)
     }
 
     /// Returns true if another route answers a request for a missing file or script.

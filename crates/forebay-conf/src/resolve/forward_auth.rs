@@ -56,7 +56,7 @@ pub(super) fn forward_auth(
 }
 
 /// Divides a URL into the server, and the path with the query.
-fn divide(url: &str) -> (&str, &str) {
+pub(super) fn divide(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(0, |at| at + 3);
     match url[start..].find(['/', '?']) {
         // The path of a socket is not the path of a URL.

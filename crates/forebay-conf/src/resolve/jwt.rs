@@ -1,23 +1,42 @@
 //! Resolves `jwt` of a route.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use super::forward_auth::field_name;
-use super::value::{is_token, text, time};
+use super::effect::no_effect;
+use super::forward_auth::{divide, field_name};
+use super::upstream::{Keys, of_route};
+use super::value::{is_token, text, time, time_above_zero};
 use super::{Context, Resolution, path};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, Table};
-use crate::plan::{Jwt, JwtKeys, PUBLIC_ALGORITHMS, SECRET_ALGORITHMS, Secret, TokenSource};
+use crate::file::{self, At, File, OneOrMany, Table, TextOr, Time};
+use crate::plan::{
+    Address, Backend, HostField, Jwt, JwtKeys, KeyUrl, PUBLIC_ALGORITHMS, Proxy, Redirects,
+    SECRET_ALGORITHMS, Scheme, Secret, TokenSource,
+};
 
 /// Default of `leeway`.
 const LEEWAY: Duration = Duration::from_secs(60);
+
+/// Default of `refresh`.
+const REFRESH: Duration = Duration::from_secs(3600);
+/// The shortest `refresh`.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(30);
 
 /// The shortest secret in bytes: the output of SHA-256 (RFC 7518 section 3.2).
 const SHORTEST_SECRET: usize = 32;
 
 /// Resolves `jwt`.
-pub(super) fn jwt(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolution<Jwt> {
-    let keys = keys(context, typed)?;
+pub(super) fn jwt(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<Table<file::Jwt>>,
+) -> Resolution<Jwt> {
+    let keys = keys(context, file, typed)?;
+    if let (Some(at), false) = (&typed.refresh, matches!(keys, JwtKeys::Url(_))) {
+        let help = "give a URL in `jwks`, or leave it out";
+        return Err(no_effect(&at.span, "refresh", "on keys without a URL", help));
+    }
     let is_secret = matches!(keys, JwtKeys::Secret(_));
     let copy = typed
         .copy
@@ -38,11 +57,14 @@ pub(super) fn jwt(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolu
     })
 }
 
-fn keys(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKeys> {
+fn keys(context: &Context<'_>, whole: &File, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKeys> {
     match (&typed.key, &typed.secret, &typed.jwks) {
         (Some(file), None, None) => path::file(context, file).map(JwtKeys::Pem),
         (None, Some(at), None) => secret(at).map(JwtKeys::Secret),
-        (None, None, Some(file)) => set(context, file),
+        (None, None, Some(at)) if at.contains("://") || at.starts_with('@') => {
+            url(context, whole, at, &typed.refresh).map(|url| JwtKeys::Url(Box::new(url)))
+        }
+        (None, None, Some(file)) => path::file(context, file).map(JwtKeys::Set),
         (None, None, None) => Err(Problem::new(&typed.span, "no key verifies the tokens")
             .label("needs `key`, `secret` or `jwks`")
             .help(
@@ -53,13 +75,54 @@ fn keys(context: &Context<'_>, typed: &At<Table<file::Jwt>>) -> Resolution<JwtKe
     }
 }
 
-fn set(context: &Context<'_>, typed: &At<String>) -> Resolution<JwtKeys> {
-    let name = text(typed)?;
-    if name.contains("://") {
-        return Err(Problem::new(&typed.span, "Forebay reads keys from a file, not from a URL")
-            .help(format!("save them regularly: `curl -fo keys.json {name}`, then reload")));
+/// Resolves a URL of keys. Anyone on the way could replace keys that are sent without TLS.
+fn url(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<String>,
+    refresh: &Option<Time>,
+) -> Resolution<KeyUrl> {
+    let (server, target) = divide(text(typed)?);
+    if !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(Problem::new(&typed.span, format!("\"{target}\" is not a path"))
+            .help("percent-encode it, and leave out `#`"));
     }
-    path::file(context, typed).map(JwtKeys::Set)
+    let to = Some(typed.with(OneOrMany::One(TextOr::Text(server.to_owned()))));
+    let upstream = of_route(context, file, Scheme::Http, &typed.span, &Keys::of(&to, &None))?;
+    if let Some(plain) = upstream.to.iter().find(|backend| !backend.https && !is_here(backend)) {
+        let message = format!("keys from {} could be forged on their way", plain.authority);
+        return Err(Problem::new(&typed.span, message)
+            .label("has no TLS")
+            .help("write https://; http:// is for servers of this machine, such as 127.0.0.1"));
+    }
+    let refresh = time_above_zero(refresh, REFRESH)?;
+    if refresh < SHORTEST_REFRESH {
+        return Err(Problem::new(&typed.span, "keys are read at most once in 30 seconds")
+            .help("give `refresh` a time of at least \"30s\", or leave it out"));
+    }
+    Ok(KeyUrl {
+        proxy: Proxy {
+            upstream,
+            host: HostField::Backend,
+            redirect: Redirects::Off,
+            strip_prefix: None,
+            reply_timeout: None,
+        },
+        target: target.to_owned(),
+        refresh,
+    })
+}
+
+/// Returns true if a server is on this machine.
+fn is_here(backend: &Backend) -> bool {
+    match &backend.address {
+        Address::Unix(_) => true,
+        Address::Tcp(address) => {
+            let host = address.rsplit_once(':').map_or(&address[..], |(host, _)| host);
+            let host = host.trim_matches(['[', ']']);
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+    }
 }
 
 fn secret(typed: &At<String>) -> Resolution<Secret> {

@@ -117,7 +117,7 @@ fn access(
     let basic_auth = typed.basic_auth.as_ref().map(|at| basic_auth(context, at)).transpose()?;
     let digest_auth = typed.digest_auth.as_ref();
     let digest_auth = digest_auth.map(|at| digest_auth_of(context, at)).transpose()?;
-    let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, at)).transpose()?;
+    let jwt = typed.jwt.as_ref().map(|at| jwt_of(context, file, at)).transpose()?;
     let forward_auth = typed.forward_auth.as_ref();
     let access = Access {
         allow: named(&typed.allow)?,

@@ -214,8 +214,13 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
             TextOr::Text(text) => Some((text.strip_prefix(GROUP)?, &at.span)),
             TextOr::Table(table) => named(&table.to),
         });
+        let keys = route.jwt.as_ref().and_then(|at| at.jwks.as_ref()).and_then(|at| {
+            let (name, _) = at.strip_prefix(GROUP)?.split_once('/')?;
+            Some((name, &at.span))
+        });
         let all = [
             (Scheme::Http, mirror),
+            (Scheme::Http, keys),
             (Scheme::Fastcgi, route.fastcgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Scgi, route.scgi.as_ref().and_then(|at| named(&at.to))),
             (Scheme::Uwsgi, route.uwsgi.as_ref().and_then(|at| named(&at.to))),

@@ -27,12 +27,14 @@ pub(super) struct Shared {
     pub(super) mirror: Option<SharedUpstream>,
     /// Limits and counters of `mirror`, if any.
     pub(super) mirror_state: Option<Arc<MirrorState>>,
+    /// Servers of the keys of `jwt`, if they have a URL.
+    pub(super) keys: Option<SharedUpstream>,
 }
 
 impl Shared {
     /// Returns all groups of the route.
     fn upstreams(&self) -> impl Iterator<Item = &SharedUpstream> {
-        self.upstream.iter().chain(&self.auth).chain(&self.mirror)
+        self.upstream.iter().chain(&self.auth).chain(&self.mirror).chain(&self.keys)
     }
 }
 
@@ -128,6 +130,7 @@ pub(super) fn shared_of_all(
         let before = previous.plan.sites.get(site)?.routes.get(at)?;
         let is_cgi = matches!(route.action, Action::Cgi(_));
         let has_same_servers = before.access.forward_auth == route.access.forward_auth
+            && before.access.jwt == route.access.jwt
             && before.mirror == route.mirror;
         (is_cgi && has_same_servers && before.action == route.action)
             .then(|| previous.shared[site][at].clone())
@@ -162,6 +165,10 @@ fn shared(
     let mut shared = Shared {
         upstream: route.action.upstream().map(|plan| upstreams.take(plan)),
         auth: route.access.forward_auth.as_ref().map(|auth| upstreams.take(&auth.proxy.upstream)),
+        keys: route.access.jwt.as_ref().and_then(|jwt| {
+            let url = jwt.url()?;
+            Some(upstreams.take(&url.proxy.upstream))
+        }),
         mirror: route.mirror.as_ref().map(|mirror| upstreams.take(&mirror.proxy.upstream)),
         ..Shared::default()
     };

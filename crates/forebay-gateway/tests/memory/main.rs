@@ -58,6 +58,7 @@ mod rules;
 mod sending;
 mod streams;
 mod time_limits;
+mod token_urls;
 mod tokens;
 mod tunnels;
 mod turns;

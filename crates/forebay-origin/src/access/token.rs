@@ -3,6 +3,7 @@
 //! Forebay verifies the token of every request, and keeps no result. An expired token therefore
 //! never permits a request.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{
@@ -14,6 +15,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{decode, decode_header};
 use serde_json::{Map, Value};
 
+use super::key_source::KeySource;
 use super::token_keys::TokenKeys;
 
 /// Maximum length of a token in bytes.
@@ -28,6 +30,8 @@ pub enum Refused {
     Invalid(&'static str),
     /// The token is valid, but lacks a required claim.
     Insufficient,
+    /// No keys were read from the URL yet.
+    NoKeys,
 }
 
 impl Refused {
@@ -36,6 +40,7 @@ impl Refused {
         match self {
             Self::Invalid(_) => 401,
             Self::Insufficient => 403,
+            Self::NoKeys => 503,
         }
     }
 
@@ -45,6 +50,7 @@ impl Refused {
             Self::Invalid(why) => {
                 format!("Bearer error=\"invalid_token\", error_description=\"{why}\"")
             }
+            Self::NoKeys => "Bearer".to_owned(),
             Self::Insufficient => "Bearer error=\"insufficient_scope\"".to_owned(),
         }
     }
@@ -54,12 +60,14 @@ impl Refused {
 pub struct TokenCheck {
     settings: conf::Jwt,
     keys: Arc<TokenKeys>,
+    /// The URL of the keys, if they have one.
+    source: Option<Rc<KeySource>>,
 }
 
 impl TokenCheck {
     /// Creates a check with these settings and keys.
-    pub fn new(settings: conf::Jwt, keys: Arc<TokenKeys>) -> Self {
-        Self { settings, keys }
+    pub fn new(settings: conf::Jwt, keys: Arc<TokenKeys>, source: Option<Rc<KeySource>>) -> Self {
+        Self { settings, keys, source }
     }
 
     /// Verifies the token of the request. If it is valid, sets the user and the request fields.
@@ -99,7 +107,16 @@ impl TokenCheck {
         if header.crit.is_some() {
             return Err(Refused::Invalid("the token needs an unknown extension"));
         }
-        let key = self.keys.select(&header).ok_or(Refused::Invalid("the key is unknown"))?;
+        let keys = self.keys.now();
+        let Some(key) = keys.select(&header) else {
+            self.source.iter().for_each(KeySource::find_unknown);
+            let is_waiting = self.source.is_some() && keys.is_empty();
+            return Err(if is_waiting {
+                Refused::NoKeys
+            } else {
+                Refused::Invalid("the key is unknown")
+            });
+        };
         match decode::<Claims>(token, &key.key, &key.validation) {
             Ok(token) => Ok(token.claims),
             Err(error) => Err(Refused::Invalid(match error.kind() {

@@ -7,15 +7,17 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use forebay_conf::{Jwt, JwtKeys};
 use jsonwebtoken::jwk::{
     AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse,
 };
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header, Validation};
+use tokio::time::Instant;
 
-/// Maximum size of a file with keys in bytes.
-const LARGEST: u64 = 256 * 1024;
+/// Maximum size of a file or reply with keys in bytes.
+pub(super) const LARGEST: u64 = 256 * 1024;
 
 /// Maximum number of keys in a set.
 const MOST_KEYS: usize = 100;
@@ -82,6 +84,20 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
+/// Error of a set of keys from a URL.
+#[derive(Debug)]
+pub(super) struct SetError(Reason);
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Reason::NoKey => "the set has no public key that Forebay can use",
+            Reason::TooMany => "the set has too many keys",
+            _ => "the reply is not a set of keys (JWKS)",
+        })
+    }
+}
+
 /// A key, and the rules for tokens that it signed.
 pub struct TokenKey {
     id: Option<String>,
@@ -91,16 +107,54 @@ pub struct TokenKey {
     pub validation: Validation,
 }
 
-/// The keys of a route.
-pub struct TokenKeys {
+/// The keys of a route at one moment.
+#[derive(Default)]
+pub struct KeyList {
     keys: Vec<TokenKey>,
     /// True if a token selects its key by `kid`.
     is_set: bool,
 }
 
+/// The requests for a URL of keys.
+#[derive(Debug, Default)]
+pub(super) struct KeyRequests {
+    pub is_under_way: bool,
+    /// Time of the next regular request; `None` for now.
+    pub due: Option<Instant>,
+    /// Time before which unknown keys cause no request.
+    pub not_before: Option<Instant>,
+}
+
+/// The keys of a route. All threads share them.
+pub struct TokenKeys {
+    now: RwLock<Arc<KeyList>>,
+    /// State of the requests for a URL of keys.
+    pub(super) requests: Mutex<KeyRequests>,
+}
+
 impl TokenKeys {
-    /// Reads the keys that `settings` name.
+    /// Returns the keys at this moment. They are empty until a URL has been read.
+    pub fn now(&self) -> Arc<KeyList> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the keys by those of a set, which the server of a URL has sent.
+    pub(super) fn replace(&self, settings: &Jwt, text: &[u8]) -> Result<(), SetError> {
+        let keys = from_set(settings, text).map_err(SetError)?;
+        let list = Arc::new(KeyList { keys, is_set: true });
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = list;
+        Ok(())
+    }
+
+    /// Reads the keys that `settings` name. Keys of a URL are read later.
     pub fn load(settings: &Jwt) -> Result<Self, KeyError> {
+        let now = RwLock::new(Arc::new(KeyList::load(settings)?));
+        Ok(Self { now, requests: Mutex::default() })
+    }
+}
+
+impl KeyList {
+    fn load(settings: &Jwt) -> Result<Self, KeyError> {
         match &settings.keys {
             JwtKeys::Secret(secret) => {
                 let key = DecodingKey::from_secret(secret.as_bytes());
@@ -119,7 +173,13 @@ impl TokenKeys {
                 let keys = keys.map_err(|reason| KeyError { file: file.clone(), reason })?;
                 Ok(Self { keys, is_set: true })
             }
+            JwtKeys::Url(_) => Ok(Self { keys: Vec::new(), is_set: true }),
         }
+    }
+
+    /// Returns true if there is no key yet.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
     }
 
     /// Returns the key for a token with this header. In a set, it is the key that `kid` names, or

@@ -40,7 +40,7 @@ fn with_secret() -> Jwt {
 
 fn check(settings: Jwt) -> TokenCheck {
     let keys = TokenKeys::load(&settings).unwrap_or_else(|error| panic!("{error}"));
-    TokenCheck::new(settings, Arc::new(keys))
+    TokenCheck::new(settings, Arc::new(keys), None)
 }
 
 fn request(lines: &str) -> Request {

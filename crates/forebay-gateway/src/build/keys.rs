@@ -1,0 +1,47 @@
+//! The keys of `jwt`, which the routes and threads share.
+
+use std::sync::Arc;
+
+use forebay_conf::{Jwt, Plan};
+use forebay_origin::access::{KeyError, TokenKeys};
+
+use super::Origins;
+
+/// Reads the keys of all routes with `jwt`. Routes with equal settings share their keys, and keys
+/// from a URL stay until they are read again.
+pub(super) fn token_keys(
+    plan: &Plan,
+    previous: Option<&Origins>,
+) -> Result<Vec<Vec<Option<Arc<TokenKeys>>>>, KeyError> {
+    fn routes(plan: &Plan) -> impl Iterator<Item = Option<&Jwt>> {
+        plan.sites.iter().flat_map(|site| &site.routes).map(|route| route.access.jwt.as_ref())
+    }
+    let mut known: Vec<(&Jwt, Arc<TokenKeys>)> = Vec::new();
+    if let Some(previous) = previous {
+        let keys = previous.token_keys.iter().flatten();
+        let of_urls = routes(&previous.plan).zip(keys).filter_map(|(jwt, keys)| {
+            let jwt = jwt.filter(|jwt| jwt.url().is_some())?;
+            Some((jwt, keys.clone()?))
+        });
+        known.extend(of_urls);
+    }
+    let mut all = Vec::new();
+    for site in &plan.sites {
+        let mut of_site = Vec::new();
+        for route in &site.routes {
+            let Some(jwt) = &route.access.jwt else {
+                of_site.push(None);
+                continue;
+            };
+            let same = known.iter().find(|(other, _)| *other == jwt);
+            let keys = match same {
+                Some((_, keys)) => keys.clone(),
+                None => Arc::new(TokenKeys::load(jwt)?),
+            };
+            known.push((jwt, keys.clone()));
+            of_site.push(Some(keys));
+        }
+        all.push(of_site);
+    }
+    Ok(all)
+}
