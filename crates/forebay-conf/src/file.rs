@@ -44,7 +44,7 @@ pub use defaults::{Defaults, RouteKeys};
 pub use fields::RequestField;
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use jwt::Jwt;
-pub use limit::RateLimit;
+pub use limit::{BandwidthLimit, RateLimit};
 pub use log::LogFile;
 pub use mirror::Mirror;
 pub use pages::{Cors, ErrorPages, Maintenance};
@@ -56,7 +56,7 @@ pub use route::{
     Respond, Route, Scgi, ScriptsBelow, Symlinks, Uwsgi,
 };
 pub use shape::{
-    AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, StatusText, Table, TextOr, Time,
+    AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
 };
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,

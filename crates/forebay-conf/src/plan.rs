@@ -54,7 +54,7 @@ pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
-pub use limit::RateLimit;
+pub use limit::{BandwidthLimit, RateLimit};
 pub use log::{AccessLog, ErrorFormat, Format, Level, Log, LogFile};
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};

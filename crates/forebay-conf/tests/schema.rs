@@ -243,6 +243,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Log", &["respond = 'x'\n[log]\n@", "respond = 'x'\n[log]\naccess = 'stdout'\n@"]),
     ("LogFile", &["respond = 'x'\n[log]\naccess = 'stdout'\n[site.route.log]\n@"]),
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
+    ("BandwidthLimit", &["respond = 'x'\n[site.route.bandwidth_limit]\nrate = '1k'\n@"]),
     ("Mirror", &["respond = 'x'\n[site.route.mirror]\nto = 'http://a'\n@"]),
     (
         "Proxy",

@@ -464,6 +464,7 @@ impl Origins {
             closed: route.maintenance.clone().map(|settings| Box::new(Closed::new(settings))),
             cors: route.cors.clone().map(Rc::new),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
+            bandwidth_limit: route.bandwidth_limit,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
             fallback_to: route.fallback_to.clone(),

@@ -261,6 +261,7 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     }
     let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
     exchange.reply.set_offer(offer);
+    exchange.reply.limit_bandwidth(route.bandwidth_limit);
     // Do not buffer a gate's answer, because it does not occupy the route's application.
     exchange.reply.set_buffered(false);
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use forebay_conf::ErrorPages;
+use forebay_conf::{BandwidthLimit, ErrorPages};
 use forebay_net::fault::Fault;
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestHead, Version, encode};
@@ -18,6 +18,7 @@ mod capture;
 mod changes;
 mod cors;
 mod grpc;
+mod pace;
 mod redirect;
 mod rules;
 
@@ -92,6 +93,8 @@ pub struct Reply {
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
+    /// Limits the speed of the body.
+    pace: Option<Box<pace::Pace>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,7 @@ impl Reply {
             is_buffered: false,
             status: 0,
             body_bytes: 0,
+            pace: None,
         }
     }
 
@@ -164,6 +168,7 @@ impl Reply {
         self.offer = None;
         self.compressor = None;
         self.capture = None;
+        self.pace = None;
         self.to_grpc = false;
         self.carried = Vec::new();
         self.empty();
@@ -186,6 +191,7 @@ impl Reply {
         self.offer = None;
         self.compressor = None;
         self.compressed = None;
+        self.pace = None;
         self.status = 0;
         self.body_bytes = 0;
     }
@@ -227,6 +233,11 @@ impl Reply {
     /// Returns true if an error page for `status` is configured.
     pub fn has_page(&self, status: u16) -> bool {
         self.pages.as_ref().is_some_and(|pages| pages.of(status).is_some())
+    }
+
+    /// Limits the speed of the body.
+    pub(crate) fn limit_bandwidth(&mut self, limit: Option<BandwidthLimit>) {
+        self.pace = limit.map(|limit| Box::new(pace::Pace::new(limit)));
     }
 
     pub(crate) fn set_offer(&mut self, offer: Option<Offer>) {

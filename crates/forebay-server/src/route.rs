@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{
-    AjpFront, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen, Matcher, Rewrite,
+    AjpFront, BandwidthLimit, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen, Matcher,
+    Rewrite,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::fault::Fault;
@@ -108,6 +109,8 @@ pub struct Route {
     pub cors: Option<Rc<Cors>>,
     /// Compression of replies. `None` means no compression.
     pub compression: Option<Rc<Compression>>,
+    /// Limit on the speed of replies.
+    pub bandwidth_limit: Option<BandwidthLimit>,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
     /// True if the later routes are tried for a request that the origin declines.

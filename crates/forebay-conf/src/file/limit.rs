@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::At;
+use super::shape::{At, Size};
 
 /// A limit on the number of requests with the same key.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -21,4 +21,15 @@ pub struct RateLimit {
     /// Delays requests that arrive earlier than the rate allows, so that they reach the application
     /// at the rate. Default: false.
     pub delay: Option<At<bool>>,
+}
+
+/// A limit on the speed of replies.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["rate"]))]
+pub struct BandwidthLimit {
+    /// The largest number of body bytes per second, such as "100k".
+    pub rate: Option<Size>,
+    /// The number of bytes at the start of each reply that are sent without a limit. Default: "0".
+    pub after: Option<Size>,
 }

@@ -12,7 +12,7 @@ use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
-use super::limit::RateLimit;
+use super::limit::{BandwidthLimit, RateLimit};
 use super::log::LogFile;
 use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
@@ -131,6 +131,10 @@ pub struct Route {
     /// Retry-After. Limits whose key does not contain {user} apply before passwords are checked.
     /// Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
+    /// Limits the speed of each reply: the bytes per second, such as "100k", or a table with `rate`
+    /// and `after`. A client with several requests at once gets as much for each of them. Default:
+    /// no limit.
+    pub bandwidth_limit: Option<At<TextOr<BandwidthLimit>>>,
 
     /// Sends a copy of each request to another server, whose replies Forebay drops: the server's
     /// URL, or a table. Only requests that pass the access rules are copied. Default: no copies.

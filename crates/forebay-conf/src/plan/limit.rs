@@ -32,3 +32,12 @@ impl RateLimit {
         self.interval().saturating_mul(self.burst)
     }
 }
+
+/// A limit on the speed of each reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BandwidthLimit {
+    /// Bytes per second, at least 1.
+    pub rate: u64,
+    /// The number of bytes at the start of a reply without a limit. Default 0.
+    pub after: u64,
+}

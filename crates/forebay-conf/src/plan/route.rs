@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth,
+    Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth,
     Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits, Proxy,
     RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
 };
@@ -76,6 +76,8 @@ pub struct Route {
     pub cors: Option<Cors>,
     /// The clients and users that may use the route.
     pub access: Access,
+    /// The limit on the speed of each reply. Default `None`.
+    pub bandwidth_limit: Option<BandwidthLimit>,
     /// The server that gets copies of the requests. Default `None`.
     pub mirror: Option<Mirror>,
     /// Number of the route's first line in the file of its site, from 1; 0 if the plan was not made

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Resolution;
 use super::template::template;
-use super::value::{required, text};
+use super::value::{required, size, text};
 use crate::duration::parse_duration;
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany, Table};
-use crate::plan::RateLimit;
+use crate::file::{self, At, OneOrMany, SizeText, Table, TextOr};
+use crate::plan::{BandwidthLimit, RateLimit};
 
 /// The longest time that a request may wait with `delay`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -69,4 +69,26 @@ fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
         return Err(wrong("the time of a rate is above zero and at most 30 days".to_owned()));
     }
     Ok((requests, period))
+}
+
+/// Resolves `bandwidth_limit` of a route.
+pub(super) fn bandwidth_limit(
+    typed: &At<TextOr<file::BandwidthLimit>>,
+) -> Resolution<BandwidthLimit> {
+    let short;
+    let table = match &typed.value {
+        TextOr::Text(rate) => {
+            let rate = Some(typed.with(SizeText(rate.clone())));
+            short = file::BandwidthLimit { rate, after: None };
+            &short
+        }
+        TextOr::Table(table) => table,
+    };
+    let rate_at = required(&table.rate, &typed.span, "rate", "\"100k\"")?;
+    let rate = size(&table.rate)?.unwrap_or_default();
+    if rate == 0 {
+        return Err(Problem::new(&rate_at.span, "at this speed no reply would end")
+            .help("give the bytes per second, such as \"100k\", or leave the limit out"));
+    }
+    Ok(BandwidthLimit { rate, after: size(&table.after)?.unwrap_or_default() })
 }

@@ -60,6 +60,7 @@ impl Plan {
             maintenance: None,
             cors: None,
             access: Access::default(),
+            bandwidth_limit: None,
             mirror: None,
             line: 0,
             inherited: Vec::new(),

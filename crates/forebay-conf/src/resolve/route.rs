@@ -11,7 +11,7 @@ use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
-use super::limit::rate_limits;
+use super::limit::{bandwidth_limit, rate_limits};
 use super::mirror::mirror as mirror_of;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
@@ -82,6 +82,7 @@ pub(super) fn route(
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
         access: access(context, file, typed, captures)?,
+        bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),

@@ -16,6 +16,7 @@ mod application;
 mod applications;
 mod backends;
 mod balancing;
+mod bandwidth;
 mod bodies;
 mod buffering;
 mod caching;

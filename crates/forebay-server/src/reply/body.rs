@@ -124,9 +124,22 @@ impl Reply {
             Framing::Open => {}
         }
         let ends = self.framing == Framing::Length(0);
-        let sent = self.stream().send_file(file.as_fd(), offset, length, ends).await;
         self.body_bytes += length;
-        sent.map_err(|error| Fault::client_closed(&error, Limit::Write))
+        let (mut offset, mut left) = (offset, length);
+        loop {
+            let count = match &mut self.pace {
+                Some(pace) => pace.wait(left).await,
+                None => left,
+            };
+            left -= count;
+            let ends = ends && left == 0;
+            let sent = self.stream().send_file(file.as_fd(), offset, count, ends).await;
+            sent.map_err(|error| Fault::client_closed(&error, Limit::Write))?;
+            offset += count;
+            if left == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// Ends the reply and writes all collected bytes.
@@ -229,6 +242,30 @@ impl Reply {
         // If the length is known, the last byte ends the body.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
+        if self.pace.is_some() && (!data.is_empty() || self.out.len() > self.body_at) {
+            // Box the future, so that replies without a limit reserve no memory for it.
+            return Box::pin(self.write_slowly(data, last)).await;
+        }
+        self.write_part(data, last).await
+    }
+
+    /// Writes the head and the collected bytes followed by `data`, at the speed of the route's
+    /// limit.
+    async fn write_slowly(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
+        let mut body = self.out.split_off(self.body_at);
+        body.extend_from_slice(data);
+        let mut rest = &body[..];
+        while let Some(pace) = self.pace.as_mut().filter(|_| !rest.is_empty()) {
+            let count = pace.wait(rest.len() as u64).await;
+            let (now, later) = rest.split_at(usize::try_from(count).unwrap_or(rest.len()));
+            rest = later;
+            self.write_part(now, last.filter(|_| later.is_empty())).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the collected bytes followed by `data`. The reply ends here if `last` is given.
+    async fn write_part(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         let part = Part {
             status: self.head_status,
             has_head: self.has_head,
@@ -238,7 +275,7 @@ impl Reply {
             data,
             is_chunked: self.is_chunked(),
             last,
-            may_wait: self.phase == ReplyPhase::Done && self.keep_alive,
+            may_wait: self.phase == ReplyPhase::Done && self.keep_alive && last.is_some(),
         };
         let written = self.stream().write(part, self.is_buffered).await;
         self.empty();
