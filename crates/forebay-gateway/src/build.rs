@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use forebay_admin::{BackendRow, BackendsOf, Purge, Status};
 use forebay_conf::{
     Action, Address, Clients, ErrorPages, HttpVersion, Jwt, Listen, Placeholder, Plan, Redirect,
-    Template, TemplatePart,
+    Scheme, Template, TemplatePart,
 };
 use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
@@ -563,6 +563,7 @@ impl Origins {
                 how.pools = None;
                 how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
                 how.alpn = match to.version {
+                    _ if to.scheme == Scheme::Stream => Alpn::None,
                     HttpVersion::Http11 => Alpn::Http11,
                     HttpVersion::Http2 => Alpn::Http2,
                     HttpVersion::Negotiated => Alpn::Any,

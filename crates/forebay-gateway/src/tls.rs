@@ -184,7 +184,12 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
             (table.to_vec(), &**upstream)
         })
     });
-    of_routes.filter_map(|(table, upstream)| {
+    let of_relays = plan.relays.iter().enumerate().map(|(at, relay)| {
+        let mut table = place(at);
+        table.push("server_tls".into());
+        (table, &*relay.upstream)
+    });
+    of_routes.chain(of_relays).filter_map(|(table, upstream)| {
         let table = match &upstream.name {
             Some(name) => vec!["upstream".into(), name.clone(), "tls".into()],
             None => table,

@@ -405,3 +405,54 @@ fn no_free_descriptor_is_no_failure_of_a_udp_server() {
     );
     forebay.stop();
 }
+
+#[test]
+fn servers_are_reached_over_tls_and_verified() {
+    let authority = Authority::new("servers");
+    let folder = Folder::new();
+    let identity = authority.issue(&["localhost"]);
+    folder.write("a.pem", identity.certificate);
+    folder.write("a.key", identity.key);
+    folder.write("ca.pem", &authority.pem);
+    let plain = echo("plain: ");
+    let own = folder.path().display().to_string();
+    let inner = format!(
+        "{SITE}[[stream]]\nlisten = \"127.0.0.1:0\"\nto = \"{plain}\"\ntls = {{ certificate = \
+         \"{own}/a.pem\", key = \"{own}/a.key\" }}\n"
+    );
+    let mut inner = serve(Folder::new(), &inner);
+    let port = streams(&mut inner, 1)[0].port();
+    let stream = |number: u8, settings: &str| {
+        let listen = format!("[[stream]]\nlisten = \"127.0.0.{number}:0\"\n");
+        format!("{listen}to = \"tls://localhost:{port}\"\n{settings}")
+    };
+    let all = [
+        SITE.to_owned(),
+        stream(1, &format!("server_tls = {{ ca = \"{own}/ca.pem\" }}\n")),
+        // The system does not trust this authority.
+        stream(2, ""),
+        stream(
+            3,
+            &format!("server_tls = {{ ca = \"{own}/ca.pem\", server_name = \"x.example\" }}\n"),
+        ),
+        stream(4, "server_tls = { verify = false }\n"),
+    ];
+    let mut forebay = serve(Folder::new(), &all.concat());
+    let addresses = streams(&mut forebay, 4);
+    let long = support::pattern(100_000);
+    for (at, is_trusted) in [(0, true), (1, false), (2, false), (3, true)] {
+        let address = Address::from(addresses[at]);
+        let mut stream = TestStream::connect(&address, DEADLINE).unwrap();
+        if is_trusted {
+            assert_eq!(whole(stream, &long)[7..], long[..], "{at}");
+        } else {
+            let _ = stream.write_all(b"secret");
+            let mut reply = Vec::new();
+            let _ = stream.read_to_end(&mut reply);
+            assert_eq!(reply, b"", "{at}");
+        }
+    }
+    forebay.wait_for_output("cannot connect to localhost");
+    forebay.stop();
+    inner.stop();
+}

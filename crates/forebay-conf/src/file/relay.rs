@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::shape::{At, NumberOrText, OneOrMany, Table, TextOr, Time};
-use super::tls::Tls;
+use super::tls::{BackendTls, Tls};
 use super::upstream::{Backend, Balance, Health, ProxyHeader};
 
 /// A stream: passes the bytes of TCP connections, or UDP datagrams, between clients and servers,
@@ -24,9 +24,12 @@ pub struct Relay {
     /// The certificate for clients. Clients then begin with TLS, and the servers get the decrypted
     /// bytes. Default: Forebay passes all bytes on unread.
     pub tls: Option<At<Table<Tls>>>,
-    /// The addresses of the servers, at most 64: "host:port" or "unix:path". Each may also be a
-    /// table with `url`. Or a group: "@NAME".
+    /// The addresses of the servers, at most 64: "host:port", "tls://host:port" for a connection
+    /// with TLS, or "unix:path". Each may also be a table with `url`. Or a group: "@NAME".
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
+    /// Settings for TLS with tls:// servers. Default: Forebay verifies servers with the authorities
+    /// that this machine trusts.
+    pub server_tls: Option<At<Table<BackendTls>>>,
     /// The method that selects the server of a connection. "hash" uses the client's address.
     /// Default: "round-robin".
     pub balance: Option<At<Balance>>,

@@ -83,7 +83,7 @@ impl Upstream {
 pub struct Backend {
     /// The protocol.
     pub scheme: Scheme,
-    /// Uses TLS. Only for HTTP servers.
+    /// Uses TLS. Only for HTTP servers and servers of streams.
     pub https: bool,
     /// The version of HTTP. Only for HTTP servers.
     pub version: HttpVersion,

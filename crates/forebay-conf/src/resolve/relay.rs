@@ -103,6 +103,7 @@ fn fits_udp(
     let tcp_only = [
         ("sni", typed.sni.as_ref().map(|at| &at.span)),
         ("tls", typed.tls.as_ref().map(|at| &at.span)),
+        ("server_tls", typed.server_tls.as_ref().map(|at| &at.span)),
         ("proxy_protocol", typed.proxy_protocol.as_ref().map(|at| &at.span)),
     ];
     if let Some((key, span)) = tcp_only.into_iter().find_map(|(key, span)| Some((key, span?))) {
@@ -113,6 +114,11 @@ fn fits_udp(
     if upstream.send_proxy.is_some() {
         return Err(Problem::new(span, "`send_proxy` is for TCP, and this stream has UDP")
             .help("leave it out, or give the TCP listeners a stream of their own"));
+    }
+    if let Some(server) = upstream.to.iter().find(|server| server.https) {
+        let message = format!("tls://{} is for TCP, and this stream has UDP", server.address);
+        return Err(Problem::new(span, message)
+            .help("leave off tls://, or give the TCP listeners a stream of their own"));
     }
     if upstream.health.is_some() && listen.iter().all(Listen::is_udp) {
         return Err(Problem::new(

@@ -138,6 +138,7 @@ impl<'a> From<&'a file::Relay> for Keys<'a> {
             health: &table.health,
             send_proxy: &table.send_proxy,
             connect_timeout: &table.connect_timeout,
+            tls: &table.server_tls,
             ..Self::of(&table.to, &table.max_connections)
         }
     }
@@ -322,9 +323,11 @@ fn upstream(
     all_have_effect(scheme, keys)?;
     let mut default = Upstream::new(backends(context, scheme, table, keys.to)?);
     for backend in &mut default.to {
-        backend.version = version(keys, backend)?;
+        if scheme == Scheme::Http {
+            backend.version = version(keys, backend)?;
+        }
     }
-    let tls = by_tls(context, keys, &default.to)?;
+    let tls = by_tls(context, scheme, keys, &default.to)?;
     let sticky = match keys.sticky {
         Some(at) => Some(sticky(at, &default.to)?),
         None => sessions(scheme, &default.to),
@@ -418,24 +421,29 @@ fn version(keys: &Keys<'_>, backend: &Backend) -> Resolution<HttpVersion> {
 }
 
 /// Returns the TLS settings for servers, and checks that no other key excludes TLS.
-fn by_tls(context: &Context<'_>, keys: &Keys<'_>, to: &[Backend]) -> Resolution<BackendTls> {
+fn by_tls(
+    context: &Context<'_>,
+    scheme: Scheme,
+    keys: &Keys<'_>,
+    to: &[Backend],
+) -> Resolution<BackendTls> {
+    let is_stream = scheme == Scheme::Stream;
+    let url = if is_stream { "tls://" } else { "https://" };
     if !to.iter().any(|backend| backend.https) {
+        let help = format!("write {url} before their addresses, or leave it out");
         return match keys.tls {
-            Some(at) => Err(no_effect(
-                &at.span,
-                "tls",
-                "on servers without TLS",
-                "write https:// URLs, or leave it out",
-            )),
+            Some(at) => Err(no_effect(&at.span, "tls", "on servers without TLS", &help)),
             None => Ok(BackendTls::default()),
         };
     }
+    // The check of a stream's server only opens a connection.
+    let health = keys.health.as_ref().filter(|_| !is_stream);
     let plain_only = [
-        ("health", keys.health.as_ref().map(|at| &at.span)),
+        ("health", health.map(|at| &at.span)),
         ("send_proxy", keys.send_proxy.as_ref().map(|at| &at.span)),
     ];
     if let Some((key, span)) = plain_only.into_iter().find_map(|(key, span)| Some((key, span?))) {
-        let message = format!("`{key}` is not available for https:// servers in this version");
+        let message = format!("`{key}` is not available for {url} servers in this version");
         return Err(Problem::new(span, message).help("leave it out"));
     }
     keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
@@ -452,7 +460,7 @@ fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
 fn all_have_effect(scheme: Scheme, keys: &Keys<'_>) -> Resolution<()> {
     let help = |key| match (scheme, key) {
         (Scheme::Http, _) => None,
-        (Scheme::Ajp, "sticky") | (Scheme::Stream, "health" | "send_proxy") => None,
+        (Scheme::Ajp, "sticky") | (Scheme::Stream, "health" | "send_proxy" | "tls") => None,
         (Scheme::Stream, "hash_key") => {
             Some("leave it out: the hash of the client's address selects the server of a stream")
         }

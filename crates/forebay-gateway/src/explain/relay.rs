@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use forebay_conf::{Clients, HostPattern, Listen, Plan, ProxyHeader, Relay};
+use forebay_conf::{Backend, Clients, HostPattern, Listen, Plan, ProxyHeader, Relay};
 use forebay_server::route::best_relay;
 
 use super::{Explanation, QuestionError};
@@ -56,12 +56,17 @@ fn relay(relay: &Relay, needs_hello: bool, text: &mut Explanation) {
         (None, false) => b"all bytes are passed on unread",
     };
     text.item("tls", tls);
-    let servers: Vec<_> = relay.upstream.addresses().map(ToString::to_string).collect();
+    let servers: Vec<_> = relay.upstream.to.iter().map(server).collect();
     text.item("servers", servers.join(" or ").as_bytes());
     if let Some(version) = relay.upstream.send_proxy {
         let version = if version == ProxyHeader::V1 { "1" } else { "2" };
         text.item("announced", format!("by a PROXY header of version {version}").as_bytes());
     }
+}
+
+fn server(backend: &Backend) -> String {
+    let scheme = if backend.https { "tls://" } else { "" };
+    format!("{scheme}{}", backend.address)
 }
 
 /// Returns the host and the port of an address.

@@ -18,7 +18,7 @@ use crate::tls::session::TlsSession;
 #[derive(Debug)]
 pub struct ClientTls {
     /// One configuration for each [`Alpn`].
-    configs: [Arc<ClientConfig>; 3],
+    configs: [Arc<ClientConfig>; 4],
     server_name: Option<String>,
 }
 
@@ -32,6 +32,8 @@ pub enum Alpn {
     Http2,
     /// HTTP/2, or HTTP/1.1 if the server does not support HTTP/2.
     Any,
+    /// No version, for a protocol other than HTTP.
+    None,
 }
 
 impl ClientTls {
@@ -72,7 +74,7 @@ impl ClientTls {
                 help: "give a host name or an address".into(),
             })?;
         }
-        let offers: [&[&[u8]]; 3] = [&[b"http/1.1"], &[b"h2"], &[b"h2", b"http/1.1"]];
+        let offers: [&[&[u8]]; 4] = [&[b"http/1.1"], &[b"h2"], &[b"h2", b"http/1.1"], &[]];
         let configs = offers.map(|offer| {
             config.alpn_protocols = offer.iter().map(|name| name.to_vec()).collect();
             Arc::new(config.clone())

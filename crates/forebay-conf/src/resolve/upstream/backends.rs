@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{GROUP, To};
 use crate::error::Problem;
 use crate::file::{self, At, TextOr};
-use crate::plan::{Activation, Backend, Scheme, Upstream};
+use crate::plan::{Activation, Address, Backend, Scheme, Upstream};
 use crate::resolve::value::{required, text, within};
 use crate::resolve::{Context, Resolution, peer};
 use crate::suggest;
@@ -151,7 +151,17 @@ fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Resolut
     if scheme == Scheme::Http {
         return peer::backend(context, typed);
     }
-    let address = peer::address(context, typed)?;
+    let by_tls = typed.value.strip_prefix("tls://").filter(|_| scheme == Scheme::Stream);
+    let Some(host) = by_tls else {
+        let address = peer::address(context, typed)?;
+        let authority = address.to_string();
+        return Ok(Backend::new(scheme, address, authority));
+    };
+    let address = peer::address(context, &typed.with(host))?;
+    if matches!(address, Address::Unix(_)) {
+        return Err(Problem::new(&typed.span, "tls:// is for a host and a port")
+            .help("a Unix socket needs no TLS: leave off tls://"));
+    }
     let authority = address.to_string();
-    Ok(Backend::new(scheme, address, authority))
+    Ok(Backend { https: true, ..Backend::new(scheme, address, authority) })
 }
