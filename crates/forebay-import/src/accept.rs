@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::draft::{Draft, DraftRoute, DraftSite};
+use crate::draft::{Draft, DraftRoute, DraftSite, DraftStream};
 use crate::keys::Keys;
 use crate::matcher::Matcher;
 use crate::print::render;
@@ -31,6 +31,10 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
         draft.comments.push(format!("The settings of the process have no translation: {why}"));
         (draft.server, draft.limits, draft.timeouts) = Default::default();
     }
+    streams(draft, keys);
+    if problem(draft, keys).is_none() {
+        return;
+    }
     let mut sites = std::mem::take(&mut draft.sites);
     for site in &mut sites {
         head(site, keys);
@@ -42,6 +46,24 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
     }
     draft.sites = sites;
     draft.omits_tests = problem(draft, keys).is_some();
+}
+
+/// Removes the streams that Forebay refuses. Nothing then listens there.
+fn streams(draft: &mut Draft, keys: &Keys) {
+    let mut kept: Vec<DraftStream> = Vec::new();
+    for stream in std::mem::take(&mut draft.streams) {
+        kept.push(stream);
+        let mut only =
+            Draft { streams: kept.clone(), upstreams: draft.upstreams.clone(), ..Draft::default() };
+        crate::print::drop_unused(&mut only);
+        if let Some(why) = problem(&only, keys)
+            && let Some(removed) = kept.pop()
+        {
+            let next = format!("{why}: write this stream anew");
+            draft.notes.add(&removed.place, "server { ... }", next);
+        }
+    }
+    draft.streams = kept;
 }
 
 /// Returns the first problem of a draft.

@@ -54,6 +54,7 @@ pub struct Draft {
     pub limits: Table,
     pub timeouts: Table,
     pub sites: Vec<DraftSite>,
+    pub streams: Vec<DraftStream>,
     pub upstreams: Vec<(String, Table)>,
     pub apps: Vec<(String, Table)>,
     pub notes: Notes,
@@ -87,6 +88,15 @@ fn shortened(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let short: String = plain.take(100).collect();
     if short.chars().count() < text.chars().count() { short + "..." } else { short }
+}
+
+/// A stream (`[[stream]]`).
+#[derive(Clone, Debug)]
+pub struct DraftStream {
+    /// The line that the stream translates.
+    pub place: SourceLine,
+    pub comments: Vec<String>,
+    pub keys: Table,
 }
 
 /// A site (`[[site]]`).

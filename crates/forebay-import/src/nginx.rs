@@ -17,6 +17,7 @@ mod rewrites;
 mod scope;
 mod server;
 mod servers;
+mod streams;
 mod syntax;
 mod upstreams;
 mod variables;
@@ -101,13 +102,22 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         site_max_body: None,
         depth: 0,
     };
-    process::settings(&mut cx, &main, http.is_some());
+    let blocks: Vec<&Directive> =
+        main.iter().filter(|directive| directive.name == "stream").collect();
+    process::settings(&mut cx, &main, http.is_some() || !blocks.is_empty());
     let servers: Vec<&Directive> =
         scope.own().iter().filter(|directive| directive.name == "server").collect();
-    if servers.is_empty() {
+    if servers.is_empty() && blocks.is_empty() {
         let message = format!("{} has no server {{ }} block", file.display());
         return Err(ImportError::new(message, "give nginx.conf, or the file of a site"));
     }
-    servers::translate(&mut cx, &servers);
+    if !servers.is_empty() {
+        servers::translate(&mut cx, &servers);
+    }
+    blocks.iter().for_each(|block| streams::translate(&mut cx, &main, block));
+    if cx.draft.sites.is_empty() && cx.draft.streams.is_empty() {
+        let message = format!("no server of {} has a translation", file.display());
+        return Err(ImportError::new(message, "write the streams anew: see the guide on streams"));
+    }
     Ok(cx.draft)
 }

@@ -65,6 +65,12 @@ pub fn render(draft: &Draft, keys: &Keys) -> String {
         let expect = if draft.omits_tests { Vec::new() } else { expectations(site) };
         print_site(&mut out, site, &expect, mark);
     }
+    for stream in &draft.streams {
+        out.push('\n');
+        stream.comments.iter().for_each(|line| comment(&mut out, "", line));
+        out.push_str("[[stream]]\n");
+        stream.keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
+    }
     for (name, keys) in &draft.upstreams {
         table(&mut out, &format!("upstream.{}", Key(name)), keys);
     }
@@ -141,6 +147,7 @@ fn print_route(out: &mut String, route: &DraftRoute) {
 fn unprinted(draft: &Draft) -> Vec<String> {
     let routes = draft.sites.iter().flat_map(|site| &site.routes);
     let sites = draft.sites.iter().flat_map(|site| &site.comments);
+    let sites = sites.chain(draft.streams.iter().flat_map(|stream| &stream.comments));
     let printed: HashSet<&String> =
         routes.flat_map(|route| &route.comments).chain(sites).chain(&draft.comments).collect();
     let notes = draft.notes.0.iter().map(Note::comment);
@@ -150,7 +157,9 @@ fn unprinted(draft: &Draft) -> Vec<String> {
 /// Removes groups and applications that no route names.
 pub fn drop_unused(draft: &mut Draft) {
     let routes = || draft.sites.iter().flat_map(|site| &site.routes);
-    let texts: Vec<String> = routes().map(|route| route.keys.lines().collect()).collect();
+    let tables = routes().map(|route| &route.keys);
+    let tables = tables.chain(draft.streams.iter().map(|stream| &stream.keys));
+    let texts: Vec<String> = tables.map(|keys| keys.lines().collect()).collect();
     let uses = |name: &str| texts.iter().any(|text| text.contains(&Value::from(name).to_string()));
     draft.upstreams.retain(|(name, _)| uses(&format!("@{name}")));
     draft.apps.retain(|(name, _)| uses(name));

@@ -515,3 +515,88 @@ fn hostile_files_are_refused_with_their_line() {
     let told = String::from_utf8(run(&["import", "nginx", path.to_str().unwrap()]).stderr).unwrap();
     assert!(told.contains("larger than 4 MiB"), "{told}");
 }
+
+#[test]
+fn streams_of_nginx_are_translated_and_never_become_more_open() {
+    let folder = tree();
+    let text = "events {}\nstream {\nlog_format x '$remote_addr';\n\
+        map $ssl_preread_server_name $to { hostnames; db.example.org db; .example.com 10.0.0.9:1; \
+        ~^x 10.0.0.8:1; default other; }\n\
+        upstream db { least_conn; server 10.0.0.1:5432 weight=3 max_fails=2 fail_timeout=5s; \
+        server 10.0.0.2:5432 backup max_fails=2 fail_timeout=5s; }\n\
+        upstream other { hash $remote_addr consistent; server 10.0.0.3:5432; server 10.0.0.4:5432; }\n\
+        server { listen 127.0.0.1:5432; ssl_preread on; proxy_pass $to; proxy_protocol on; }\n\
+        server { listen 127.0.0.1:5433 ssl; ssl_certificate {dir}/cert.pem; \
+        ssl_certificate_key {dir}/key.pem; proxy_pass other; proxy_timeout 1h; allow 10.0.0.0/8; \
+        deny all; }\n\
+        server { listen 127.0.0.1:53 udp; proxy_pass 10.0.0.5:53; proxy_responses 1; }\n\
+        server { listen 127.0.0.1:5434 proxy_protocol; set_real_ip_from 10.0.0.0/8; \
+        proxy_connect_timeout 3s; proxy_ssl on; proxy_ssl_name db.example.org; \
+        proxy_pass 10.0.0.6:5432; }\n\
+        server { listen 127.0.0.1:7001; allow $who; deny all; proxy_pass 10.0.0.7:1; }\n\
+        server { listen 127.0.0.1:7002; js_access check; proxy_pass 10.0.0.7:2; }\n\
+        server { listen 127.0.0.1:7003 ssl; ssl_certificate {dir}/cert.pem; \
+        ssl_certificate_key {dir}/key.pem; ssl_verify_client on; proxy_pass 10.0.0.7:3; }\n\
+        server { listen 127.0.0.1:7004 proxy_protocol; allow 10.0.0.1; deny all; \
+        proxy_pass 10.0.0.7:4; }\n\
+        server { listen 127.0.0.1:7005-7009; proxy_pass 10.0.0.7:5; }\n\
+        server { listen 127.0.0.1:7006; proxy_bind 10.0.0.1; proxy_pass 10.0.0.7:6; }\n}\n";
+    let file = folder.write("nginx.conf", filled(text, &folder));
+    let (toml, notes) = import("nginx", &file);
+    for line in [
+        "sni = [\"db.example.org\"]",
+        "sni = [\"example.com\", \"*.example.com\"]",
+        "send_proxy = \"v1\"",
+        "to = \"@db-2\"",
+        "balance = \"least-connections\"",
+        "{ url = \"10.0.0.1:5432\", weight = 3 }",
+        "balance = \"hash\"",
+        "allow = [\"10.0.0.0/8\"]",
+        "idle_timeout = \"1h\"",
+        "listen = [\"udp://127.0.0.1:53\"]",
+        "to = \"tls://10.0.0.6:5432\"",
+        "server_tls = { server_name = \"db.example.org\" }",
+        "trusted_proxies = [\"10.0.0.0/8\"]",
+        "connect_timeout = \"3s\"",
+        "to = \"10.0.0.7:6\"",
+    ] {
+        assert!(toml.contains(line), "no {line} in\n{toml}");
+    }
+    for server in 1..=5 {
+        assert!(!toml.contains(&format!("\"10.0.0.7:{server}\"")), "{server}\n{toml}");
+    }
+    for part in ["js_access check", "7005-7009", "~^x", "proxy_bind", "PROXY header"] {
+        assert!(notes.contains(part), "no {part} in\n{notes}");
+    }
+    assert!(!notes.contains("log_format") && !notes.contains("proxy_responses"), "{notes}");
+    let site = folder.write("site.toml", &toml);
+    let checked = run(&["check", site.to_str().unwrap()]);
+    let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(0), "{error}\n{toml}");
+}
+
+#[test]
+fn mirrors_and_rates_of_nginx_are_translated() {
+    let folder = Folder::new();
+    let text = "events {}\nhttp {\nupstream next { server 10.0.0.2:80; }\nserver {\nlisten \
+        127.0.0.1:8080;\nlimit_rate 100k;\nlocation / { mirror /copy; proxy_pass \
+        http://10.0.0.1; }\nlocation /big/ { mirror off; limit_rate_after 1m; proxy_pass \
+        http://10.0.0.1; }\nlocation /odd/ { mirror /odd; limit_rate $rate; proxy_pass \
+        http://10.0.0.1; }\nlocation = /copy { internal; proxy_pass http://next$request_uri; \
+        }\nlocation = /odd { internal; proxy_pass http://next/other; }\n}\n}\n";
+    let file = folder.write("nginx.conf", text);
+    let (toml, notes) = import("nginx", &file);
+    for line in [
+        "mirror = { to = \"@next\", credentials = true }",
+        "bandwidth_limit = \"100KiB\"",
+        "bandwidth_limit = { rate = \"100KiB\", after = \"1MiB\" }",
+    ] {
+        assert!(toml.contains(line), "no {line} in\n{toml}");
+    }
+    assert_eq!(toml.matches("\n  mirror = {").count(), 1, "{toml}");
+    assert!(notes.contains("mirror /odd") && notes.contains("limit_rate $rate"), "{notes}");
+    let site = folder.write("site.toml", &toml);
+    let checked = run(&["check", site.to_str().unwrap()]);
+    let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(0), "{error}\n{toml}");
+}

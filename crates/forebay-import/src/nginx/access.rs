@@ -64,7 +64,7 @@ fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
 
 /// Adds the rules on addresses. In nginx, the first rule that matches decides. In Forebay, `deny`
 /// precedes `allow`, so the translation never admits more clients.
-fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
+pub fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
     let (mut allow, mut deny, mut denies_others) = (Vec::new(), Vec::new(), false);
     let mut is_mixed = false;
     for rule in rules {

@@ -4,6 +4,7 @@ use super::Cx;
 use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
+use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
 use crate::draft::DraftRoute;
 use crate::units::{duration, size};
@@ -41,6 +42,65 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
     rate_limit(cx, variables, route);
     cache(cx, variables, route);
+    bandwidth(cx, scope, route);
+    mirror(cx, scope, route);
+}
+
+/// Translates `limit_rate` and `limit_rate_after`.
+fn bandwidth(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    let Some(directive) = scope.nearest("limit_rate") else { return };
+    let rate = match size(directive.arg(0)) {
+        Some(rate) if rate == "0" => return,
+        Some(rate) => rate,
+        None => {
+            let next = "write the bytes per second in `bandwidth_limit`";
+            return route.comments.push(cx.note(directive, next));
+        }
+    };
+    match scope.value("limit_rate_after").and_then(size).filter(|after| after != "0") {
+        Some(after) => {
+            let table = Table::default().with("rate", rate).with("after", after);
+            route.keys.set("bandwidth_limit", table);
+        }
+        None => route.keys.set("bandwidth_limit", rate),
+    }
+}
+
+/// Translates `mirror` to the server of the location that it names. Forebay sends the path of the
+/// request itself.
+fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    let all: Vec<&Directive> = scope.all("mirror");
+    let Some(&directive) = all.iter().find(|mirror| mirror.arg(0) != "off") else { return };
+    if let Some(second) = all.iter().filter(|mirror| mirror.arg(0) != "off").nth(1) {
+        route.comments.push(cx.note(second, "a route has one mirror: the first one is used"));
+    }
+    let path = directive.arg(0);
+    let location = scope
+        .every("location")
+        .find(|location| location.args.last().is_some_and(|last| last == path));
+    let pass = location
+        .and_then(|location| location.inside().iter().find(|inner| inner.name == "proxy_pass"));
+    let is_same_path = |rest: &str| matches!(rest, "" | "$request_uri");
+    let server = pass.and_then(|pass| {
+        let (scheme, rest) = pass.arg(0).split_once("://")?;
+        let end = rest.find(['/', '$']).unwrap_or(rest.len());
+        let (address, path) = rest.split_at(end);
+        let protocol = match scheme {
+            "https" => BackendProtocol::Https,
+            _ => BackendProtocol::Http,
+        };
+        is_same_path(path).then(|| to(cx, address, protocol).ok()).flatten()
+    });
+    let Some(server) = server else {
+        let next = "write the server that gets the copies: mirror = { to = \"http://HOST:PORT\" }";
+        return route.comments.push(cx.note(directive, next));
+    };
+    // nginx copies all fields.
+    let mut table = Table::default().with("to", server).with("credentials", true);
+    if scope.value("mirror_request_body") == Some("off") {
+        table.set("max_body", "0");
+    }
+    route.keys.set("mirror", table);
 }
 
 /// Returns the limit on request bodies in Forebay's form.

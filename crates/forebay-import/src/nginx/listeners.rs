@@ -92,7 +92,7 @@ fn listener(server: &Directive, listen: &Directive) -> Option<Listener> {
 }
 
 /// Returns the address of `listen` in Forebay's form. Returns `None` if it is not an address.
-fn address(text: &str) -> Option<String> {
+pub fn address(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return path.starts_with('/').then(|| text.to_owned());
     }

@@ -76,11 +76,15 @@ pub const READ: &[&str] = &[
     "limit_req",
     "limit_req_zone",
     "limit_req_status",
+    "limit_rate",
+    "limit_rate_after",
     "listen",
     "location",
     "log_format",
     "map",
     "merge_slashes",
+    "mirror",
+    "mirror_request_body",
     "proxy_buffering",
     "proxy_connect_timeout",
     "proxy_hide_header",
@@ -120,6 +124,7 @@ pub const READ: &[&str] = &[
     "ssl_protocols",
     "ssl_stapling_file",
     "ssl_verify_client",
+    "stream",
     "stub_status",
     "try_files",
     "upstream",
@@ -337,12 +342,10 @@ pub fn answers(name: &str) -> bool {
 pub fn next_step(name: &str) -> &'static str {
     match name {
         "include" => "the file does not exist: copy it here, and import again",
-        "stream" => "Forebay passes on HTTP, not other streams: keep nginx for this block",
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
         "sub_filter" => "replace the text in the application",
-        "mirror" => "requests are not copied: remove it",
+        "mirror_request_body" => "see `max_body` of `mirror`",
         "charset" => "set Content-Type with its charset in `set_headers`",
-        "limit_rate" => "there is no limit on the rate of a reply yet",
         "fastcgi_next_upstream" => {
             "Forebay tries another server after a failed connection by itself"
         }

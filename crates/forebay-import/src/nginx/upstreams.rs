@@ -13,6 +13,10 @@ pub enum BackendProtocol {
     H2c,
     /// FastCGI, SCGI or uwsgi, whose addresses have no scheme.
     Plain,
+    /// TCP or UDP (`stream`).
+    Stream,
+    /// TCP with TLS (`stream`).
+    StreamTls,
 }
 
 impl BackendProtocol {
@@ -22,6 +26,8 @@ impl BackendProtocol {
             Self::Http => "http://",
             Self::Https => "https://",
             Self::H2c => "h2c://",
+            Self::Stream => "",
+            Self::StreamTls => "tls://",
             Self::Plain if address.starts_with("unix:") || has_port(address) => "",
             Self::Plain => return format!("{address}:80"),
         };
@@ -148,11 +154,18 @@ fn servers(
 }
 
 fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, table: &mut Table) {
+    let is_stream = matches!(protocol, BackendProtocol::Stream | BackendProtocol::StreamTls);
     let is_http = protocol != BackendProtocol::Plain;
     for inner in upstream.inside() {
         match inner.name.as_str() {
             "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
             "least_conn" if is_http => table.set("balance", "least-connections"),
+            "hash" if is_stream && hash_key(inner.arg(0)).as_deref() == Some("{client}") => {
+                table.set("balance", "hash");
+            }
+            "hash" | "keepalive" | "sticky" | "least_time" if is_stream => {
+                cx.note(inner, "connections go to each server in turn: see `balance`");
+            }
             "least_time" if is_http => table.set("balance", "least-time"),
             "random" if is_http && inner.arg(0) == "two" && is_by_connections(inner.arg(1)) => {
                 table.set("balance", "random-two");

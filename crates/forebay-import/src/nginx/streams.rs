@@ -1,0 +1,376 @@
+//! Translates `stream` blocks: servers for TCP and UDP.
+//!
+//! A server with a line that may restrict access, and that has no translation, is left out. Forebay
+//! then does not listen there, so no client gets more than from nginx.
+
+use super::access::{Gate, addresses};
+use super::listeners::{address, is_host};
+use super::scope::Scope;
+use super::syntax::Directive;
+use super::upstreams::{BackendProtocol, to};
+use super::{Cx, names};
+use crate::draft::DraftStream;
+use crate::files;
+use crate::units::duration;
+use crate::value::Table;
+
+/// Directives that the translation reads.
+const READ: [&str; 26] = [
+    "allow",
+    "deny",
+    "listen",
+    "map",
+    "proxy_connect_timeout",
+    "proxy_pass",
+    "proxy_protocol",
+    "proxy_ssl",
+    "proxy_ssl_certificate",
+    "proxy_ssl_certificate_key",
+    "proxy_ssl_name",
+    "proxy_ssl_server_name",
+    "proxy_ssl_trusted_certificate",
+    "proxy_ssl_verify",
+    "proxy_ssl_verify_depth",
+    "proxy_timeout",
+    "server",
+    "server_name",
+    "set_real_ip_from",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_preread",
+    "ssl_protocols",
+    "ssl_verify_client",
+    "upstream",
+    "access_log",
+];
+
+/// Directives that need no key for streams.
+const NEEDLESS: [&str; 9] = [
+    "log_format",
+    "preread_buffer_size",
+    "preread_timeout",
+    "proxy_half_close",
+    "proxy_next_upstream",
+    "proxy_next_upstream_timeout",
+    "proxy_next_upstream_tries",
+    "proxy_requests",
+    "proxy_responses",
+];
+
+/// Translates all servers of a `stream` block.
+pub fn translate<'a>(cx: &mut Cx<'a>, main: &'a [Directive], block: &'a Directive) {
+    let scope = Scope::new(main).inside(block.inside());
+    // Groups are looked up in this block, not in `http`.
+    let http = std::mem::replace(&mut cx.http, scope.clone());
+    let comments = note_unread(cx, block.inside());
+    cx.draft.comments.extend(comments);
+    for server in block.inside().iter().filter(|found| found.name == "server") {
+        let mut comments = vec![format!("{}: server", server.place)];
+        comments.extend(note_unread(cx, server.inside()));
+        match one_server(cx, &scope.inside(server.inside()), server) {
+            Ok(streams) => {
+                for keys in streams {
+                    let (place, comments) = (server.place.clone(), comments.clone());
+                    cx.draft.streams.push(DraftStream { place, comments, keys });
+                }
+            }
+            Err(why) => {
+                let next = format!("{why}; until then Forebay does not listen here");
+                let comment = cx.note(server, next);
+                cx.draft.comments.push(comment);
+            }
+        }
+    }
+    cx.http = http;
+}
+
+/// Adds notes on the directives of a block that the translation does not read.
+fn note_unread(cx: &mut Cx<'_>, block: &[Directive]) -> Vec<String> {
+    let is_unread = |directive: &&Directive| {
+        let name = directive.name.as_str();
+        !READ.contains(&name) && !NEEDLESS.contains(&name) && !names::is_needless(name)
+    };
+    let next = |name: &str| match name {
+        "proxy_download_rate" | "proxy_upload_rate" => {
+            "streams have no limit on their rate: remove the line"
+        }
+        "limit_conn" | "limit_conn_zone" => {
+            "connections are limited by address: connections_per_address of [server.limits]"
+        }
+        "proxy_bind" => "Forebay connects from the address that the system selects",
+        _ => names::next_step(name),
+    };
+    let unread: Vec<&Directive> = block.iter().filter(is_unread).collect();
+    unread.iter().map(|found| cx.note(found, next(&found.name))).collect()
+}
+
+/// Returns true for a directive that may refuse clients, and has no translation.
+fn restricts(directive: &Directive) -> bool {
+    let name = directive.name.as_str();
+    let is_off = directive.arg(0) == "off";
+    !READ.contains(&name)
+        && !is_off
+        && (names::restricts(name) || name.starts_with("js_") || name.starts_with("ssl_crl"))
+}
+
+/// Returns the streams of a server. An error says what to do about a server without a translation.
+fn one_server<'a>(
+    cx: &mut Cx<'a>,
+    scope: &Scope<'a>,
+    server: &'a Directive,
+) -> Result<Vec<Table>, String> {
+    if let Some(found) = scope.all_levels().find(|directive| restricts(directive)) {
+        return Err(format!("`{}` may refuse clients, and has no translation", found.line()));
+    }
+    let Listeners { listen, is_tls, is_proxied } = listeners(server)?;
+    let mut keys = Table::default().with("listen", listen);
+    if is_tls {
+        keys.set("tls", certificate(cx, scope)?);
+    }
+    clients(cx, scope, is_proxied, &mut keys)?;
+    // nginx closes silent connections after 10 minutes.
+    let idle = scope.value("proxy_timeout").map_or(Some("10m".into()), duration);
+    keys.set_some("idle_timeout", idle.filter(|time| time != "0s"));
+    let settings = server_settings(cx, scope);
+    let pass = scope.of_own("proxy_pass");
+    let pass =
+        pass.ok_or("the server has no `proxy_pass`: write the answer of the server in `to`")?;
+    let protocol =
+        if scope.is_on("proxy_ssl") { BackendProtocol::StreamTls } else { BackendProtocol::Stream };
+    let targets = targets(cx, scope, pass)?;
+    let mut streams = Vec::new();
+    for (sni, target) in targets {
+        let servers = to(cx, &target, protocol)?;
+        let mut stream = keys.clone();
+        if !sni.is_empty() {
+            stream.set("sni", sni);
+        }
+        match servers.strip_prefix('@') {
+            Some(group) => {
+                let group = group_with(cx, group, &settings);
+                stream.set("to", format!("@{group}"));
+            }
+            None => {
+                for (key, value) in &settings.0 {
+                    let key = if key == "tls" { "server_tls" } else { key };
+                    stream.set(key, value.clone());
+                }
+                stream.set("to", servers);
+            }
+        }
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// The listeners of a server.
+struct Listeners {
+    listen: Vec<String>,
+    is_tls: bool,
+    is_proxied: bool,
+}
+
+fn listeners(server: &Directive) -> Result<Listeners, String> {
+    let mut found = Listeners { listen: Vec::new(), is_tls: false, is_proxied: false };
+    for listen in server.inside().iter().filter(|inner| inner.name == "listen") {
+        let has = |name: &str| listen.args.iter().skip(1).any(|option| option == name);
+        let unclear = || format!("write an address and one port instead of `{}`", listen.line());
+        let has_port =
+            listen.arg(0).rsplit(':').next().is_some_and(|port| {
+                listen.arg(0).starts_with("unix:") || port.parse::<u16>().is_ok()
+            });
+        let address = address(listen.arg(0)).filter(|_| has_port).ok_or_else(unclear)?;
+        let address = if has("udp") { format!("udp://{address}") } else { address };
+        if !found.listen.contains(&address) {
+            found.listen.push(address);
+        }
+        found.is_tls |= has("ssl");
+        found.is_proxied |= has("proxy_protocol");
+    }
+    if found.listen.is_empty() {
+        return Err("the server has no `listen`: write an address and a port".into());
+    }
+    let udp = found.listen.iter().filter(|address| address.starts_with("udp://")).count();
+    if udp > 0 && (found.is_tls || found.is_proxied) {
+        return Err("UDP has no TLS and no PROXY header: give it a stream of its own".into());
+    }
+    Ok(found)
+}
+
+/// Returns the certificate for clients.
+fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
+    if scope.value("ssl_verify_client").is_some_and(|verify| verify != "off") {
+        return Err("name the authority for client certificates in `client_ca` of `tls`".into());
+    }
+    let mut tls = Table::default();
+    for (name, key) in [("ssl_certificate", "certificate"), ("ssl_certificate_key", "key")] {
+        let file = scope.value(name).ok_or("the server has no certificate: set `tls`")?;
+        let file = files::below(&cx.dir, file);
+        if !files::is_readable(&file) {
+            return Err(format!("{file} cannot be read here: copy it, and set {key} of `tls`"));
+        }
+        tls.set(key, file);
+    }
+    Ok(tls)
+}
+
+/// Sets the keys about the addresses of clients.
+fn clients(
+    cx: &mut Cx<'_>,
+    scope: &Scope<'_>,
+    is_proxied: bool,
+    keys: &mut Table,
+) -> Result<(), String> {
+    let mut gate = Gate::default();
+    addresses(cx, &scope.any(&["allow", "deny"]), &mut gate);
+    if gate.closed.is_some() {
+        return Err("a rule about addresses has no translation".into());
+    }
+    let trusted: Vec<&str> = scope
+        .all("set_real_ip_from")
+        .iter()
+        .map(|from| if from.arg(0) == "unix:" { "unix" } else { from.arg(0) })
+        .collect();
+    if is_proxied {
+        // Without trusted proxies, nginx applies the rules to the proxies, and Forebay to the
+        // addresses in the headers, which every peer could send.
+        if trusted.is_empty() && !gate.keys.is_empty() {
+            return Err("name the proxies in `trusted_proxies`, so that no client sends its own \
+                        address in a PROXY header"
+                .into());
+        }
+        keys.set("proxy_protocol", true);
+        if !trusted.is_empty() {
+            keys.set("trusted_proxies", trusted);
+        }
+    }
+    keys.0.extend(gate.keys.0);
+    Ok(())
+}
+
+/// Returns the servers of a `proxy_pass`, each with the server names of its clients. The list of
+/// names is empty for all other clients.
+fn targets(
+    cx: &mut Cx<'_>,
+    scope: &Scope<'_>,
+    pass: &Directive,
+) -> Result<Vec<(Vec<String>, String)>, String> {
+    let target = pass.arg(0);
+    if !target.contains('$') {
+        let names: Vec<String> = scope.of_own("server_name").map_or_else(Vec::new, |names| {
+            names.args.iter().filter(|name| !matches!(name.as_str(), "_" | "")).cloned().collect()
+        });
+        let sni = names.iter().map(|name| server_names(name)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(vec![(sni.concat(), target.to_owned())]);
+    }
+    let map = scope.every("map").find(|map| map.arg(1) == target);
+    let map = map.ok_or_else(|| format!("write the address that {target} stands for in `to`"))?;
+    if map.arg(0) != "$ssl_preread_server_name" {
+        return Err(format!("`{}` does not select by server name (`sni`)", map.line()));
+    }
+    if !scope.is_on("ssl_preread") {
+        return Err("without `ssl_preread on`, no server name is known".into());
+    }
+    let mut found: Vec<(Vec<String>, String)> = Vec::new();
+    for entry in map.inside() {
+        let (name, server) = (entry.name.as_str(), entry.arg(0));
+        let is_empty = server.is_empty() || server.contains('$');
+        let names = match name {
+            "hostnames" | "volatile" => continue,
+            "default" => Ok(Vec::new()),
+            "include" => Err("copy the file of this line, and import again".to_owned()),
+            name => server_names(name),
+        };
+        match names {
+            Ok(names) if !is_empty => match found
+                .iter_mut()
+                .find(|(known, other)| other == server && !known.is_empty() && !names.is_empty())
+            {
+                Some((known, _)) => known.extend(names),
+                None => found.push((names, server.to_owned())),
+            },
+            Ok(_) => drop(cx.note(entry, "clients with this server name are refused")),
+            Err(why) => drop(cx.note(entry, format!("{why}; clients with this name are refused"))),
+        }
+    }
+    if found.is_empty() {
+        return Err(format!("`{}` names no server", map.line()));
+    }
+    Ok(found)
+}
+
+/// Returns the names of `sni` for a name of nginx.
+fn server_names(name: &str) -> Result<Vec<String>, String> {
+    let name = name.trim_start_matches('\\').to_ascii_lowercase();
+    let plain = name.strip_prefix("*.").or_else(|| name.strip_prefix('.')).unwrap_or(&name);
+    let is_address = plain.parse::<std::net::IpAddr>().is_ok();
+    if !is_host(plain) || is_address {
+        return Err(format!("\"{name}\" is no name for `sni`: write host names"));
+    }
+    Ok(match name.strip_prefix('.') {
+        Some(domain) => vec![domain.to_owned(), format!("*.{domain}")],
+        None => vec![name],
+    })
+}
+
+/// Returns the settings of connections to servers, with the keys of a group.
+fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
+    let mut settings = Table::default();
+    if scope.is_on("proxy_protocol") {
+        settings.set("send_proxy", "v1");
+    }
+    let connect = scope.value("proxy_connect_timeout").and_then(duration);
+    settings.set_some("connect_timeout", connect.filter(|time| time != "0s"));
+    if !scope.is_on("proxy_ssl") {
+        return settings;
+    }
+    let mut tls = Table::default();
+    for (name, key) in [
+        ("proxy_ssl_trusted_certificate", "ca"),
+        ("proxy_ssl_certificate", "client_certificate"),
+        ("proxy_ssl_certificate_key", "client_key"),
+    ] {
+        let Some(directive) = scope.nearest(name) else { continue };
+        let file = files::below(&cx.dir, directive.arg(0));
+        if files::is_readable(&file) {
+            tls.set(key, file);
+        } else {
+            let next =
+                format!("the file {file} cannot be read here: add {key} to the TLS settings");
+            cx.note(directive, next);
+        }
+    }
+    let name = scope.value("proxy_ssl_name").filter(|name| !name.contains('$'));
+    tls.set_some("server_name", name);
+    if let Some(directive) = scope.nearest("proxy_ssl").filter(|_| !scope.is_on("proxy_ssl_verify"))
+    {
+        let text = "nginx accepts any certificate of these servers. Forebay verifies them: name \
+                    their authority with `ca` if it is not a public one.";
+        let comment = format!("{}: {text}", directive.place);
+        if !cx.draft.comments.contains(&comment) {
+            cx.draft.comments.push(comment);
+        }
+    }
+    if !tls.is_empty() {
+        settings.set("tls", tls);
+    }
+    settings
+}
+
+/// Returns the name of a group with the servers of `name` and these settings. Servers of nginx may
+/// use one upstream with different settings, so each set of settings has a group of its own.
+fn group_with(cx: &mut Cx<'_>, name: &str, settings: &Table) -> String {
+    let known = |wanted: &str| cx.draft.upstreams.iter().find(|(name, _)| name == wanted);
+    let Some((_, plain)) = known(name).filter(|_| !settings.is_empty()) else {
+        return name.to_owned();
+    };
+    let mut table = plain.clone();
+    settings.0.iter().for_each(|(key, value)| table.set(key, value.clone()));
+    let mut names = (2..).map(|number| format!("{name}-{number}"));
+    let free = names.find(|name| known(name).is_none_or(|(_, other)| *other == table));
+    let free = free.unwrap_or_else(|| name.to_owned());
+    if known(&free).is_none() {
+        cx.draft.upstreams.push((free.clone(), table));
+    }
+    free
+}
