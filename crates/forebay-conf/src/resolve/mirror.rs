@@ -59,8 +59,8 @@ pub(super) fn mirror(
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
     let number = (typed.value * (MILLION / 100.0)).round();
-    // A comparison with NaN is false.
-    if number >= 1.0 && number <= MILLION {
+    // The range does not contain NaN.
+    if (1.0..=MILLION).contains(&number) {
         return Ok(number as u32);
     }
     Err(Problem::new(&typed.span, format!("{} is not a percentage of requests", typed.value))
