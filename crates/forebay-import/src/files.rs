@@ -13,6 +13,12 @@ pub fn is_readable(path: &str) -> bool {
     Path::new(path).is_file() && std::fs::File::open(path).is_ok()
 }
 
+/// Returns true if the path names a file in a directory that exists.
+pub fn is_in_directory(path: &str) -> bool {
+    let path = Path::new(path);
+    !path.is_dir() && path.parent().is_some_and(Path::is_dir)
+}
+
 /// Returns true if the path is a file of htpasswd that has a user with a kind of hash that Forebay
 /// supports.
 pub fn has_users(path: &str) -> bool {

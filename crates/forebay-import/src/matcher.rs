@@ -1,6 +1,6 @@
 //! The conditions of a route, in the form of the configuration.
 
-use crate::value::Table;
+use crate::value::{Table, Value};
 
 /// The conditions of a route. A request must meet each kind of condition that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,8 +79,7 @@ impl Matcher {
                 both
             }
         };
-        let mut when = self.when.clone();
-        other.when.0.iter().for_each(|(key, value)| when.set(key, value.clone()));
+        let when = all_of(&self.when, &other.when)?;
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
@@ -143,6 +142,24 @@ impl Matcher {
     }
 }
 
+/// Returns the conditions of both tables. Returns `None` if one table cannot have all of them.
+fn all_of(ours: &Table, theirs: &Table) -> Option<Table> {
+    let mut both = ours.clone();
+    for (key, value) in &theirs.0 {
+        let merged = match (both.get(key), value) {
+            (None, _) => value.clone(),
+            (Some(own), value) if own == value => continue,
+            // `not` means that one of its conditions fails, so its tables cannot be merged.
+            (Some(Value::Table(own)), Value::Table(other)) if key != "not" => {
+                Value::Table(all_of(own, other)?)
+            }
+            _ => return None,
+        };
+        both.set(key, merged);
+    }
+    Some(both)
+}
+
 /// Returns true if the path pattern `ours` matches every path that `theirs` matches.
 fn path_covers(ours: &str, theirs: &str) -> bool {
     match (ours.strip_suffix('*'), theirs.strip_suffix('*')) {
@@ -203,6 +220,15 @@ mod tests {
         assert_eq!(both.takes("GET", "/admin/x.php/y"), None);
         assert_eq!(both.takes("GET", "/x.php"), Some(false));
         assert_eq!(both.sample().as_deref(), Some("/admin/x.php"));
+        let header = |name: &str| Table::default().with(name, "1");
+        let of = |table: Table| Matcher {
+            when: Table::default().with("header", table),
+            ..Matcher::default()
+        };
+        let whens = of(header("A")).and(&of(header("B"))).unwrap().when;
+        assert_eq!(whens, Table::default().with("header", header("A").with("B", "1")));
+        let other = of(Table::default().with("A", "2"));
+        assert_eq!(of(header("A")).and(&other), None);
         assert_eq!(Matcher::path("/a").and(&Matcher::path("/b")), None);
         assert_eq!(Matcher::prefix("/a").within("/ab").unwrap(), Matcher::prefix("/ab"));
     }

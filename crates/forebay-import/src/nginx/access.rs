@@ -153,6 +153,7 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     if !copied.is_empty() {
         table.set("copy", copied);
     }
+    table.set_some("user", user(scope));
     gate.keys.set("forward_auth", table);
 }
 
@@ -166,6 +167,22 @@ fn auth_target(scope: &Scope<'_>, path: &str) -> Option<String> {
     let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
     let url = if has_path { url.to_owned() } else { format!("{url}{path}") };
     (!url.contains('$') && url.starts_with("http")).then_some(url)
+}
+
+/// Returns the field with the user's name in the answers of the server of `auth_request`.
+pub fn user(scope: &Scope<'_>) -> Option<String> {
+    scope.value("auth_request").filter(|path| *path != "off")?;
+    let sets = scope.all("auth_request_set");
+    let mut fields = sets.iter().filter_map(|set| copied(set.arg(1)));
+    fields.find(|field| field == "Remote-User" || field.ends_with("-User"))
+}
+
+/// Returns the field of the answer of `auth_request` whose value a variable has.
+pub fn answered(scope: &Scope<'_>, variable: &str) -> Option<String> {
+    scope.value("auth_request").filter(|path| *path != "off")?;
+    let sets = scope.all("auth_request_set");
+    let set = sets.iter().find(|set| set.arg(0) == variable)?;
+    copied(set.arg(1))
 }
 
 /// Returns the name of the field in `$upstream_http_NAME`.

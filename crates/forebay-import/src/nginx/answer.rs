@@ -10,7 +10,7 @@ use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
-use super::{Cx, backends, fields, files_of, names};
+use super::{Cx, backends, fields, files_of, maps, names};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, PatternConditions, Use, classify_with_exception};
@@ -190,7 +190,12 @@ fn content<'a>(
     if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
         return vec![base.closed(comment)];
     }
-    if scope.of_own("internal").is_some() {
+    let internal = scope.of_own("internal");
+    if let Some(internal) = internal.filter(|_| is_entry(server, here)) {
+        let next = "clients may also ask for this script by its own name, because a rule for the \
+                    script would close all paths that it answers";
+        base.comments.push(cx.note(internal, next));
+    } else if internal.is_some() {
         base.comments.push("Only nginx itself may ask for these paths.".into());
         return vec![base.respond(404)];
     }
@@ -207,7 +212,9 @@ fn content<'a>(
     };
     let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors"];
     let intercepts = intercepts.iter().any(|name| scope.is_on(name)) && cx.keys.route("intercept");
+    let maintenance = phase.maintenance.take();
     for route in &mut routes {
+        route.keys.set_some("maintenance", maintenance.clone());
         if !pages.is_empty() {
             route.keys.set("error_pages", pages.clone());
         }
@@ -233,6 +240,18 @@ fn content<'a>(
     };
     routes.extend(named);
     limit_except(cx, server, here, routes, &rules)
+}
+
+/// Returns true if a location runs the script that answers for missing files of the server.
+fn is_entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
+    let runs = here.location.scope.of_own("fastcgi_pass").is_some();
+    let scopes = server.locations.iter().map(|location| &location.scope);
+    let mut targets = scopes
+        .chain([&server.scope])
+        .filter_map(|scope| scope.of_own("try_files")?.args.last())
+        .map(|target| target.split(['?', '$']).next().unwrap_or_default());
+    runs && targets
+        .any(|path| path.starts_with('/') && here.matcher.takes("GET", path) == Some(true))
 }
 
 /// Adds access rules to a route.
@@ -272,6 +291,9 @@ fn answers<'a>(
         routes.extend(after);
         return routes;
     };
+    if let Some(routes) = maps::routes(cx, server, here, pass, &base) {
+        return routes;
+    }
     let mut after = None;
     let outcome = match pass.name.as_str() {
         "proxy_pass" | "grpc_pass" => backends::proxy(cx, variables, here, pass, &mut base),

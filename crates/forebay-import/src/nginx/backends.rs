@@ -5,7 +5,7 @@ use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
-use super::{Cx, files_of};
+use super::{Cx, access, files_of};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::mount::{Mount, mount};
@@ -24,6 +24,19 @@ const SENT: [&str; 7] = [
     "x-forwarded-scheme",
 ];
 
+/// Fields that Forebay does not let a configuration set. It removes those that a client must not send.
+const OWN: [&str; 9] = [
+    "content-length",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+
 /// Sets the key `proxy` of a route. An error is the next step for the user.
 pub fn proxy(
     cx: &mut Cx<'_>,
@@ -32,7 +45,18 @@ pub fn proxy(
     pass: &Directive,
     route: &mut DraftRoute,
 ) -> Result<(), String> {
-    let text = fill_address(variables, pass.arg(0))?;
+    proxy_to(cx, variables, here, pass.arg(0), route)
+}
+
+/// Sets the key `proxy` of a route for the URL of a `proxy_pass`.
+pub fn proxy_to(
+    cx: &mut Cx<'_>,
+    variables: &Variables<'_, '_>,
+    here: &Here<'_, '_>,
+    url_text: &str,
+    route: &mut DraftRoute,
+) -> Result<(), String> {
+    let text = fill_address(variables, url_text)?;
     let Url { protocol, address, path } = url(&text)?;
     let servers = to(cx, &address, protocol)?;
     let mut table = Table::default().with("to", servers.as_str());
@@ -145,15 +169,33 @@ fn request_fields(
         if SENT.contains(&lower.as_str()) {
             continue;
         }
+        if OWN.contains(&lower.as_str()) {
+            if !field.arg(1).is_empty() {
+                let next = "Forebay sets or removes this field itself: remove the line";
+                route.comments.push(cx.note(field, next));
+            }
+            continue;
+        }
         let name = field.arg(0).replace('_', "-");
         if !cx.keys.route("request_headers") {
             let next = "write it in `request_headers` if this version has it";
             route.comments.push(cx.note(field, next));
             continue;
         }
-        let value = variables.fill(field.arg(1)).unwrap_or_else(|unknown| {
-            let next =
-                format!("{unknown} has no placeholder, so the client's own field is removed");
+        let answered = access::answered(variables.scope, field.arg(1));
+        let value = match (&answered, access::user(variables.scope)) {
+            // `copy` of `forward_auth` sends the field.
+            (Some(answered), _) if answered.eq_ignore_ascii_case(&name) => continue,
+            (Some(answered), Some(user)) if *answered == user => Ok("{user}".to_owned()),
+            _ => variables.fill(field.arg(1)),
+        };
+        let value = value.unwrap_or_else(|unknown| {
+            let next = match answered {
+                Some(answered) => format!("the server gets this value in the field {answered}"),
+                None => {
+                    format!("{unknown} has no placeholder, so the client's own field is removed")
+                }
+            };
             route.comments.push(cx.note(field, next));
             String::new()
         });

@@ -6,8 +6,8 @@ use super::here::Phase;
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
-use super::variables::Variables;
-use super::{Cx, names};
+use super::variables::{Variables, has_variables};
+use super::{Cx, maintenance, names, referers};
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
@@ -26,6 +26,8 @@ enum Meaning {
     Exists,
     Always,
     Never,
+    /// The condition is true while a file exists that does not depend on the request.
+    WhileExists(String),
     /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
     /// target.
     Moved(Vec<(String, String)>),
@@ -76,7 +78,7 @@ fn translate<'a>(
     let block = directive.inside();
     let decides =
         block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
-    match meaning(cx, server, directive) {
+    match meaning(cx, server, here, directive) {
         Meaning::Never => {}
         Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
@@ -93,6 +95,15 @@ fn translate<'a>(
             phase.methods = Some(methods);
         }
         Meaning::Missing => missing(cx, server, here, directive, phase),
+        Meaning::WhileExists(file) if closes(block) => {
+            match maintenance::table(cx, server, here, &file) {
+                Some(table) => phase.maintenance = Some(table),
+                None => {
+                    let next = "write a page and this file in `maintenance`";
+                    phase.closed.get_or_insert(cx.note(directive, next));
+                }
+            }
+        }
         Meaning::Moved(pairs) if moves(block) => {
             for (from, to) in pairs {
                 let matcher = Matcher::path(from);
@@ -120,6 +131,12 @@ fn translate<'a>(
 
 fn note(cx: &mut Cx<'_>, directive: &Directive) {
     cx.note(directive, "Forebay has no such condition: see `when` of a route, or remove the block");
+}
+
+/// Returns true if a block only answers with 503.
+fn closes(block: &[Directive]) -> bool {
+    block.iter().all(|inner| inner.name == "return" && inner.args == ["503"] || inner.name == "set")
+        && block.iter().any(|inner| inner.name == "return")
 }
 
 fn moves(block: &[Directive]) -> bool {
@@ -226,12 +243,24 @@ fn words(directive: &Directive) -> Vec<String> {
     words
 }
 
-fn meaning(cx: &Cx<'_>, server: &TranslatedServer<'_>, directive: &Directive) -> Meaning {
+fn meaning(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    here: &Here<'_, '_>,
+    directive: &Directive,
+) -> Meaning {
     let words = words(directive);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["!-e" | "!-f", file] if is_request_file(file) => Meaning::Missing,
         ["-e" | "-f", file] if is_request_file(file) => Meaning::Exists,
+        ["-f" | "-e", file] if !has_variables(file) && file.starts_with('/') => {
+            Meaning::WhileExists(file.to_owned())
+        }
+        ["$invalid_referer"] => match referers::invalid(cx, server, &here.location.scope) {
+            Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
+            None => Meaning::Unknown,
+        },
         [variable] => match moved(cx, variable) {
             Some(pairs) => Meaning::Moved(pairs),
             None => Meaning::Unknown,
@@ -251,6 +280,19 @@ fn is_request_file(file: &str) -> bool {
             | "$document_root$fastcgi_script_name"
             | "$document_root/$uri"
     )
+}
+
+/// Returns the requests for which a variable has a value; `None` if a route cannot have this
+/// condition.
+pub fn requests_with(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    (variable, operator, text): (&str, &str, &str),
+) -> Option<Matcher> {
+    match compared(cx, server, (variable, operator, text)) {
+        Meaning::Requests(of) => Some(of.0),
+        _ => None,
+    }
 }
 
 /// Returns the meaning of a comparison of a variable with a text.

@@ -132,8 +132,11 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
             Ok(value) if value.is_empty() => continue,
             Ok(value) => value,
             Err(unknown) => {
-                let next =
-                    format!("{unknown} has no placeholder: write a fixed value in `set_headers`");
+                let next = if unknown == "$upstream_cache_status" {
+                    "Forebay sends Cache-Status with this information: remove the line".into()
+                } else {
+                    format!("{unknown} has no placeholder: write a fixed value in `set_headers`")
+                };
                 route.comments.push(cx.note(field, next));
                 continue;
             }

@@ -126,8 +126,8 @@ fn directories(cx: &Cx<'_>, matcher: &Matcher, base: &Base<'_>) -> Vec<(Matcher,
             {
                 add(path.clone(), dir(start));
             }
-            Some(start) if cx.keys.route("path_regex") && matcher.regex.is_none() => {
-                let regex = Some(format!("^{}", regex_syntax::escape(start)));
+            Some(_) if cx.keys.route("path_regex") && matcher.regex.is_none() => {
+                let regex = Some(one_of(&matcher.paths));
                 return vec![(Matcher { paths: Vec::new(), regex, ..matcher.clone() }, whole)];
             }
             Some(start) if start.ends_with('/') => add(path.clone(), dir(start)),
@@ -140,6 +140,18 @@ fn directories(cx: &Cx<'_>, matcher: &Matcher, base: &Base<'_>) -> Vec<(Matcher,
         }
     }
     found
+}
+
+/// Returns the expression for paths that one of several patterns matches.
+fn one_of(paths: &[String]) -> String {
+    let expression = |path: &String| match path.strip_suffix('*') {
+        Some(start) => regex_syntax::escape(start),
+        None => format!("{}$", regex_syntax::escape(path)),
+    };
+    match paths {
+        [path] => format!("^{}", expression(path)),
+        _ => format!("^(?:{})", paths.iter().map(expression).collect::<Vec<_>>().join("|")),
+    }
 }
 
 /// Returns a route for `location ~ ^/x/(.*)$ { alias /dir/$1; }`.

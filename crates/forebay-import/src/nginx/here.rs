@@ -8,6 +8,7 @@ use super::variables::Variables;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::PatternConditions;
+use crate::value::Table;
 
 /// A location with the requests that its routes take.
 pub struct Here<'l, 'a> {
@@ -63,6 +64,8 @@ pub struct Phase<'a> {
     /// The methods that the content answers. `otherwise` is the route for all other methods.
     pub methods: Option<Vec<String>>,
     pub otherwise: Option<DraftRoute>,
+    /// The key `maintenance` of the content.
+    pub maintenance: Option<Table>,
     /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
     /// True if later routes answer requests for missing files.

@@ -134,6 +134,7 @@ pub const READ: &[&str] = &[
     "uwsgi_param",
     "uwsgi_pass",
     "uwsgi_read_timeout",
+    "valid_referers",
 ];
 
 /// Directives that do not change replies, or that need no key in Forebay.
@@ -353,9 +354,6 @@ pub fn next_step(name: &str) -> &'static str {
             "cookies get the client's host and prefix by `redirect = \"rewrite\"`, the default; other changes are left to the application"
         }
         "ssl_crl" => "revoked client certificates are not looked up: use short certificates",
-        "valid_referers" => {
-            "requests of other sites cannot be told by their Referer: use `when` if this version has it"
-        }
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
             "see `cache` in the guide on caching"
         }

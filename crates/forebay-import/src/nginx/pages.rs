@@ -3,8 +3,10 @@
 use super::Cx;
 use super::files_of::root;
 use super::locations::{Location, LocationKind, longest};
+use super::maintenance;
 use super::scope::Scope;
 use crate::files;
+use crate::pattern::{Use, classify};
 use crate::value::Table;
 
 /// Returns the error pages of a scope: a file for each status. Adds notes on pages without a
@@ -18,6 +20,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
         let changes = codes.iter().any(|code| code.starts_with('='));
         if (changes || to.starts_with('@')) && codes.iter().any(|code| code == "404")
             || codes.iter().all(|code| code == "497")
+            || codes.iter().all(|code| code == "503") && maintenance::closes(scope.own())
         {
             continue;
         }
@@ -37,12 +40,21 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
 }
 
 /// Returns the file that nginx sends for a URL path, if the file exists and can be read.
-fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
+pub fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
     if !path.starts_with('/') || path.contains('$') || path.ends_with(".php") {
         return None;
     }
     let exact = locations.iter().find(|location| location.kind == LocationKind::Exact(path));
-    let location = exact.or_else(|| longest(locations, path))?;
+    let location = exact
+        .or_else(|| locations.iter().find(|location| takes(cx, location, path)))
+        .or_else(|| longest(locations, path))?;
     let file = files::joined(&root(cx, &location.scope), path);
     files::is_readable(&file).then_some(file)
+}
+
+/// Returns true if the expression of a location matches a path.
+fn takes(cx: &Cx<'_>, location: &Location<'_>, path: &str) -> bool {
+    let LocationKind::Regex { text, ignore_case } = location.kind else { return false };
+    let found = classify(text, ignore_case, cx.keys, Use::Exact);
+    found.is_ok_and(|found| found.matcher.takes("GET", path) == Some(true))
 }

@@ -72,12 +72,8 @@ fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
 }
 
 fn log(cx: &mut Cx<'_>) {
-    let servers = cx.http.own().iter().filter(|directive| directive.name == "server");
-    let inner = servers.flat_map(|server| server.inside().iter());
-    let all = cx.http.own().iter().chain(inner);
-    let log = all
-        .into_iter()
-        .find(|directive| directive.name == "access_log" && directive.arg(0) != "off");
+    let mut all = cx.http.own().iter();
+    let log = all.find(|directive| directive.name == "access_log" && directive.arg(0) != "off");
     let Some(log) = log else { return };
     let next = "choose a file that Forebay may write: [log] with access = \"FILE\" and format = \"combined\"";
     let comment = cx.note(log, next);

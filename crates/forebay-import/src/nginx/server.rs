@@ -6,6 +6,7 @@ use super::syntax::Directive;
 use super::variables::Variables;
 use crate::keys::Keys;
 use crate::pattern::PatternConditions;
+use crate::value::Table;
 
 /// A server that is being translated.
 pub struct TranslatedServer<'a> {
@@ -19,6 +20,8 @@ pub struct TranslatedServer<'a> {
     pub scheme: Option<&'static str>,
     /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
+    /// The key `maintenance` of the whole site.
+    pub maintenance: Option<Table>,
 }
 
 impl<'a> TranslatedServer<'a> {

@@ -180,6 +180,7 @@ fn one_site<'a>(
         name: part.hosts.iter().find(is_exact).cloned(),
         scheme,
         fallback: None,
+        maintenance: None,
     };
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
@@ -194,7 +195,29 @@ fn one_site<'a>(
         site.keys.set("error_pages", pages);
     }
     site.routes = routes(cx, &mut server);
+    // nginx passes encoded slashes on to servers.
+    if cx.keys.has("Site", "encoded_slashes")
+        && site.routes.iter().any(|route| route.keys.get("proxy").is_some())
+    {
+        site.keys.set("encoded_slashes", "pass");
+    }
+    site.keys.set_some("maintenance", server.maintenance.take());
+    log(cx, scope, &mut site);
     cx.draft.sites.push(site);
+}
+
+/// Adds the access log of a server that has its own, if its directory exists here.
+fn log(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
+    let Some(log) = scope.of_own("access_log").filter(|log| log.arg(0) != "off") else { return };
+    let file = files::below(&cx.dir, log.arg(0));
+    let is_known = matches!(log.arg(1), "" | "combined");
+    let is_file = !log.arg(0).contains(['$', ':']) && files::is_in_directory(&file);
+    if cx.keys.has("Site", "log") && is_known && is_file {
+        site.keys.set("log", Table::default().with("access", file));
+    } else {
+        let next = "choose a file that Forebay may write: log = { access = \"FILE\", format = \"combined\" }";
+        site.comments.push(cx.note(log, next));
+    }
 }
 
 /// Returns true if an earlier site has one of the listeners, so that `site` is not the first site
@@ -391,6 +414,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         out.push(route);
     }
     server.fallback = phase.fallback.take();
+    server.maintenance = phase.maintenance.take();
     let mut rest = Vec::new();
     for slot in order(&server.locations) {
         rest.extend(answer::routes(cx, server, slot));
