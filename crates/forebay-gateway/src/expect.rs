@@ -101,6 +101,17 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     (authority.to_owned(), path, listen.clone())
 }
 
+/// Returns the number of the socket for requests to a host: with TLS if `is_https` is true.
+pub fn socket_number(plan: &Plan, name: &str, is_https: bool) -> Option<usize> {
+    let fits = |listen: &&Listen| !listen.is_http3() && listen.is_https() == is_https;
+    let names = |site: &&Site| {
+        site.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
+    };
+    let mut sites = plan.sites.iter().filter(names).chain(&plan.sites);
+    let listen = sites.find_map(|site| site.listen.iter().find(fits))?;
+    listeners(plan).iter().position(|other| other == listen)
+}
+
 /// Returns a host name that selects the site.
 fn host(site: &Site) -> String {
     let exact = site.hosts.iter().find_map(|host| match host {

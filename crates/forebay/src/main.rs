@@ -13,6 +13,7 @@ mod init;
 mod man;
 mod merge;
 mod serve;
+mod test_server;
 
 use std::process::ExitCode;
 

@@ -411,6 +411,51 @@ fn replayed_requests_to_rewritten_paths_agree() {
 }
 
 #[test]
+fn verify_names_the_answers_that_differ() {
+    let folder = tree();
+    let Some(backend) = echo() else { return };
+    let text = r#"
+        server {
+            listen 127.0.0.1:{port};
+            server_name site.example;
+            root {dir}/www;
+            location /api/ { proxy_pass http://127.0.0.1:{backend}; }
+            location /old { return 301 http://site.example/new; }
+            location /id { add_header X-Id $request_id; return 204; }
+        }
+    "#;
+    let text = text
+        .replace("{dir}", folder.path().to_str().unwrap())
+        .replace("{backend}", &backend.port().to_string());
+    let Some(nginx) = peer::nginx(&text) else { return };
+    let port = nginx.port().to_string();
+    let file = folder.write("nginx.conf", text.replace("{port}", &port));
+    let verify = |paths: &[&str], connect: &str| {
+        let urls: Vec<_> = paths.iter().map(|path| format!("http://site.example{path}")).collect();
+        let mut command = Command::new(support::program());
+        command.args(["import", "nginx"]).arg(&file).arg("--connect").arg(connect);
+        let output = command.arg("--verify").args(urls).output().unwrap();
+        assert!(output.stdout.starts_with(b"# Imported from"), "{output:?}");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let address = format!("127.0.0.1:{port}");
+    let same = ["/", "/api/x?y=1", "/old", "/id", "/missing", "/dir"];
+    let (code, report) = verify(&same, &address);
+    assert_eq!((code, report.as_str()), (Some(0), "6 of 6 URLs have the same answer\n"));
+    let (code, report) = verify(&["/", "/.hidden"], &address);
+    assert_eq!(code, Some(1), "{report}");
+    let line = "http://site.example/.hidden: status 404, before 200\n1 of 2 URLs";
+    assert!(report.contains(line), "{report}");
+    // Nothing listens on port 1.
+    let (code, report) = verify(&["/"], "127.0.0.1:1");
+    assert_eq!(code, Some(3), "{report}");
+    assert!(report.contains("the old server does not answer"), "{report}");
+    let (code, report) = verify(&["/a b"], &address);
+    assert_eq!(code, Some(3), "{report}");
+    assert!(report.contains("a character that a request cannot have"), "{report}");
+}
+
+#[test]
 fn what_cannot_be_translated_stays_closed() {
     let folder = tree();
     let fixture = fixtures("nginx").into_iter().find(|path| path.ends_with("closed.conf")).unwrap();

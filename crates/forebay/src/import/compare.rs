@@ -1,0 +1,129 @@
+//! Compares two replies for the same URL.
+
+use std::collections::BTreeSet;
+
+use super::fetch::{Received, Target};
+
+/// Fields that are not compared: they describe the connection, the server or its cache.
+const IGNORED: [&str; 12] = [
+    "accept-ranges",
+    "age",
+    "alt-svc",
+    "cache-status",
+    "connection",
+    "content-length",
+    "date",
+    "etag",
+    "keep-alive",
+    "server",
+    "transfer-encoding",
+    "via",
+];
+
+/// Returns the differences between the reply of the old server and that of the translation. `again`
+/// is a second reply of the old server: if it differs from the first in a field or in the body,
+/// that part is not compared.
+pub fn differences(
+    target: &Target,
+    before: &Received,
+    again: &Received,
+    now: &Received,
+) -> Vec<String> {
+    if before.status != now.status {
+        return vec![format!("status {}, before {}", now.status, before.status)];
+    }
+    let mut found = Vec::new();
+    let names = [before, now].into_iter().flat_map(|reply| &reply.fields);
+    let names: BTreeSet<&str> = names.map(|(name, _)| name.as_str()).collect();
+    // The type of an error page or of the note in a redirect does not matter.
+    let is_compared =
+        |name: &&str| !IGNORED.contains(name) && !(*name == "content-type" && before.status >= 300);
+    for name in names.into_iter().filter(is_compared) {
+        let of = |reply| values(target, reply, name);
+        let (old, new) = (of(before), of(now));
+        if old != new && old == of(again) {
+            found.push(format!("{name} {}, before {}", shown(&new), shown(&old)));
+        }
+    }
+    if before.status < 300 && before.body == again.body && before.body != now.body {
+        found.push(format!(
+            "another body of {} bytes, before {} bytes",
+            now.body.len(),
+            before.body.len()
+        ));
+    }
+    found
+}
+
+/// Returns the values of a field in a form that can be compared.
+fn values(target: &Target, reply: &Received, name: &str) -> Vec<String> {
+    let fields = reply.fields.iter().filter(|(field, _)| field == name);
+    let value = |value: &str| match name {
+        "location" => location(target, value),
+        // RFC 9239 has made the other names obsolete. A charset is no part of the type.
+        "content-type" => {
+            let kind = value.split(';').next().unwrap_or_default().trim();
+            kind.replace("application/javascript", "text/javascript")
+        }
+        _ => value.to_owned(),
+    };
+    fields.map(|(_, text)| value(text)).collect()
+}
+
+/// Returns a Location without scheme and host, if these are the ones of the request.
+fn location(target: &Target, value: &str) -> String {
+    let scheme = if target.is_https { "https" } else { "http" };
+    let rest = value.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
+    let path = rest.and_then(|rest| {
+        let with_port = target.with_port.as_ref().and_then(|host| rest.strip_prefix(host.as_str()));
+        with_port.or_else(|| rest.strip_prefix(target.authority.as_str()))
+    });
+    match path {
+        Some("") => "/".into(),
+        Some(path) if path.starts_with('/') => path.to_owned(),
+        _ => value.to_owned(),
+    }
+}
+
+/// Returns values for a message, without control characters.
+fn shown(values: &[String]) -> String {
+    match values {
+        [] => "missing".into(),
+        values => values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(" and "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(status: u16, fields: &[(&str, &str)], body: &str) -> Received {
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Received { status, fields, body: body.into() }
+    }
+
+    #[test]
+    fn differences_are_named_unless_the_old_server_varies() {
+        let target = Target::parse("http://a.example/").unwrap();
+        let all = |before: &Received, again: &Received, now: &Received| {
+            differences(&target, before, again, now)
+        };
+        let old = reply(200, &[("date", "1"), ("x", "1"), ("y", "1")], "a");
+        let varied = reply(200, &[("date", "2"), ("x", "2"), ("y", "1")], "b");
+        let new = reply(200, &[("date", "3"), ("x", "3"), ("y", "\u{1b}[2J")], "c");
+        assert_eq!(
+            all(&old, &old, &new),
+            [
+                "x \"3\", before \"1\"",
+                "y \"\\u{1b}[2J\", before \"1\"",
+                "another body of 1 bytes, before 1 bytes"
+            ]
+        );
+        assert_eq!(all(&old, &varied, &new).len(), 1);
+        assert_eq!(all(&old, &old, &reply(404, &[], "")), ["status 404, before 200"]);
+        let moved = |to: &str| reply(301, &[("location", to), ("content-type", "text/html")], "x");
+        let (long, short) = (moved("http://a.example/b"), reply(301, &[("location", "/b")], ""));
+        assert!(all(&long, &long, &short).is_empty());
+        assert_eq!(all(&short, &short, &moved("http://b.example/b")).len(), 1);
+    }
+}
