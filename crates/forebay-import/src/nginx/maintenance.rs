@@ -46,16 +46,3 @@ fn named(server: &TranslatedServer<'_>, name: &str) -> Option<(String, Option<St
     let delay = delay.and_then(|field| field.arg(1).parse::<u32>().ok());
     Some((path.to_owned(), delay.map(|seconds| format!("{seconds}s"))))
 }
-
-/// Returns true if a block has an `if` that answers with 503 while a file exists, also in its
-/// locations.
-pub fn closes(block: &[Directive]) -> bool {
-    block.iter().any(|inner| match inner.name.as_str() {
-        "location" => closes(inner.inside()),
-        "if" => {
-            let is_file = matches!(inner.arg(0), "(-f" | "(-e");
-            is_file && inner.inside().iter().any(|inner| inner.args == ["503"])
-        }
-        _ => false,
-    })
-}

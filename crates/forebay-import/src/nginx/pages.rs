@@ -3,8 +3,8 @@
 use super::Cx;
 use super::files_of::root;
 use super::locations::{Location, LocationKind, longest};
-use super::maintenance;
 use super::scope::Scope;
+use super::syntax::Directive;
 use crate::files;
 use crate::pattern::{Use, classify};
 use crate::value::Table;
@@ -20,7 +20,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
         let changes = codes.iter().any(|code| code.starts_with('='));
         if (changes || to.starts_with('@')) && codes.iter().any(|code| code == "404")
             || codes.iter().all(|code| code == "497")
-            || codes.iter().all(|code| code == "503") && maintenance::closes(scope.own())
+            || codes.iter().all(|code| code == "503") && closes(scope.own())
         {
             continue;
         }
@@ -57,4 +57,17 @@ fn takes(cx: &Cx<'_>, location: &Location<'_>, path: &str) -> bool {
     let LocationKind::Regex { text, ignore_case } = location.kind else { return false };
     let found = classify(text, ignore_case, cx.keys, Use::Exact);
     found.is_ok_and(|found| found.matcher.takes("GET", path) == Some(true))
+}
+
+/// Returns true if a block has an `if` that answers with 503 while a file exists, also in its
+/// locations.
+fn closes(block: &[Directive]) -> bool {
+    block.iter().any(|inner| match inner.name.as_str() {
+        "location" => closes(inner.inside()),
+        "if" => {
+            let is_file = matches!(inner.arg(0), "(-f" | "(-e");
+            is_file && inner.inside().iter().any(|inner| inner.args == ["503"])
+        }
+        _ => false,
+    })
 }

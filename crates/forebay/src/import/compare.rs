@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::fetch::{Received, Target};
+use super::fetch::{Received, VerifiedUrl};
 
 /// Fields that are not compared: they describe the connection, the server or its cache.
 const IGNORED: [&str; 12] = [
@@ -24,7 +24,7 @@ const IGNORED: [&str; 12] = [
 /// is a second reply of the old server: if it differs from the first in a field or in the body,
 /// that part is not compared.
 pub fn differences(
-    target: &Target,
+    target: &VerifiedUrl,
     before: &Received,
     again: &Received,
     now: &Received,
@@ -56,7 +56,7 @@ pub fn differences(
 }
 
 /// Returns the values of a field in a form that can be compared.
-fn values(target: &Target, reply: &Received, name: &str) -> Vec<String> {
+fn values(target: &VerifiedUrl, reply: &Received, name: &str) -> Vec<String> {
     let fields = reply.fields.iter().filter(|(field, _)| field == name);
     let value = |value: &str| match name {
         "location" => location(target, value),
@@ -71,7 +71,7 @@ fn values(target: &Target, reply: &Received, name: &str) -> Vec<String> {
 }
 
 /// Returns a Location without scheme and host, if these are the ones of the request.
-fn location(target: &Target, value: &str) -> String {
+fn location(target: &VerifiedUrl, value: &str) -> String {
     let scheme = if target.is_https { "https" } else { "http" };
     let rest = value.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
     let path = rest.and_then(|rest| {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn differences_are_named_unless_the_old_server_varies() {
-        let target = Target::parse("http://a.example/").unwrap();
+        let target = VerifiedUrl::parse("http://a.example/").unwrap();
         let all = |before: &Received, again: &Received, now: &Received| {
             differences(&target, before, again, now)
         };

@@ -20,7 +20,7 @@ const LARGEST_HEAD: u64 = 64 * 1024;
 const LARGEST_BODY: u64 = 16 * 1024 * 1024;
 
 /// A URL to request.
-pub struct Target {
+pub struct VerifiedUrl {
     /// The whole URL, for messages.
     pub url: String,
     pub is_https: bool,
@@ -42,7 +42,7 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-impl Target {
+impl VerifiedUrl {
     /// Parses a URL.
     pub fn parse(url: &str) -> Result<Self, String> {
         let refuse = |why: &str| format!("{url:?} {why}: write it as http://example.org/path");
@@ -86,7 +86,7 @@ impl Target {
 }
 
 /// Requests a URL from the old server, at `connect` or at the host of the URL.
-pub fn from_old(target: &Target, connect: Option<&str>) -> std::io::Result<Received> {
+pub fn from_old(target: &VerifiedUrl, connect: Option<&str>) -> std::io::Result<Received> {
     let address = connect.map_or_else(|| target.address(), str::to_owned);
     let mut last = Error::new(ErrorKind::NotFound, format!("{address} has no address"));
     for address in address.to_socket_addrs()? {
@@ -121,7 +121,7 @@ fn tls_config() -> std::io::Result<Arc<ClientConfig>> {
 }
 
 /// Requests a URL from the server of the translation.
-pub fn from_socket(target: &Target, socket: &Path) -> std::io::Result<Received> {
+pub fn from_socket(target: &VerifiedUrl, socket: &Path) -> std::io::Result<Received> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let scheme = if target.is_https { "https" } else { "http" };
@@ -253,13 +253,13 @@ mod tests {
 
     #[test]
     fn urls_cannot_add_fields_to_a_request() {
-        let target = Target::parse("https://a.example:8443/x?y=1").unwrap();
+        let target = VerifiedUrl::parse("https://a.example:8443/x?y=1").unwrap();
         assert_eq!(
             (target.name.as_str(), target.address().as_str()),
             ("a.example", "a.example:8443")
         );
-        assert_eq!(Target::parse("http://a.example?x").unwrap().path, "/?x");
-        assert_eq!(Target::parse("http://[::1]/").unwrap().address(), "[::1]:80");
+        assert_eq!(VerifiedUrl::parse("http://a.example?x").unwrap().path, "/?x");
+        assert_eq!(VerifiedUrl::parse("http://[::1]/").unwrap().address(), "[::1]:80");
         for url in [
             "a.example",
             "ftp://a/",
@@ -268,7 +268,7 @@ mod tests {
             "http://a/ b",
             "http://a/\r\nX: y",
         ] {
-            assert!(Target::parse(url).is_err(), "{url}");
+            assert!(VerifiedUrl::parse(url).is_err(), "{url}");
         }
     }
 }

@@ -8,7 +8,7 @@ use forebay_conf::Plan;
 use forebay_gateway::expect;
 
 use super::compare::differences;
-use super::fetch::{Target, from_old, from_socket};
+use super::fetch::{VerifiedUrl, from_old, from_socket};
 use crate::test_server::TestServer;
 
 /// Requests each URL from both servers, and reports the differences. `connect` is the address of
@@ -35,8 +35,8 @@ fn compared(
     connect: Option<&str>,
     out: &mut impl Write,
 ) -> Result<usize, String> {
-    let mut targets: Vec<Target> =
-        urls.iter().map(|url| Target::parse(url)).collect::<Result<_, _>>()?;
+    let mut targets: Vec<VerifiedUrl> =
+        urls.iter().map(|url| VerifiedUrl::parse(url)).collect::<Result<_, _>>()?;
     if let Some((_, port)) = connect.and_then(|address| address.rsplit_once(':')) {
         for target in &mut targets {
             target.with_port = Some(format!("{}:{port}", target.name));
@@ -62,7 +62,7 @@ fn compared(
 fn differences_of(
     plan: &Plan,
     dir: &Path,
-    target: &Target,
+    target: &VerifiedUrl,
     connect: Option<&str>,
 ) -> Result<Vec<String>, String> {
     let old = || {
