@@ -83,6 +83,12 @@ impl Matcher {
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
+    /// Returns true if both matchers have conditions in `when` that one route cannot have. Some
+    /// requests may meet them nevertheless.
+    pub fn is_at_odds(&self, other: &Self) -> bool {
+        all_of(&self.when, &other.when).is_none()
+    }
+
     /// Returns true if the matcher takes every request that `other` takes. The result may be false
     /// although the matcher takes all of them.
     pub fn covers(&self, other: &Self) -> bool {
@@ -229,6 +235,7 @@ mod tests {
         assert_eq!(whens, Table::default().with("header", header("A").with("B", "1")));
         let other = of(Table::default().with("A", "2"));
         assert_eq!(of(header("A")).and(&other), None);
+        assert!(of(header("A")).is_at_odds(&other) && !admin.is_at_odds(&other));
         assert_eq!(Matcher::path("/a").and(&Matcher::path("/b")), None);
         assert_eq!(Matcher::prefix("/a").within("/ab").unwrap(), Matcher::prefix("/ab"));
     }

@@ -401,6 +401,7 @@ fn replayed_requests_to_rewritten_paths_agree() {
             "GET /x.inc",
             "GET /.git/config",
             "GET /sub/.env",
+            "GET /api/v1%2Fx",
             "OPTIONS /cors/",
             "GET /cors/?beta=1",
             "GET /cors/",
@@ -408,6 +409,11 @@ fn replayed_requests_to_rewritten_paths_agree() {
             "POST /only/a.txt",
         ],
     );
+    // An encoded slash does not lead around the rule for names that begin with a dot.
+    for path in ["/api/.git/config", "/api%2F.git/config", "/api/x%2F.git%2fconfig"] {
+        let status = forebay.connect().get(path).status;
+        assert!(matches!(status, 403 | 404), "{path}: {status}");
+    }
 }
 
 #[test]
@@ -468,6 +474,7 @@ fn what_cannot_be_translated_stays_closed() {
     let closed = ["ldap", "lua", "jwt", "missing", "users", "unless", "bot"];
     for dir in closed.iter().chain((!has_key("forward_auth")).then_some(&"sub")) {
         assert_eq!(forebay.get(&format!("/{dir}/x.txt")).status, 403, "{dir}\n{toml}");
+        assert_ne!(forebay.get(&format!("/{dir}%2Fx.txt")).status, 200, "{dir}\n{toml}");
         assert!(toml.contains(&format!("location /{dir}/")), "{toml}");
     }
     assert_eq!(forebay.get("/auth").status, 404);

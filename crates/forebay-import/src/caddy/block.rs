@@ -60,6 +60,9 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     out
 }
 
+/// The next step if the conditions of nested blocks do not fit into one route.
+const AT_ODDS: &str = "a route cannot have the conditions of all blocks: write routes for them";
+
 /// Returns the routes of a directive that answers requests or changes their path.
 fn answer<'a>(
     cx: &mut Cx<'_>,
@@ -75,7 +78,13 @@ fn answer<'a>(
             return vec![route(here.matcher.clone()).closed(comment)];
         }
     };
-    let Some(matcher) = here.matcher.and(&of.matcher) else { return Vec::new() };
+    let Some(matcher) = here.matcher.and(&of.matcher) else {
+        if !here.matcher.is_at_odds(&of.matcher) {
+            return Vec::new();
+        }
+        let comment = cx.note(directive, AT_ODDS);
+        return vec![route(here.matcher.clone()).closed(comment)];
+    };
     if of.is_missing {
         // The directive names the path for missing files.
         match fallback(cx, split(directive).1.first().map_or("", String::as_str)) {
@@ -189,6 +198,7 @@ fn layer<'a>(
 ) {
     let args = split(directive).1;
     let gates = matches!(directive.name.as_str(), "basic_auth" | "basicauth" | "forward_auth");
+    let is_at_odds = of.as_ref().is_ok_and(|of| here.matcher.is_at_odds(&of.matcher));
     let matcher = match of {
         Ok(of) => here.matcher.and(&of.matcher),
         Err(why) if gates || servers::is_gate(&directive.name) => {
@@ -204,7 +214,16 @@ fn layer<'a>(
             return;
         }
     };
-    let Some(matcher) = matcher else { return };
+    let Some(matcher) = matcher else {
+        if is_at_odds {
+            let comment = cx.note(directive, AT_ODDS);
+            out.push(
+                DraftRoute::new(&directive.place, line(directive), here.matcher.clone())
+                    .closed(comment),
+            );
+        }
+        return;
+    };
     if directive.name == "root" {
         let path = args.last().map_or(".", String::as_str);
         if path.contains('{') || !matcher.covers(&here.matcher) {

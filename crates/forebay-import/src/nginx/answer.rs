@@ -151,6 +151,9 @@ pub fn of_here<'a>(
         out.extend(content(cx, server, here, &mut phase));
     }
     out.extend(phase.otherwise.take());
+    if let Some(maintenance) = phase.maintenance {
+        out.iter_mut().for_each(|route| route.keys.set("maintenance", maintenance.clone()));
+    }
     if let Some(first) = out.first_mut() {
         first.comments.splice(0..0, comments);
     }
@@ -212,9 +215,7 @@ fn content<'a>(
     };
     let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors"];
     let intercepts = intercepts.iter().any(|name| scope.is_on(name)) && cx.keys.route("intercept");
-    let maintenance = phase.maintenance.take();
     for route in &mut routes {
-        route.keys.set_some("maintenance", maintenance.clone());
         if !pages.is_empty() {
             route.keys.set("error_pages", pages.clone());
         }

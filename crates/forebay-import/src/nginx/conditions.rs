@@ -156,10 +156,11 @@ fn requests<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<DraftRoute>,
 ) {
-    let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b);
+    let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b)
+        || here.matcher.is_at_odds(&matcher);
     let Some(both) = here.matcher.and(&matcher).filter(|_| !conflicts) else {
         if conflicts {
-            let next = "a route has one expression: write a route for both";
+            let next = "a route cannot have both conditions: write routes for them";
             phase.closed.get_or_insert(cx.note(directive, next));
         }
         return;
