@@ -90,7 +90,12 @@ fn kept_script(
     }
     let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(super::LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut run = names.filter_map(|name| {
+    // A route with `suffix = ".css"` gets no request for a script that ends in .php.
+    let suffixes = &site.routes[at].matcher.suffixes;
+    let is_requested = |name: &String| {
+        suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix.as_str()))
+    };
+    let mut run = names.filter(is_requested).filter_map(|name| {
         let path = files.root.join(&name);
         let id = path.is_file().then(|| scripts.route_of(&path))??;
         kept_from.contains(&id).then_some((name, id.line))
