@@ -7,7 +7,7 @@ use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::tls;
 use rustls::ClientConfig;
 
-use crate::cases::{Case, Server, Transport};
+use crate::cases::{Case, Recipe, Server, Transport};
 use crate::stage::Stage;
 
 /// Reply fields that are not compared: they describe the server, the connection or the file.
@@ -74,6 +74,15 @@ impl<'s> Comparison<'s> {
         };
         client.send(request(case));
         if case.method == "HEAD" { Some(client.reply_to_head()) } else { client.try_reply().ok() }
+    }
+
+    /// Sends `count` requests of new visitors for the recipe "canary". Returns the number of those
+    /// that reach the new version.
+    pub fn count(&self, recipes: &[Recipe], server: Server, port: u16, count: usize) -> usize {
+        let of_canary = recipes.iter().find(|recipe| recipe.name == "canary").unwrap();
+        let case = &of_canary.cases[0];
+        let replies = (0..count).map(|_| self.send(case, server, port).unwrap());
+        replies.filter(|reply| reply.text().contains("backend: 127.0.0.1:6001\n")).count()
     }
 
     /// Compares the answer of a server with that of nginx.

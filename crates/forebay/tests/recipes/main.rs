@@ -59,6 +59,15 @@ fn recipes_answer_as_documented_and_as_nginx_does() {
             }
         }
     }
+    for (server, port) in [
+        (Server::Nginx, nginx.port()),
+        (Server::Forebay, stage.port),
+        (Server::Imported, stage.imported_port),
+    ] {
+        // One tenth of 40, give or take a request for each thread.
+        let new = comparison.count(&recipes, server, port, 40);
+        assert!((2..=6).contains(&new), "{server:?}: {new} of 40 visitors get the new version");
+    }
     let wrong = comparison.wrong;
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
     stage.read_logs();

@@ -18,7 +18,8 @@ const PHP: &str = "<?php header('Content-Type: text/plain');\n\
     'HTTPS', 'HTTP_HOST', 'APP_ENV', 'front_controller_active'] as $name) \
     { echo strtolower($name), ': ', $_SERVER[$name] ?? '', \"\\n\"; }\n";
 
-const PERL: &str = "#!/usr/bin/perl\nuse strict;\nprint \"Content-Type: text/plain\\n\\n\";\n\
+// fcgiwrap needs a script that reads its body.
+const PERL: &str = "#!/usr/bin/perl\nuse strict;\nread STDIN, my $body, $ENV{CONTENT_LENGTH} || 0;\nprint \"Content-Type: text/plain\\n\\n\";\n\
     for my $name (qw(REQUEST_METHOD SCRIPT_NAME PATH_INFO QUERY_STRING REQUEST_URI HTTP_HOST)) {\n\
     print lc($name), ': ', $ENV{$name} // '', \"\\n\";\n}\n";
 
