@@ -195,15 +195,34 @@ fn one_site<'a>(
         site.keys.set("error_pages", pages);
     }
     site.routes = routes(cx, &mut server);
-    // nginx passes encoded slashes on to servers.
-    if cx.keys.has("Site", "encoded_slashes")
-        && site.routes.iter().any(|route| route.keys.get("proxy").is_some())
-    {
-        site.keys.set("encoded_slashes", "pass");
-    }
+    slashes(cx, scope, &mut site);
     site.keys.set_some("maintenance", server.maintenance.take());
     log(cx, scope, &mut site);
     cx.draft.sites.push(site);
+}
+
+/// Adds the keys for encoded and repeated slashes. nginx sends both to servers as they came, if
+/// `proxy_pass` has no path.
+fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
+    let has = |key: &str| site.routes.iter().any(|route| route.keys.get(key).is_some());
+    if !has("proxy") {
+        return;
+    }
+    let is_unchanged = |route: &DraftRoute| match route.keys.get("proxy") {
+        Some(Value::Table(proxy)) => proxy.get("strip_prefix").is_none(),
+        Some(_) => true,
+        None => false,
+    };
+    let mut routes = site.routes.iter().filter(|route| route.keys.get("rewrite").is_none());
+    let local = ["files", "fastcgi", "scgi", "uwsgi", "cgi", "app"];
+    let only_passes = !local.iter().any(|key| has(key)) && routes.any(is_unchanged);
+    if cx.keys.has("Site", "encoded_slashes") {
+        site.keys.set("encoded_slashes", "pass");
+    }
+    let is_off = scope.value("merge_slashes") == Some("off");
+    if (is_off || only_passes) && cx.keys.has("Site", "merge_slashes") {
+        site.keys.set("merge_slashes", false);
+    }
 }
 
 /// Adds the access log of a server that has its own, if its directory exists here.

@@ -36,12 +36,13 @@ pub fn differences(
     let names = [before, now].into_iter().flat_map(|reply| &reply.fields);
     let names: BTreeSet<&str> = names.map(|(name, _)| name.as_str()).collect();
     // The type of an error page or of the note in a redirect does not matter.
-    let is_compared =
-        |name: &&str| !IGNORED.contains(name) && !(*name == "content-type" && before.status >= 300);
+    let is_note = |name: &str| name == "content-type" && before.status >= 300;
+    let is_compared = |name: &&str| !IGNORED.contains(name) && !is_note(name);
     for name in names.into_iter().filter(is_compared) {
         let of = |reply| values(target, reply, name);
         let (old, new) = (of(before), of(now));
         if old != new && old == of(again) {
+            let name = name.escape_debug();
             found.push(format!("{name} {}, before {}", shown(&new), shown(&old)));
         }
     }
