@@ -283,7 +283,7 @@ fn is_request_file(file: &str) -> bool {
     )
 }
 
-/// Returns the requests for which a variable has a value; `None` if a route cannot have this
+/// Returns the requests that meet a comparison of a variable; `None` if a route cannot have this
 /// condition.
 pub fn requests_with(
     cx: &Cx<'_>,

@@ -36,8 +36,8 @@ pub fn routes<'a>(
     Some(routes)
 }
 
-/// Returns the values of a `map` and their requests, in the order in which nginx tries them. The
-/// default, without a condition, is the last.
+/// Returns the values of a `map` and their requests, in nginx's order. The default, without a
+/// condition, is the last.
 fn values<'m>(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,
